@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oomscope.bisect.vcs.git import isolated
-from oomscope.bisect.vcs.repository import Line, Repository
+from oomscope.bisect.vcs.repository import CommitLine, Repository
 
 FILES = 400
 CONFIG = "configs/0007.yaml"
@@ -62,7 +62,7 @@ def milliseconds(action: Callable[[], object]) -> float:
     return 1000 * min(taken)
 
 
-def names_through_gitpython(repository: Repository, line: Line) -> list[str]:
+def names_through_gitpython(repository: Repository, line: CommitLine) -> list[str]:
     """Return the hash of the file in each commit, from GitPython's trees."""
     from git import Repo
 

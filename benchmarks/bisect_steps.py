@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.steps import Step, StepSearch, Threshold, run
+from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
 from oomscope.units import MiB
 
 LARGEST = 512 * MiB
@@ -40,10 +40,10 @@ class Line:
         return self.values[position]
 
     @property
-    def steps(self) -> set[Step]:
+    def steps(self) -> set[ByteStep]:
         """Every change between neighbours that can be tested."""
         known = [(place, value) for place, value in enumerate(self.values) if value is not None]
-        return {Step(after=a, at=b, delta=new - old) for (a, old), (b, new) in pairwise(known) if new != old}
+        return {ByteStep(after=a, at=b, delta=new - old) for (a, old), (b, new) in pairwise(known) if new != old}
 
 
 @dataclass(frozen=True)

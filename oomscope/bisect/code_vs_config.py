@@ -16,7 +16,7 @@ from oomscope.bisect.changes.yaml_leaves import ConfigLeaves, WithConfigOf
 from oomscope.bisect.commit_bisect import CommitBisect
 from oomscope.bisect.journal.journalled import journalled
 from oomscope.bisect.requests import CommitRequest
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
 from oomscope.bisect.results.sections import CodeVsConfig, Corner
 from oomscope.bisect.run.deadline import OutOfTimeError
@@ -27,7 +27,7 @@ from oomscope.bisect.search.line import Search
 from oomscope.bisect.search_setup import open_repository, prepared
 from oomscope.bisect.targets.subjects import Subject, path_in_repo
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line, Repository
+from oomscope.bisect.vcs.repository import CommitLine, Repository
 
 _CORNERS = 4
 MESSAGES = {
@@ -68,7 +68,7 @@ class CodeVsConfigSearch:
     prober: Prober
     good: Commit
     bad: Commit
-    line: Line
+    line: CommitLine
     path: str
 
     def run(self) -> BisectResult:
@@ -99,7 +99,7 @@ class CodeVsConfigSearch:
     def _announce(self) -> None:
         commits = len(self.line.commits)
         self.prober.reporter.planned(
-            Plan(
+            SearchPlan(
                 title=f"{self.repository.path}: code and {self.path} of {self.good.short}..{self.bad.short}",
                 good=f"{self.good.short} {self.good.subject}",
                 bad=f"{self.bad.short} {self.bad.subject}",

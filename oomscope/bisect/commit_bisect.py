@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
-from oomscope.bisect.changes.narrow import Turn, narrow
+from oomscope.bisect.changes.narrow import TurningPoint, narrow
 from oomscope.bisect.journal.journalled import journalled
 from oomscope.bisect.lines.good_end import GoodEndSearch
 from oomscope.bisect.lines.line_search import LineSearch
 from oomscope.bisect.lines.merges import MergeOpener, Walked
-from oomscope.bisect.lines.noisy_line import Searching, posterior_of, sure
+from oomscope.bisect.lines.noisy_line import LineSearcher, posterior_of, sure
 from oomscope.bisect.lines.probed_line import Known
 from oomscope.bisect.lines.step_walk import StepWalk
 from oomscope.bisect.lines.track import Track
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import percent
-from oomscope.bisect.results.reporter import Plan
-from oomscope.bisect.results.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
+from oomscope.bisect.results.reporter import SearchPlan
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, ProbeEvidence, SearchOutcome
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.prober import Prober, Services
-from oomscope.bisect.search.line import Found, Search
+from oomscope.bisect.search.line import Search, SearchFinding
 from oomscope.bisect.search_setup import open_repository, prepared
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line, Repository
+from oomscope.bisect.vcs.repository import CommitLine, Repository
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class CommitBisect:
     prober: Prober
     good: Commit
     bad: Commit
-    line: Line
+    line: CommitLine
     known: Known = field(default_factory=dict)
     """What was answered of commits before, by hash."""
 
@@ -118,7 +118,7 @@ class CommitBisect:
         self._announce(track, base)
         search = LineSearch(track, self.subject, self.prober)
         search.recall(self.known)
-        searching = Searching(self.request.noise)
+        searching = LineSearcher(self.request.noise)
         answer = searching.run(search)
         walked = Walked(search, answer, search.steps())
         opener = None if self.request.first_parent else MergeOpener(self.repository, self.request.paths, searching.run)
@@ -159,7 +159,7 @@ class CommitBisect:
             each = Search.over(track.last).probes_left
             more_if.append(f"the bytes change with more than one commit (up to {each} more for each further one)")
         self.prober.reporter.planned(
-            Plan(
+            SearchPlan(
                 title=f"{self.repository.path}: {self.good.short}..{self.bad.short}, bad is {self.request.bad}",
                 good=f"{self.good.short} {self.good.subject}",
                 bad=f"{self.bad.short} {self.bad.subject}",
@@ -181,7 +181,7 @@ class CommitBisect:
             outcome = "no_culprit" if answer.kind == "no_culprit" else "ends_invalid"
         return replace(base, outcome=outcome, message=answer.reason, posterior=posterior_of(walked.search))
 
-    def _with_found(self, base: BisectResult, walked: Walked, found: Found) -> BisectResult:
+    def _with_found(self, base: BisectResult, walked: Walked, found: SearchFinding) -> BisectResult:
         search = walked.search
         before, after = search.results[found.last_good], search.results[found.first_bad]
         change = search.bytes_at(found.first_bad) - search.bytes_at(found.last_good)
@@ -211,7 +211,7 @@ class CommitBisect:
             keys=changed_keys(self.subject.config(search.commit(found.last_good)), self.subject.config(commit)),
         )
         if self.request.hunks:
-            turn = Turn(
+            turn = TurningPoint(
                 before=search.last_commit(found.last_good),
                 after=commit,
                 records=(search.records[found.last_good], search.records[found.first_bad]),
@@ -221,8 +221,8 @@ class CommitBisect:
         message = f"{commit.short} is the first bad commit{_sureness(search)}: {search.records[found.first_bad].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 
-    def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
-        return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
+    def _evidence(self, commit: Commit, result: ProbeResult) -> ProbeEvidence:
+        return ProbeEvidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
 
 
 def _sureness(search: LineSearch) -> str:

@@ -12,7 +12,7 @@ from oomscope.bisect.results.result import (
     KeysCulprit,
     ProbeRecord,
     StepRow,
-    Suspect,
+    SuspectedChange,
 )
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes, bytes_of
@@ -90,7 +90,7 @@ def took_text(record: ProbeRecord) -> str:
     return f"{max(record.wall_s, record.probe_s):.1f} s{', begun ahead' if record.probe_s > record.wall_s else ''}"
 
 
-def suspect_name(suspect: Suspect) -> str:
+def suspect_name(suspect: SuspectedChange) -> str:
     """Return the beginning of the commit's hash, or the key."""
     return suspect.key or short_hash(suspect.commit or "")
 

@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 from typing import Final, NamedTuple
 
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import Answer, Search
@@ -100,7 +100,7 @@ RECENT: Final = 8
 """Answers that tell how long the next one takes: the first probe of all also starts what the others are forked from."""
 
 
-def probes_left(plan: Plan, since: Sequence[ProbeRecord], asked: Sequence[Asked], bracket: Bracket) -> int | None:
+def probes_left(plan: SearchPlan, since: Sequence[ProbeRecord], asked: Sequence[Asked], bracket: Bracket) -> int | None:
     """Return how many answers the search for the culprit needs at most, untestable ones apart.
 
     Args:

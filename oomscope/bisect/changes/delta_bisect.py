@@ -10,8 +10,8 @@ from oomscope.bisect.changes.change_set import ChangeSet, everything, listed, na
 from oomscope.bisect.changes.delta_search import NONE, DeltaSearch, MinimalSet, probes_for
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import Noise
-from oomscope.bisect.results.reporter import Plan
-from oomscope.bisect.results.result import Axis, BisectResult, Evidence, KeysCulprit, StepRow, Suspect
+from oomscope.bisect.results.reporter import SearchPlan
+from oomscope.bisect.results.result import Axis, BisectResult, KeysCulprit, ProbeEvidence, StepRow, SuspectedChange
 from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.prober import Prober
 from oomscope.bisect.search.deltas import Changes
@@ -76,7 +76,7 @@ class DeltaBisect:
         if self.noise is not None and self.noise.is_heeded:
             more_if.append("one answer is not sure enough (states are probed again)")
         self.prober.reporter.planned(
-            Plan(
+            SearchPlan(
                 title=f"{mixture.good}..{mixture.bad}, bad is {self.prober.bad}",
                 good=mixture.good,
                 bad=mixture.bad,
@@ -130,7 +130,7 @@ class DeltaBisect:
             outcome="suspects",
             message=f"what is at fault is among {len(changes)} keys: the deadline passed",
             suspects=tuple(
-                Suspect(key=change.key, subject=f"{change.good} → {change.bad}", reason="the deadline passed")
+                SuspectedChange(key=change.key, subject=f"{change.good} → {change.bad}", reason="the deadline passed")
                 for change in changes
             ),
             change=search.bytes(fault) - search.bytes(NONE),
@@ -160,8 +160,8 @@ class DeltaBisect:
             rows.append(StepRow(commit=None, label=ALL_OTHERS, keys=names(self.mixture, others), delta=rest))
         return tuple(rows)
 
-    def _evidence(self, search: DeltaSearch, changes: Changes) -> Evidence:
-        return Evidence(
+    def _evidence(self, search: DeltaSearch, changes: Changes) -> ProbeEvidence:
+        return ProbeEvidence(
             name=title(self.mixture, changes),
             result=search.results[changes],
             commands=self.mixture.commands(changes),

@@ -35,7 +35,7 @@ _DEADLINE = "the deadline passed before the commit was narrowed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class TurningPoint:
     """Where a line turns from good to bad: two commits, and what is known of each."""
 
     before: Commit
@@ -46,7 +46,7 @@ class Turn:
 
 def narrow(
     culprit: CommitCulprit,
-    turn: Turn,
+    turn: TurningPoint,
     repository: Repository,
     subject: Subject,
     prober: Prober,
@@ -84,7 +84,7 @@ def _end(commit: Commit, config: Config) -> ConfigEnd:
     return ConfigEnd(name=commit.short, config=config, file=commit.short)
 
 
-def _search(mixture: ChangeSet, turn: Turn, prober: Prober, noise: Noise | None) -> DeltaSearch:
+def _search(mixture: ChangeSet, turn: TurningPoint, prober: Prober, noise: Noise | None) -> DeltaSearch:
     """Return a search that knows both ends."""
     inside: Role = "inside the commit"
     search = DeltaSearch(mixture, prober, noise, role=inside, role_alone=inside)

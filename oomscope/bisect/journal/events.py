@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.run.cache import Kept
+from oomscope.bisect.run.cache import KeptAnswer
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -89,7 +89,7 @@ def planned_event(title: str, probes_at_most: int) -> Event:
     return {"event": "planned", "title": title, "probes_at_most": probes_at_most}
 
 
-def probed_event(answered: Answered, new: Mapping[str, Kept]) -> Event:
+def probed_event(answered: Answered, new: Mapping[str, KeptAnswer]) -> Event:
     """Return the line of an answer.
 
     Args:

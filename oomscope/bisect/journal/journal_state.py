@@ -13,7 +13,7 @@ from typing import Literal
 from oomscope.bisect.journal.events import SCHEMA_VERSION, Answered, Begun, Event, Question, checked, record_of
 from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.sections import WalkedLine
-from oomscope.bisect.run.cache import Kept
+from oomscope.bisect.run.cache import KeptAnswer
 from oomscope.errors import InputError
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -45,7 +45,7 @@ class JournalState:
     """As announced; untestable ones come on top."""
     answers: tuple[Answered, ...] = ()
     """Those that stand, in the order given."""
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    kept: Mapping[str, KeptAnswer] = field(default_factory=dict)
     """What the answers that stand rest on, by name."""
     closing: Closing | None = None
     """None for a search that runs, or was cut off."""
@@ -106,7 +106,7 @@ class _Fold:
     began_at: str
     probes_at_most: int | None = None
     answers: dict[Question, Answered] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept: dict[str, KeptAnswer] = field(default_factory=dict)
     closing: Closing | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ class _Fold:
     def _answered(self, event: Event) -> None:
         measured = event["measured"]
         answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
-        new = {row["name"]: Kept.from_json(row) for row in measured if len(row) > 1}
+        new = {row["name"]: KeptAnswer.from_json(row) for row in measured if len(row) > 1}
         if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
             raise KeyError(*missing)  # it rests on a line that could not be read
         self.answers.pop(answered.question, None)

@@ -18,7 +18,7 @@ from oomscope.bisect.journal.journal_state import JournalState
 from oomscope.bisect.journal.recorder import Recorder
 from oomscope.bisect.journal.store import JournalFile, JournalStore, remove_old
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
-from oomscope.bisect.results.reporter import Reporter, Silent
+from oomscope.bisect.results.reporter import Reporter, SilentReporter
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.run.places import InterruptedSearch, Places
 from oomscope.bisect.run.request import SearchRequest
@@ -48,7 +48,7 @@ def journalled(kind: str) -> Callable[[Entry[Request, More]], Entry[Request, Mor
         @functools.wraps(search)
         def journalling(request: Request, /, *more: More.args, **services: More.kwargs) -> BisectResult:
             environment = cast("Mapping[str, str]", services.get("environment", os.environ))
-            reporter = cast("Reporter", services.get("reporter", Silent()))
+            reporter = cast("Reporter", services.get("reporter", SilentReporter()))
             with _recorder(request, kind, reporter, environment) as (recorder, held):
                 services.update(reporter=recorder, memory=recorder)
                 result = _with_remarks(search(cast("Request", held), *more, **services), recorder)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from oomscope.bisect.journal.events import Answered, Event, Question, ended_event, planned_event, probed_event
 from oomscope.bisect.journal.journal_state import JournalState
 from oomscope.bisect.journal.store import JournalFile
-from oomscope.bisect.results.reporter import Plan, Reporter, Work
+from oomscope.bisect.results.reporter import Reporter, SearchPlan, Work
 from oomscope.bisect.results.result import BisectResult, ProbeRecord
-from oomscope.bisect.run.cache import Kept, Key
+from oomscope.bisect.run.cache import KeptAnswer, Key
 from oomscope.bisect.run.identity import digest_of
 from oomscope.probe.job import Progress
 
@@ -32,7 +32,7 @@ class Recorder:
     account: JournalState | None = None
     problem: str = ""
     _file: JournalFile | None = None
-    _kept: dict[str, Kept] = field(default_factory=dict)
+    _kept: dict[str, KeptAnswer] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     """The names of what a line holds."""
     _told: set[Question] = field(default_factory=set)
@@ -54,11 +54,11 @@ class Recorder:
 
     # As a memory.
 
-    def recall(self, key: Key) -> Kept | None:
+    def recall(self, key: Key) -> KeptAnswer | None:
         """Return what was answered before."""
         return self._kept.get(digest_of(key))
 
-    def learn(self, key: Key, kept: Kept) -> None:
+    def learn(self, key: Key, kept: KeptAnswer) -> None:
         """Keep an answer for the line of the question that is open."""
         name = digest_of(key)
         self._asked.append(name)
@@ -66,7 +66,7 @@ class Recorder:
 
     # As a reporter.
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         """Write what lies ahead; the first time, begin the journal."""
         if self._file is None and not self.problem:
             try:

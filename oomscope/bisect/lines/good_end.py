@@ -8,7 +8,7 @@ from typing import Literal
 
 from oomscope.bisect.lines.probed_line import Known
 from oomscope.bisect.results.noise import Noise
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Role
 from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.experiment import Experiment, Untestable
@@ -107,7 +107,7 @@ class GoodEndSearch:
         *earlier, last = DAYS
         days = f"{', '.join(map(str, earlier))} and {last}"
         self.prober.reporter.planned(
-            Plan(
+            SearchPlan(
                 title=f"{self.repository.path}: a good commit is looked for {days} days before {self.bad.short}",
                 good="",
                 bad=f"{self.bad.short} {self.bad.subject}",

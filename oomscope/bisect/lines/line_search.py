@@ -13,7 +13,7 @@ from typing import Literal
 from oomscope.bisect.lines.probed_line import OUTSIDE, ProbedLine
 from oomscope.bisect.results.result import judge_ends
 from oomscope.bisect.run.deadline import OutOfTimeError
-from oomscope.bisect.search.line import Found, Search
+from oomscope.bisect.search.line import Search, SearchFinding
 from oomscope.bisect.search.speculation import ahead
 
 
@@ -23,7 +23,7 @@ class LineAnswer:
 
     kind: Literal["found", "no_culprit", "ends_invalid", "out_of_time"]
     reason: str = ""
-    found: Found | None = None
+    found: SearchFinding | None = None
     """The positions between which the line turns from good to bad, once both ends are known."""
 
 
@@ -52,14 +52,14 @@ class LineSearch(ProbedLine):
         except OutOfTimeError:
             return self._stopped()
 
-    def _between_ends(self) -> Found:
+    def _between_ends(self) -> SearchFinding:
         """Search between the ends, the first of which is taken for good and the last for bad."""
         found = self._bisect(self.track.asked_first)
         if set(found.suspects) <= set(self.track.asked_first):
             return found
         return self._among_all(found)
 
-    def _bisect(self, places: Sequence[int], first: int | None = None) -> Found:
+    def _bisect(self, places: Sequence[int], first: int | None = None) -> SearchFinding:
         """Search among ``places``, of which the ends are known, and return what was found, in positions.
 
         Args:
@@ -103,7 +103,7 @@ class LineSearch(ProbedLine):
         )
         return (places[place] for place in wanted)
 
-    def _among_all(self, found: Found) -> Found:
+    def _among_all(self, found: SearchFinding) -> SearchFinding:
         """Search among all that lies between the last good and the first bad position that ``found`` left.
 
         The parent of the first bad one comes first, if that one is the only choice: where it is good, that is all.
@@ -116,11 +116,13 @@ class LineSearch(ProbedLine):
             self.prober.note(f"the change {OUTSIDE}: the search went on among all {among}")
         return found
 
-    def _found(self, search: Search) -> Found:
+    def _found(self, search: Search) -> SearchFinding:
         """Return what ``search`` has found, in positions, with those between its places that it never asks about."""
         last_good, first_bad = self._places[search.found.last_good], self._places[search.found.first_bad]
         suspects = tuple(range(last_good + 1, first_bad + 1))
-        return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
+        return SearchFinding(
+            kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects
+        )
 
     def _stopped(self) -> LineAnswer:
         if self._search is None:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
 from oomscope.bisect.lines.probed_line import ProbedLine
 from oomscope.bisect.lines.track import BRANCH_ENDS, LineEnds, Track
-from oomscope.bisect.results.result import ProbeRecord, StepRow, Suspect
+from oomscope.bisect.results.result import ProbeRecord, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.deadline import OutOfTimeError
-from oomscope.bisect.search.line import Answer, Found
+from oomscope.bisect.search.line import Answer, SearchFinding
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line, Repository
+from oomscope.bisect.vcs.repository import CommitLine, Repository
 from oomscope.errors import GitError
 
 _NOTHING = Bytes()
@@ -35,7 +35,7 @@ class Walked:
     answer: LineAnswer
     steps: tuple[StepRow, ...]
     """All steps seen, from the outer line's good end to its bad end, each of them once."""
-    suspects: tuple[Suspect, ...] = ()
+    suspects: tuple[SuspectedChange, ...] = ()
     """What may be at fault instead of the merge that the answer names, where not all it brought in was acquitted."""
 
 
@@ -123,10 +123,10 @@ class BranchSearch(LineSearch):
         until = max(before) if self.is_end_of_branch(last) else last
         return (self.measured(until) or Bytes()) - (self.measured(0) or Bytes())
 
-    def all_before_merge(self) -> Found:
+    def all_before_merge(self) -> SearchFinding:
         """Return all positions before the merge up to the first that is known to be bad."""
         until = min([self.tip, *(place for place in self.known_bad if place > 0)])
-        return Found(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1)))
+        return SearchFinding(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1)))
 
 
 def _run(search: LineSearch) -> LineAnswer:
@@ -175,14 +175,16 @@ class MergeOpener:
             return walked
         good = (*good, search.last_commit(answer.found.last_good))
         brought: list[StepRow] = []
-        unsure: list[Suspect] = []
+        unsure: list[SuspectedChange] = []
         reasons: list[str] = []
         for parent in range(len(merge.parents)):
             try:
                 branch = self.branch(search, answer.found.first_bad, parent)
             except GitError as error:
                 tip = self.repository.parent(merge, parent)
-                unsure.append(Suspect(commit=tip.hash, subject=tip.subject, reason="stands for a branch not searched"))
+                unsure.append(
+                    SuspectedChange(commit=tip.hash, subject=tip.subject, reason="stands for a branch not searched")
+                )
                 reasons.append(f"what {merge.short} brought in cannot be searched: {error}")
                 continue
             if branch is None:
@@ -203,7 +205,9 @@ class MergeOpener:
         unsure.append(search.suspects(answer.found)[0])
         return replace(walked, answer=replace(answer, reason="; ".join(reasons)), suspects=tuple(unsure))
 
-    def _suspects(self, search: ProbedLine, found: Found, good: tuple[Commit, ...]) -> tuple[Suspect, ...]:
+    def _suspects(
+        self, search: ProbedLine, found: SearchFinding, good: tuple[Commit, ...]
+    ) -> tuple[SuspectedChange, ...]:
         return merge_suspects(self.repository, search, found, good=good)
 
     def branch(self, search: ProbedLine, position: int, parent: int) -> BranchSearch | None:
@@ -224,7 +228,7 @@ class MergeOpener:
         return self._branches[name]
 
 
-def _branch(search: ProbedLine, line: Line) -> BranchSearch:
+def _branch(search: ProbedLine, line: CommitLine) -> BranchSearch:
     return BranchSearch(Track.of(line, search.subject), search.subject, search.prober)
 
 
@@ -264,10 +268,10 @@ def opened(
 def merge_suspects(
     repository: Repository,
     search: ProbedLine,
-    found: Found,
+    found: SearchFinding,
     *,
     good: Sequence[Commit] = (),
-) -> tuple[Suspect, ...]:
+) -> tuple[SuspectedChange, ...]:
     """Return the suspects of ``found``, each merge among them after what it brought in that changes what is measured.
 
     Args:
@@ -278,7 +282,7 @@ def merge_suspects(
     """
     on_line = {commit.hash for position in search.track.positions for commit in position}
     acquitted = (search.last_commit(found.last_good), *good)
-    named: list[Suspect] = []
+    named: list[SuspectedChange] = []
     for position, suspect in zip(found.suspects, search.suspects(found), strict=True):
         for merge in search.track.positions[position]:
             if not merge.is_merge or merge == search.merge:
@@ -286,7 +290,7 @@ def merge_suspects(
             brought = [commit for commit in repository.between(acquitted, merge) if commit.hash not in on_line]
             on_line.update(commit.hash for commit in brought)
             named += [
-                Suspect(
+                SuspectedChange(
                     commit=commit.hash,
                     subject=commit.subject,
                     reason=f"not probed; brought in by the merge {merge.short}",

@@ -26,7 +26,7 @@ CHOSEN = 0.5
 
 
 @dataclass
-class Searching:
+class LineSearcher:
     """Searches lines, believing or weighing what is answered.
 
     Args:

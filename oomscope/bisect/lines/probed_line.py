@@ -12,14 +12,14 @@ from functools import cached_property
 
 from oomscope.bisect.lines.track import ENDS, LineEnds, Track
 from oomscope.bisect.results.growth import dominant_growth
-from oomscope.bisect.results.result import ProbeRecord, Role, StepRow, Suspect
+from oomscope.bisect.results.result import ProbeRecord, Role, StepRow, SuspectedChange
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.prober import AnswerAndResult, Prober, Question
-from oomscope.bisect.search.line import Answer, Found
+from oomscope.bisect.search.line import Answer, SearchFinding
 from oomscope.bisect.search.measured import Bytes, bytes_of
 from oomscope.bisect.search.posterior import PosteriorSearch
 from oomscope.bisect.search.spread import mean
-from oomscope.bisect.search.steps import Step, steps_between
+from oomscope.bisect.search.steps import ByteStep, steps_between
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.source_text import Sources
@@ -142,7 +142,7 @@ class ProbedLine:
         measured = {position: sizes for position, sizes in shown.items() if sizes is not None}
         return tuple(map(self.row, steps_between(measured)))
 
-    def row(self, step: Step) -> StepRow:
+    def row(self, step: ByteStep) -> StepRow:
         """Return ``step`` in the words of a report."""
         return StepRow(
             commit=self.commit(step.at).hash,
@@ -163,18 +163,18 @@ class ProbedLine:
         """Whether ``position`` is named by the merge that brought the line in."""
         return self.merge is not None and self.commit(position) == self.merge
 
-    def suspects(self, found: Found) -> tuple[Suspect, ...]:
+    def suspects(self, found: SearchFinding) -> tuple[SuspectedChange, ...]:
         """Return the commits that could not be told apart, with the reasons."""
         return tuple(self._suspect(position, found) for position in found.suspects)
 
-    def _suspect(self, position: int, found: Found) -> Suspect:
+    def _suspect(self, position: int, found: SearchFinding) -> SuspectedChange:
         commit, record = self.commit(position), self.records.get(position)
         reason = record.reason if record else "not probed"
         if position not in self.track.chosen:
             reason = f"{OUTSIDE}; {reason}"
         if record is not None and position == found.first_bad:
             reason = f"the first that is known to be bad: {reason}"
-        return Suspect(commit=commit.hash, subject=commit.subject, reason=reason)
+        return SuspectedChange(commit=commit.hash, subject=commit.subject, reason=reason)
 
     def experiment(self, position: int) -> Experiment | Untestable:
         """Return how ``position`` is measured; the same value whenever it is asked for."""
@@ -220,13 +220,13 @@ class ProbedLine:
         self.answers.setdefault(position, Answers()).given.append((record, result))
         self._let_speak(position, record, result)
 
-    def settle(self, found: Found) -> None:
+    def settle(self, found: SearchFinding) -> None:
         """Let those answers speak for their positions that agree with what was ``found``, where there are any."""
         for position, answers in self.answers.items():
             expected = Answer.GOOD if position <= found.last_good else Answer.BAD
             self._let_speak(position, *answers.typical(expected))
 
-    def is_bounded(self, found: Found) -> bool:
+    def is_bounded(self, found: SearchFinding) -> bool:
         """Whether the commit before those that ``found`` names has answered good."""
         given = self.answers[found.last_good].given if found.last_good in self.answers else ()
         return any(record.answer is Answer.GOOD for record, _ in given)

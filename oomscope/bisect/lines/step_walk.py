@@ -17,14 +17,14 @@ from oomscope.bisect.lines.merges import BranchSearch, MergeOpener, opened
 from oomscope.bisect.lines.probed_line import Known, ProbedLine
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import StepRow
-from oomscope.bisect.results.sections import StepsWanted, Stretch, Waterfall
+from oomscope.bisect.results.sections import StepsWanted, UnseenStretch, Waterfall
 from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.speculation import ahead
-from oomscope.bisect.search.spread import Spread
-from oomscope.bisect.search.steps import Step, StepSearch, Threshold
+from oomscope.bisect.search.spread import ProbeSpread
+from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold
 from oomscope.errors import GitError
 from oomscope.units import format_size
 
@@ -45,11 +45,11 @@ class StepWalk:
     wanted: StepsWanted
     opener: MergeOpener | None = None
     noise: Noise | None = None
-    _unseen: list[Stretch] = field(default_factory=list)
+    _unseen: list[UnseenStretch] = field(default_factory=list)
     _known: Known = field(default_factory=dict)
     _is_complete: bool = True
     _threshold: Threshold = field(default_factory=Threshold)
-    _spread: Spread | None = None
+    _spread: ProbeSpread | None = None
 
     def walk(self, search: ProbedLine) -> tuple[tuple[StepRow, ...], Waterfall] | None:
         """Return the rows from one end of ``search`` to the other, and how they were found.
@@ -140,7 +140,7 @@ class StepWalk:
         if self.noise is None:
             return self._threshold
         if self._spread is None:
-            self._spread = Spread.of([search.samples(position) for position in search.records])
+            self._spread = ProbeSpread.of([search.samples(position) for position in search.records])
         comparisons = 2 * math.ceil(math.log2(search.track.last + 1)) + 1
         confidence = 1 - (1 - self.noise.confidence) / comparisons
         return self._threshold.raised_to(self._spread.limit(min(MEASURED, self.noise.repeats), confidence))
@@ -219,7 +219,7 @@ def _ahead(search: ProbedLine, state: StepSearch, *, anew: bool) -> Iterator[Exp
     yield from map(measured_by, wanted)
 
 
-def below(threshold: Threshold, spread: Spread | None = None, *, is_reserved_known: bool = True) -> str:
+def below(threshold: Threshold, spread: ProbeSpread | None = None, *, is_reserved_known: bool = True) -> str:
     """Return what the row of small differences is called, where ``spread`` is that of a probe."""
 
     def both(live: float, overhead: float) -> str:
@@ -234,6 +234,6 @@ def below(threshold: Threshold, spread: Spread | None = None, *, is_reserved_kno
     return unclear if threshold == Threshold.of(0) else f"{unclear}; {smaller}"
 
 
-def _stretch(search: ProbedLine, step: Step) -> Stretch:
+def _stretch(search: ProbedLine, step: ByteStep) -> UnseenStretch:
     since, until = search.commit(step.after), search.commit(step.at)
-    return Stretch(since=since.hash, until=until.hash, commits=step.at - step.after)
+    return UnseenStretch(since=since.hash, until=until.hash, commits=step.at - step.after)

@@ -9,7 +9,7 @@ from oomscope.bisect.results.result import Role
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line
+from oomscope.bisect.vcs.repository import CommitLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Track:
     """Positions from 1 on that begin with a commit on the chosen paths; all of them where none were chosen."""
 
     @classmethod
-    def of(cls, line: Line, subject: Subject) -> Track:
+    def of(cls, line: CommitLine, subject: Subject) -> Track:
         """Return the track of ``line`` for ``subject``."""
         walked = (line.base, *line.commits)
         contents = subject.contents(walked)

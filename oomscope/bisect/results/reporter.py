@@ -11,7 +11,7 @@ from oomscope.probe.job import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SearchPlan:
     """What lies ahead, said before the first probe."""
 
     title: str
@@ -46,7 +46,7 @@ class Work:
 class Reporter(Protocol):
     """Receives the search as it goes."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         """Take notice of the plan; comes first, and once more where a good end had to be looked for."""
         ...
 
@@ -67,10 +67,10 @@ class Reporter(Protocol):
         ...
 
 
-class Silent:
+class SilentReporter:
     """The reporter of a search that nobody watches."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         """Do nothing."""
 
     def probing(self, name: str, number: int) -> None:

@@ -112,7 +112,7 @@ class KeysCulprit(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suspect(Document):
+class SuspectedChange(Document):
     """One of several changes among which is the one at fault."""
 
     commit: str | None = None
@@ -152,7 +152,7 @@ class StepRow(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence(Document):
+class ProbeEvidence(Document):
     """A probe that the answer rests on, and how to repeat it."""
 
     name: str
@@ -189,7 +189,7 @@ class BisectResult(Document):
     """Old and new code with old and new configuration, where both were walked."""
     also: KeysCulprit | None = None
     """The part of the configuration, where code and configuration both have one; the culprit is then the commit."""
-    suspects: tuple[Suspect, ...] = ()
+    suspects: tuple[SuspectedChange, ...] = ()
     change: Bytes | None = None
     """From the last good probe to the first bad one, culprit or suspects; None without them."""
     sites: tuple[SiteGrowth, ...] = ()
@@ -203,8 +203,8 @@ class BisectResult(Document):
     lines: tuple[WalkedLine, ...] = ()
     """The commits walked: the line from the good end to the bad end, then those that merges brought in."""
     cost: Cost | None = None
-    last_good: Evidence | None = None
-    first_bad: Evidence | None = None
+    last_good: ProbeEvidence | None = None
+    first_bad: ProbeEvidence | None = None
     notes: tuple[str, ...] = ()
     search: int | None = None
     """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""

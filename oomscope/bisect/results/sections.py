@@ -14,7 +14,7 @@ from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.spread import Spread
+from oomscope.bisect.search.spread import ProbeSpread
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.commits import Commit
 
@@ -149,7 +149,7 @@ class StepsWanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch(Document):
+class UnseenStretch(Document):
     """Commits that were not looked into, because what is measured before and after them does not differ enough."""
 
     since: str
@@ -169,10 +169,10 @@ class Waterfall(Document):
     """At the good end."""
     end: Bytes
     """At the bad end; the steps lead here from ``start``."""
-    unseen: tuple[Stretch, ...] = ()
+    unseen: tuple[UnseenStretch, ...] = ()
     is_complete: bool = True
     """Every range whose ends differ was split to the end: the deadline did not pass before."""
-    spread: Spread | None = None
+    spread: ProbeSpread | None = None
     """What one probe differs by from the next, where they were repeated: steps stand clear of it."""
 
 

@@ -118,7 +118,7 @@ Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptAnswer:
     """What one measurement answered."""
 
     answer: ProbeResult | Untestable
@@ -142,11 +142,11 @@ class Kept:
 class Memory(Protocol):
     """Answers of earlier lives of a search; told of those of this one."""
 
-    def recall(self, key: Key) -> Kept | None:
+    def recall(self, key: Key) -> KeptAnswer | None:
         """Return what was answered before; None where nothing was."""
         ...
 
-    def learn(self, key: Key, kept: Kept) -> None:
+    def learn(self, key: Key, kept: KeptAnswer) -> None:
         """Keep what was answered to the question that is open."""
         ...
 
@@ -158,5 +158,5 @@ class NoMemory:
         """Return None."""
         return
 
-    def learn(self, key: Key, kept: Kept) -> None:
+    def learn(self, key: Key, kept: KeptAnswer) -> None:
         """Do nothing."""

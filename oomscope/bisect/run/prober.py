@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
 from oomscope.bisect.results.predicate import Bad, Judgement
-from oomscope.bisect.results.reporter import Reporter, Silent
+from oomscope.bisect.results.reporter import Reporter, SilentReporter
 from oomscope.bisect.results.result import Cost, ProbeRecord, Role
-from oomscope.bisect.run.cache import Kept, Logs, Memory, NoMemory, ResultCache
+from oomscope.bisect.run.cache import KeptAnswer, Logs, Memory, NoMemory, ResultCache
 from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.identity import Machine, digest_of, key_of
 from oomscope.bisect.run.request import SearchRequest
-from oomscope.bisect.run.runner import Here, Probe, Runner, SlotRunner, heedless, runner_of
+from oomscope.bisect.run.runner import Here, ProbeFunction, Runner, SlotRunner, heedless, runner_of
 from oomscope.bisect.run.scheduler import Executor, Inline, Scheduler, Task, Threads
 from oomscope.bisect.run.workplace import CommandError
 from oomscope.bisect.search.line import Answer
@@ -52,7 +52,7 @@ class Services(TypedDict, total=False):
 
     runner: Runner
     """Runs probes; this machine or the request's cluster unless given."""
-    probe: Probe
+    probe: ProbeFunction
     """Measures one job in the runner's stead, to its end."""
     executor: Executor
     """Does the work; as many threads as the request has jobs unless given, and this thread for one job."""
@@ -129,7 +129,7 @@ class Prober:
         stand_in = Here(run=heedless(services["probe"])) if "probe" in services else None
         runner = stand_in or services.get("runner") or runner_of(request.cluster, request.places, deadline)
         environment = services.get("environment", os.environ)
-        reporter = services.get("reporter", Silent())
+        reporter = services.get("reporter", SilentReporter())
         executor = services.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline())
         prober = cls(
             runner=runner,
@@ -284,7 +284,7 @@ class Prober:
         kept = self.memory.recall(key)
         if kept is None:
             known = self._known(name, key)
-            kept = self._made(name, key, experiment, job) if known is None else Kept(answer=known)
+            kept = self._made(name, key, experiment, job) if known is None else KeptAnswer(answer=known)
         self.memory.learn(key, kept)
         for line in kept.remarks:
             self.note(line)
@@ -306,7 +306,7 @@ class Prober:
             return measured.result
         raise LookupError(name)
 
-    def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob) -> Kept:
+    def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob) -> KeptAnswer:
         """Return what comes of a probe that is made now."""
         self._has_run = True
         try:
@@ -314,12 +314,12 @@ class Prober:
                 self._task(name, experiment, job), self._tasks_ahead, self.reporter.progressed
             )
         except (GitError, TargetError) as error:
-            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
+            return KeptAnswer(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
         result = _answering(measured.result)
         # What lacks today (a submodule, a large file) may be there tomorrow.
         if self.cache and not measured.missing and not experiment.repeat:
             self.cache.put(key, result)
-        return Kept(answer=result, remarks=measured.missing)
+        return KeptAnswer(answer=result, remarks=measured.missing)
 
     def _key(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
         """Return what the result of one rank is kept under, and its name."""

@@ -31,7 +31,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
 
 
-class Probe(Protocol):
+class ProbeFunction(Protocol):
     """Measures a job."""
 
     def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
@@ -120,7 +120,7 @@ class Here:
         return visible_cards(environment)
 
 
-def heedless(probe: Probe) -> StoppableProbe:
+def heedless(probe: ProbeFunction) -> StoppableProbe:
     """Return ``probe``, which goes on to its end though nobody wants the result any more."""
 
     def run(

@@ -50,7 +50,7 @@ class Scheduler:
     """The same as people are shown them."""
     _stopped: set[int] = field(default_factory=set)
     """Slots in which something ends that nobody wants any more."""
-    _done: dict[str, Ended] = field(default_factory=dict)
+    _done: dict[str, TaskEnd] = field(default_factory=dict)
 
     def take(self, task: Task, ahead: Callable[[], Iterable[Task]], progressed: Callable[[Progress], None]) -> Measured:
         """Return what comes of ``task``, which is forgotten with that, and raise what it raised.
@@ -116,7 +116,7 @@ class Scheduler:
     def _tell(self) -> None:
         self.watched(tuple(self._works[slot] for slot in sorted(self._works.keys() - self._stopped)))
 
-    def _keep(self, ended: Ended) -> None:
+    def _keep(self, ended: TaskEnd) -> None:
         name = self._running.pop(ended.slot)
         self._works.pop(ended.slot, None)
         self._tell()
@@ -139,7 +139,7 @@ Action = Callable[[Callable[[Progress], None], threading.Event], Measured]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class TaskEnd:
     """How the action in ``slot`` ended: with one of the other two."""
 
     slot: int
@@ -163,7 +163,7 @@ class Executor(Protocol):
         """Ask the action in ``slot`` to end without a result; it may come to its end all the same."""
         ...
 
-    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         """Wait until an action that was started has ended.
 
         Args:
@@ -191,15 +191,15 @@ class Inline:
         """Forget the action."""
         self._action = None
 
-    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         """Run the action; an interrupt of the program passes through."""
         action, self._action = self._action, None
         if action is None:
             raise ValueError("there is nothing to wait for")
         try:
-            return Ended(slot=0, measured=action(lambda progress: progressed(0, progress), threading.Event()))
+            return TaskEnd(slot=0, measured=action(lambda progress: progressed(0, progress), threading.Event()))
         except Exception as error:  # noqa: BLE001 # it is raised where the result is taken
-            return Ended(slot=0, error=error)
+            return TaskEnd(slot=0, error=error)
 
     def close(self) -> None:
         """Forget the action."""
@@ -215,7 +215,7 @@ class Threads:
     """
 
     slots: int
-    _events: queue.SimpleQueue[Ended | tuple[int, Progress]] = field(default_factory=queue.SimpleQueue)
+    _events: queue.SimpleQueue[TaskEnd | tuple[int, Progress]] = field(default_factory=queue.SimpleQueue)
     _running: dict[int, tuple[threading.Thread, threading.Event]] = field(default_factory=dict)
 
     def start(self, slot: int, action: Action) -> None:
@@ -229,9 +229,9 @@ class Threads:
         """Set the action's event."""
         self._running[slot][1].set()
 
-    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         """Pass on what the threads say until one has ended."""
-        while not isinstance(event := self._events.get(), Ended):
+        while not isinstance(event := self._events.get(), TaskEnd):
             progressed(*event)
         self._running.pop(event.slot)[0].join()
         return event
@@ -245,7 +245,7 @@ class Threads:
 
     def _run(self, slot: int, action: Action, stop: threading.Event) -> None:
         try:
-            ended = Ended(slot=slot, measured=action(lambda progress: self._events.put((slot, progress)), stop))
+            ended = TaskEnd(slot=slot, measured=action(lambda progress: self._events.put((slot, progress)), stop))
         except BaseException as error:  # noqa: BLE001 # it is raised where the result is taken
-            ended = Ended(slot=slot, error=error)
+            ended = TaskEnd(slot=slot, error=error)
         self._events.put(ended)

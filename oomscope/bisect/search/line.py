@@ -31,7 +31,7 @@ PATIENCE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchFinding:
     """The answer of a search: the first bad position is one of ``suspects``, in order.
 
     ``last_good`` is the nearest position known good before them, and the last of ``suspects`` is known bad.
@@ -102,10 +102,12 @@ class Search:
         return allowed - self.spent
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchFinding:
         """What is known now; final once nothing is wanted."""
         suspects = tuple(range(self.good + 1, self.bad + 1))
-        return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=self.good, suspects=suspects)
+        return SearchFinding(
+            kind="culprit" if len(suspects) == 1 else "suspects", last_good=self.good, suspects=suspects
+        )
 
     def told(self, position: int, answer: Answer) -> Search:
         """Return the search that also knows the answer for ``position``, whether or not it was wanted.
@@ -121,7 +123,7 @@ class Search:
         return replace(self, bad=position, spent=self.spent + 1)
 
 
-def run(search: Search, oracle: Oracle) -> Found:
+def run(search: Search, oracle: Oracle) -> SearchFinding:
     """Answer every question of ``search`` with ``oracle``, one after the other, and return what was found."""
     while (position := search.wanted) is not None:
         search = search.told(position, oracle(position))

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.bisect.search.line import Answer, Found, chance_of, runs_of
+from oomscope.bisect.search.line import Answer, SearchFinding, chance_of, runs_of
 
 SEEN_WRONG: Final = 2
 SEEN_RIGHT: Final = 8
@@ -160,7 +160,7 @@ class PosteriorSearch:
         return self.confidence >= self.enough and self._rates[self.leading[0]] <= MOST_WRONG
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchFinding:
         """The candidates that hold enough of the probability, as positions with an answer before and at their end.
 
         Nothing is said of the two candidates outside the line: see ``already`` and ``none``.
@@ -170,7 +170,9 @@ class PosteriorSearch:
         last_good = max((place for place in self.counts if place < first), default=0)
         first_bad = min((place for place in self.counts if place >= end), default=self.last)
         suspects = tuple(range(last_good + 1, first_bad + 1))
-        return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
+        return SearchFinding(
+            kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects
+        )
 
     @cached_property
     def information(self) -> Floats:

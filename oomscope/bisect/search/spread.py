@@ -20,7 +20,7 @@ _WIDEST = 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class ProbeSpread:
     """The standard deviation of one probe."""
 
     requested_bytes: float
@@ -30,7 +30,7 @@ class Spread:
     """Degrees of freedom: probes less positions. With none nothing is known of the spread."""
 
     @classmethod
-    def of(cls, samples: Iterable[Sequence[Bytes]]) -> Spread:
+    def of(cls, samples: Iterable[Sequence[Bytes]]) -> ProbeSpread:
         """Return the spread pooled over positions, each with its measurements."""
         repeated = [values for values in samples if len(values) > 1]
         freedom = sum(len(values) - 1 for values in repeated)

@@ -19,7 +19,7 @@ from oomscope.bisect.search.measured import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ByteStep:
     """What changed between two measured positions with none measured between them."""
 
     after: int
@@ -58,10 +58,12 @@ class Threshold:
         return abs(delta.requested_bytes) > self.requested_bytes or abs(delta.overhead_bytes or 0) > self.overhead_bytes
 
 
-def steps_between(measured: Mapping[int, Bytes]) -> tuple[Step, ...]:
+def steps_between(measured: Mapping[int, Bytes]) -> tuple[ByteStep, ...]:
     """Return the steps between the measured positions, in order; they sum to the last minus the first."""
     positions = sorted(measured)
-    return tuple(Step(after=before, at=at, delta=measured[at] - measured[before]) for before, at in pairwise(positions))
+    return tuple(
+        ByteStep(after=before, at=at, delta=measured[at] - measured[before]) for before, at in pairwise(positions)
+    )
 
 
 ByteOracle = Callable[[int], Bytes | None]
@@ -83,9 +85,9 @@ class Range:
         return self.last - self.first
 
     @property
-    def step(self) -> Step:
+    def step(self) -> ByteStep:
         """The range as a step."""
-        return Step(after=self.search.good, at=self.search.bad, delta=self.delta)
+        return ByteStep(after=self.search.good, at=self.search.bad, delta=self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +172,7 @@ class StepSearch:
             state = state.told(position, state.ranges[place].first)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ByteStep, ...]:
         """The ranges whose ends differ by more than the threshold, in order.
 
         Once nothing is wanted, each is one position, or a stretch of positions that cannot be told apart.
@@ -178,7 +180,7 @@ class StepSearch:
         return tuple(range_.step for range_ in self.ranges if self._differs(range_))
 
     @property
-    def unseen(self) -> tuple[Step, ...]:
+    def unseen(self) -> tuple[ByteStep, ...]:
         """The other ranges that hold positions which may yet be tested: below the threshold, or with equal ends."""
         return tuple(range_.step for range_ in self.ranges if not self._differs(range_) and range_.search.open)
 

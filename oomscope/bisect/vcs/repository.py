@@ -34,7 +34,7 @@ _ABSOLUTE = ("rev-parse", "--path-format=absolute")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class CommitLine:
     """Commits in order, each containing the one before."""
 
     base: Commit
@@ -147,7 +147,7 @@ class Repository:
         with reading(self.common) as repo:
             return repo.is_ancestor(_commit(repo, ancestor.hash), _commit(repo, descendant.hash))
 
-    def line(self, good: Commit, bad: Commit, paths: Sequence[str] = ()) -> Line:
+    def line(self, good: Commit, bad: Commit, paths: Sequence[str] = ()) -> CommitLine:
         """Return the line of first parents from ``good`` to ``bad``, and which of its commits touch ``paths``.
 
         Where ``good`` lies on a branch that was merged, the line goes from it to the merge that brought it in: what
@@ -168,14 +168,14 @@ class Repository:
                 remedy="give paths from the root of the repository",
             )
         if good.hash in walked[0].parents[:1]:
-            return Line(base=good, commits=tuple(walked), touching=touching)
+            return CommitLine(base=good, commits=tuple(walked), touching=touching)
         commits = walked[bisect_left(walked, True, key=lambda commit: self.contains(commit, good)) :]
         note = f"{good.short} lies on a merged branch; {commits[0].short} brought it into the line, which begins there"
         if touching is not None:
             touching |= {commits[0].hash}  # what came before it on the line came with it
-        return Line(base=good, commits=tuple(commits), touching=touching, notes=(note,))
+        return CommitLine(base=good, commits=tuple(commits), touching=touching, notes=(note,))
 
-    def merged_line(self, merge: Commit, parent: int, good: Commit, paths: Sequence[str] = ()) -> Line | None:
+    def merged_line(self, merge: Commit, parent: int, good: Commit, paths: Sequence[str] = ()) -> CommitLine | None:
         """Return the line that ``merge`` brought to ``good`` by its parent number ``parent`` (from 0).
 
         It ends with the merge itself, and begins where its first parents leave the history of ``good``, the commit
@@ -197,7 +197,7 @@ class Repository:
         touching = self._touching(good, tip, paths)
         if touching is not None:
             touching |= {merge.hash}
-        return Line(base=base, commits=(*walked, merge), touching=touching)
+        return CommitLine(base=base, commits=(*walked, merge), touching=touching)
 
     def between(self, good: Sequence[Commit], bad: Commit) -> list[Commit]:
         """Return all commits that ``bad`` contains and none of ``good`` does, parents before children."""

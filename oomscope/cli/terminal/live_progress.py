@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from oomscope.bisect.results.reporter import Plan, Work
+    from oomscope.bisect.results.reporter import SearchPlan, Work
     from oomscope.bisect.results.result import ProbeRecord
     from oomscope.probe.job import Progress
 
@@ -56,7 +56,7 @@ class Onlooker:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         """Print the plan."""
         from oomscope.report.text.bisect import plan_report
 

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import (
     BisectResult,
     CommitCulprit,
-    Evidence,
     KeyChange,
     KeysCulprit,
+    ProbeEvidence,
     ProbeRecord,
     StepRow,
 )
@@ -44,7 +44,7 @@ SUSPECTS_SHOWN = 30
 NAME_WIDTH = 52
 
 
-def plan_report(plan: Plan) -> RenderableType:
+def plan_report(plan: SearchPlan) -> RenderableType:
     """Return what lies ahead of a search."""
     at_most = f"at most {sentences.count(plan.probes_at_most, 'probe')}, untestable ones apart"
     if plan.more_if:
@@ -247,7 +247,7 @@ def key_table(keys: Sequence[KeyChange]) -> Table:
     return changes
 
 
-def commands(evidence: Evidence) -> Text:
+def commands(evidence: ProbeEvidence) -> Text:
     """Return the commands that repeat a probe, each on a line of its own however long."""
     return _uncut([f"  {command}" for command in evidence.commands])
 

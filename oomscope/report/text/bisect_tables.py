@@ -12,7 +12,15 @@ from rich.text import Text
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.bisect.results.result import BisectResult, StepRow
-from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed, Stretch, Waterfall, levels
+from oomscope.bisect.results.sections import (
+    CodeVsConfig,
+    Corner,
+    HunkChange,
+    Narrowed,
+    UnseenStretch,
+    Waterfall,
+    levels,
+)
 from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_sentences, sentences
 from oomscope.report.rows import StepSet, step_sets
@@ -155,7 +163,7 @@ def set_table(sets: Sequence[StepSet]) -> Table:
     return rows
 
 
-def stretch_table(stretches: Sequence[Stretch], shown: int = STRETCHES_SHOWN) -> Table:
+def stretch_table(stretches: Sequence[UnseenStretch], shown: int = STRETCHES_SHOWN) -> Table:
     """Return the longest of the stretches, and how many more there are."""
     rows = table(">Commits", "After", "Up to")
     ordered = sorted(stretches, key=lambda stretch: -stretch.commits)
@@ -190,7 +198,7 @@ def dominant_text(growth: SiteGrowth | None) -> str:
     return f"{size} {growth.category.replace('_', ' ')}, {place}"
 
 
-def _between(stretches: Sequence[Stretch]) -> int:
+def _between(stretches: Sequence[UnseenStretch]) -> int:
     return sum(stretch.commits - 1 for stretch in stretches)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.printable import printable
@@ -159,7 +159,7 @@ def _shown(states: Sequence[Cell]) -> Cell:
 class Watched:
     """What is known of a search at one moment."""
 
-    plan: Plan | None = None
+    plan: SearchPlan | None = None
     """What was announced last."""
     records: tuple[ProbeRecord, ...] = ()
     """The probes so far."""

@@ -14,7 +14,7 @@ from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.config_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.reporter import Plan, Silent
+from oomscope.bisect.results.reporter import SearchPlan, SilentReporter
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.measured import Bytes
@@ -304,12 +304,12 @@ def test_the_rows_sum_to_the_difference_also_where_a_key_cannot_be_measured_alon
     assert culprit(result).interaction is None
 
 
-class Announced(Silent):
+class Announced(SilentReporter):
     """Keeps the plan."""
 
-    plan: Plan | None = None
+    plan: SearchPlan | None = None
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         self.plan = plan
 
 

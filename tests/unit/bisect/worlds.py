@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import HarnessFile
@@ -48,12 +48,12 @@ class Listener:
     """A reporter that remembers."""
 
     def __init__(self) -> None:
-        self.plan: Plan | None = None
+        self.plan: SearchPlan | None = None
         self.records: list[ProbeRecord] = []
         self.stages = 0
         self.names: list[str] = []
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: SearchPlan) -> None:
         self.plan = plan
 
     def probing(self, name: str, number: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.cli.main import run
@@ -28,7 +28,7 @@ def searched(monkeypatch: pytest.MonkeyPatch):
 
         def __call__(self, request, *, reporter):
             self.requests.append(request)
-            reporter.planned(Plan(title="t", good="a", bad="b", candidates=1, considered=1, probes_at_most=3))
+            reporter.planned(SearchPlan(title="t", good="a", bad="b", candidates=1, considered=1, probes_at_most=3))
             for record in self.result.probes:
                 reporter.probing("name", record.number)
                 reporter.progressed(Progress(stage="step"))

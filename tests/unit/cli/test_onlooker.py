@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.cli.terminal.live_progress import Onlooker
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.probe.job import Progress
 from tests.unit.report import searches
 
 WORK = Work(slot=0, label="aaaaaaaaaa start", is_asked=True)
-PLAN = Plan(title="t", good="a", bad="b", candidates=9, considered=9, probes_at_most=6)
+PLAN = SearchPlan(title="t", good="a", bad="b", candidates=9, considered=9, probes_at_most=6)
 
 
 def consoles(**options) -> tuple[Console, Console]:

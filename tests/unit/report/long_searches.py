@@ -20,7 +20,7 @@ from oomscope.bisect.results.sections import (
     HunkChange,
     LinePlace,
     Narrowed,
-    Stretch,
+    UnseenStretch,
     WalkedLine,
     Waterfall,
 )
@@ -149,7 +149,7 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
             start=bytes_at(0),
             end=bytes_at(count),
             unseen=tuple(
-                Stretch(since=names[step.after], until=names[step.at], commits=step.at - step.after)
+                UnseenStretch(since=names[step.after], until=names[step.at], commits=step.at - step.after)
                 for step in state.unseen
             ),
         ),

@@ -8,14 +8,14 @@ from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.result import (
     BisectResult,
     CommitCulprit,
-    Evidence,
     KeyChange,
     KeysCulprit,
+    ProbeEvidence,
     ProbeRecord,
     StepRow,
-    Suspect,
+    SuspectedChange,
 )
-from oomscope.bisect.results.sections import Stretch, Waterfall
+from oomscope.bisect.results.sections import UnseenStretch, Waterfall
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
@@ -97,8 +97,10 @@ COMMITS = BisectResult(
         ),
     ),
     probes=PROBES,
-    last_good=Evidence(name=MIDDLE, result=results.FITS, commands=("git clone --shared repo copy", "oomscope probe 1")),
-    first_bad=Evidence(name=BAD, result=results.OOM, commands=("oomscope probe 2",)),
+    last_good=ProbeEvidence(
+        name=MIDDLE, result=results.FITS, commands=("git clone --shared repo copy", "oomscope probe 1")
+    ),
+    first_bad=ProbeEvidence(name=BAD, result=results.OOM, commands=("oomscope probe 2",)),
     notes=("two merges were walked along their first parent",),
 )
 SUSPECTS = replace(
@@ -107,8 +109,8 @@ SUSPECTS = replace(
     message="one of 2 commits",
     culprit=None,
     suspects=(
-        Suspect(commit=BROKEN, subject="forget a file", reason="import error"),
-        Suspect(commit=BAD, subject="keep the logits", reason="bad, but its parent cannot be tested"),
+        SuspectedChange(commit=BROKEN, subject="forget a file", reason="import error"),
+        SuspectedChange(commit=BAD, subject="keep the logits", reason="bad, but its parent cannot be tested"),
     ),
 )
 NO_CULPRIT = replace(
@@ -158,7 +160,10 @@ STEPS = replace(
         threshold=Threshold(),
         start=Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
         end=Bytes(requested_bytes=8 * GiB, reserved_bytes=8 * GiB - 4 * MiB),
-        unseen=(Stretch(since=GOOD, until=BROKEN, commits=5), Stretch(since=BROKEN, until=MIDDLE, commits=1)),
+        unseen=(
+            UnseenStretch(since=GOOD, until=BROKEN, commits=5),
+            UnseenStretch(since=BROKEN, until=MIDDLE, commits=1),
+        ),
     ),
 )
 EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, NO_ANSWER, UNTESTABLE_END, KEYS)

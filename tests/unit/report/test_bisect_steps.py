@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.results.sections import Stretch
+from oomscope.bisect.results.sections import UnseenStretch
 from oomscope.report import bisect_sentences, dataframes
 from oomscope.report.text.bisect import bisect_report
 from oomscope.report.text.bisect_tables import STRETCHES_SHOWN, dominant_text, floating_bar
@@ -53,7 +53,7 @@ def test_where_all_was_looked_into_there_is_no_such_table() -> None:
 
 
 def test_of_many_stretches_the_longest_are_shown() -> None:
-    many = tuple(Stretch(since=searches.GOOD, until=searches.BAD, commits=number) for number in range(2, 20))
+    many = tuple(UnseenStretch(since=searches.GOOD, until=searches.BAD, commits=number) for number in range(2, 20))
     text = rendered(replace(searches.STEPS, waterfall=replace(searches.STEPS.waterfall, unseen=many)))
     hidden = sum(number - 1 for number in range(2, 20 - STRETCHES_SHOWN))
     assert f"{hidden}   in {18 - STRETCHES_SHOWN} further stretches" in text

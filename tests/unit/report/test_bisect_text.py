@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.results.reporter import Plan
-from oomscope.bisect.results.result import StepRow, Suspect
+from oomscope.bisect.results.reporter import SearchPlan
+from oomscope.bisect.results.result import StepRow, SuspectedChange
 from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_sentences
 from oomscope.report.text.bisect import bisect_report, growth_table, plan_report, probe_line
@@ -156,12 +156,14 @@ def test_probes_as_they_come() -> None:
 
 
 def test_the_plan() -> None:
-    plan = Plan(title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, notes=("n",))
+    plan = SearchPlan(
+        title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, notes=("n",)
+    )
     assert rendered(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart\nnote: n\n"
 
 
 def test_what_may_take_more_probes_is_said_beforehand() -> None:
-    plan = Plan(
+    plan = SearchPlan(
         title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, more_if=("x", "y")
     )
     assert rendered(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart; more if x, or if y\n"
@@ -215,7 +217,7 @@ def test_the_growth_table_ends_with_what_the_headline_says() -> None:
 
 
 def test_suspected_keys_are_named_with_their_values() -> None:
-    suspects = (Suspect(key="data.seq_length", subject="100 → 300", reason="the deadline passed"),)
+    suspects = (SuspectedChange(key="data.seq_length", subject="100 → 300", reason="the deadline passed"),)
     text = rendered(bisect_report(replace(searches.KEYS, outcome="suspects", culprit=None, suspects=suspects)))
     assert "data.seq_length   100 → 300    the deadline passed" in text
 

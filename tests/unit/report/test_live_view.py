@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.bisect.search.line import Answer, Search
 from oomscope.probe.job import Progress
 from oomscope.report.search_status import Bracket, Standing, asked_on, bracket_of, probes_left, seconds_left
@@ -17,9 +17,9 @@ from tests.unit.report import searches
 from tests.unit.report.test_standings import line_of, record
 
 
-def plan_of(last: int, **fields) -> Plan:
+def plan_of(last: int, **fields) -> SearchPlan:
     at_most = 2 + Search.over(last).probes_left
-    plan = Plan(title="t", good="a", bad="b", candidates=last, considered=last, probes_at_most=at_most)
+    plan = SearchPlan(title="t", good="a", bad="b", candidates=last, considered=last, probes_at_most=at_most)
     return replace(plan, line=line_of(last), **fields)
 
 

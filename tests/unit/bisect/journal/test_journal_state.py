@@ -21,7 +21,7 @@ from oomscope.bisect.journal.events import (
 )
 from oomscope.bisect.journal.journal_state import JournalState, journal_state_of
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.run.cache import Kept
+from oomscope.bisect.run.cache import KeptAnswer
 from oomscope.bisect.run.experiment import Untestable
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
@@ -66,7 +66,7 @@ def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
 
 def probed(number: int, name: str | None = "", **fields: Any) -> Event:
     answer = answered(number, name, **fields)
-    return probed_event(answer, {each: Kept(answer=fits(number)) for each in answer.asked})
+    return probed_event(answer, {each: KeptAnswer(answer=fits(number)) for each in answer.asked})
 
 
 def written(*events: Event, first: Begun | None = None) -> bytes:
@@ -83,7 +83,7 @@ def commits(account: JournalState) -> list[int]:
 
 def test_what_is_written_is_read_back() -> None:
     answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
-    kept = Kept(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
+    kept = KeptAnswer(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
     account = told(planned_event("t", 9), probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None))
     assert account.begun == begun()
     assert account.answers == (answer,)
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_back() -> None:
 
 
 def test_an_answer_without_a_measurement_is_one() -> None:
-    gone = Kept(answer=Untestable("setup failed", "make: *** no rule"))
+    gone = KeptAnswer(answer=Untestable("setup failed", "make: *** no rule"))
     account = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
     assert commits(account) == [1, 2]
     assert account.kept == {"n2": gone}

@@ -15,7 +15,7 @@ from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.prober import Question
 from oomscope.bisect.search.line import Answer, extra_probes
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line
+from oomscope.bisect.vcs.repository import CommitLine
 from oomscope.probe.result import ProbeResult
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
@@ -80,7 +80,7 @@ def test_the_answer_is_as_narrow_as_can_be_and_the_promise_is_kept(case: Case) -
     world = Answering(case.answers)
     first, *others = map(commit, range(len(case.answers)))
     touching = None if case.chosen is None else frozenset(map(str, case.chosen))
-    track = Track.of(Line(base=first, commits=tuple(others), touching=touching), world)
+    track = Track.of(CommitLine(base=first, commits=tuple(others), touching=touching), world)
     found = LineSearch(track, world, world).run().found  # type: ignore[arg-type]
     assert found is not None
     assert found.last_good == max(place for place in range(case.culprit) if case.answers[place] is GOOD)
@@ -96,7 +96,7 @@ def test_the_answer_is_as_narrow_as_can_be_and_the_promise_is_kept(case: Case) -
 def test_the_promise_is_the_least_that_can_be_kept() -> None:
     """The last of 10 is on the paths: both ends and its parent prove it; 4 more find any of the 9 before it."""
     first, *others = map(commit, range(11))
-    track = Track.of(Line(base=first, commits=tuple(others), touching=frozenset({"10"})), Answering(()))
+    track = Track.of(CommitLine(base=first, commits=tuple(others), touching=frozenset({"10"})), Answering(()))
     assert (track.probes_at_most, track.probes_more) == (3, 4)
     asked = []
     for culprit in range(1, 11):

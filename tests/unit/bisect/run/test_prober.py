@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.reporter import Silent
+from oomscope.bisect.results.reporter import SilentReporter
 from oomscope.bisect.run.cache import ResultCache
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
@@ -39,7 +39,7 @@ class Searches:
     def ask(self) -> Prober:
         experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda _place: self.missing)
         here = Here(run=heedless(self.probe))
-        prober = Prober(runner=here, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
+        prober = Prober(runner=here, bad=Bad(), reporter=SilentReporter(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
             assert record.bytes is not None

@@ -18,7 +18,7 @@ from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
 from oomscope.bisect.lines.step_walk import StepWalk
 from oomscope.bisect.lines.track import Track
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.reporter import Silent
+from oomscope.bisect.results.reporter import SilentReporter
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.deadline import Deadline
@@ -26,10 +26,10 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober
 from oomscope.bisect.run.runner import Here, SlotRunner, heedless, visible_cards
-from oomscope.bisect.run.scheduler import Action, Ended, Executor, Inline, Measured, Scheduler, Task, Threads
+from oomscope.bisect.run.scheduler import Action, Executor, Inline, Measured, Scheduler, Task, TaskEnd, Threads
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Line
+from oomscope.bisect.vcs.repository import CommitLine
 from oomscope.bisect.vcs.source_text import FixedSource
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError
@@ -57,13 +57,13 @@ class Shuffled:
     def stop(self, slot: int) -> None:
         self.running[slot][1].set()
 
-    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         slot = self.random.choice(sorted(self.running))
         action, stop = self.running.pop(slot)
         try:
-            return Ended(slot=slot, measured=action(lambda progress: progressed(slot, progress), stop))
+            return TaskEnd(slot=slot, measured=action(lambda progress: progressed(slot, progress), stop))
         except Exception as raised:  # noqa: BLE001 # as an executor does
-            return Ended(slot=slot, error=raised)
+            return TaskEnd(slot=slot, error=raised)
 
     def close(self) -> None:
         self.running.clear()
@@ -103,9 +103,11 @@ def searched(
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
     here = Here(run=heedless(world.probe))
-    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, scheduler=Scheduler(executor)) as prober:
+    with Prober(
+        runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
+    ) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
-        search = LineSearch(Track.of(Line(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
+        search = LineSearch(Track.of(CommitLine(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
         answer = search.run()
         wanted = StepsWanted(threshold=Threshold(), looks=2)
         found = StepWalk(wanted).walk(search) if steps else None
@@ -163,7 +165,9 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
 
     def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
         here = Here(run=heedless(probe_size))
-        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, scheduler=Scheduler(executor)) as prober:
+        with Prober(
+            runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
+        ) as prober:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
             search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
             assert search.ends() is None
@@ -202,7 +206,7 @@ class InStep:
     def stop(self, slot: int) -> None:
         self.inner.stop(slot)
 
-    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         if not self._this_turn & self.inner.running.keys():
             self.turns += 1
             self._this_turn = set(self.inner.running)
@@ -236,7 +240,7 @@ def test_an_interrupt_ends_what_was_foreseen(tmp_path: Path) -> None:
     before = threading.active_count()
 
     class Interrupting(Threads):
-        def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+        def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.line import PATIENCE, Answer, Found, Search, extra_probes, run
+from oomscope.bisect.search.line import PATIENCE, Answer, Search, SearchFinding, extra_probes, run
 
 
 def halvings(candidates: int) -> int:
@@ -107,7 +107,7 @@ def test_the_promise_of_probes_left_only_falls() -> None:
 def test_one_candidate_needs_no_probe() -> None:
     search = Search.over(1)
     assert search.wanted is None
-    assert search.found == Found(kind="culprit", last_good=0, suspects=(1,))
+    assert search.found == SearchFinding(kind="culprit", last_good=0, suspects=(1,))
 
 
 def test_no_candidate_is_no_search() -> None:

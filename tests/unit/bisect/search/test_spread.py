@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.spread import Spread, mean, student
+from oomscope.bisect.search.spread import ProbeSpread, mean, student
 
 
 def sample(*live: int) -> tuple[Bytes, ...]:
@@ -26,25 +26,25 @@ def test_students_quantiles_are_those_of_the_tables(confidence: float, freedom: 
 
 
 def test_one_position_has_its_standard_deviation() -> None:
-    spread = Spread.of([sample(10, 14, 19), sample(1000)])
+    spread = ProbeSpread.of([sample(10, 14, 19), sample(1000)])
     assert spread.requested_bytes == pytest.approx(statistics.stdev([10, 14, 19]))
     assert spread.overhead_bytes == pytest.approx(spread.requested_bytes)
     assert spread.freedom == 2
 
 
 def test_positions_are_pooled_whatever_their_levels() -> None:
-    spread = Spread.of([sample(10, 14), sample(1010, 1014), sample(7, 7, 7)])
+    spread = ProbeSpread.of([sample(10, 14), sample(1010, 1014), sample(7, 7, 7)])
     assert spread.requested_bytes == pytest.approx((16 / 4) ** 0.5)
     assert spread.freedom == 4
 
 
 def test_without_a_repeat_nothing_stands_clear() -> None:
-    limit = Spread.of([sample(1), sample(10**15)]).limit(1, 0.95)
+    limit = ProbeSpread.of([sample(1), sample(10**15)]).limit(1, 0.95)
     assert not limit.is_exceeded_by(Bytes(requested_bytes=10**15))
 
 
 def test_no_spread_lets_every_byte_stand_clear() -> None:
-    assert Spread.of([sample(5, 5)]).limit(1, 0.99).is_exceeded_by(Bytes(requested_bytes=1, reserved_bytes=1))
+    assert ProbeSpread.of([sample(5, 5)]).limit(1, 0.99).is_exceeded_by(Bytes(requested_bytes=1, reserved_bytes=1))
 
 
 @given(st.lists(st.integers(0, 2**50), min_size=1, max_size=9))
@@ -57,6 +57,6 @@ def test_equal_positions_exceed_the_limit_as_rarely_as_promised() -> None:
     exceeded = 0
     for _ in range(2000):
         first, second = (sample(*(round(rng.gauss(10**6, 1000)) for _ in range(3))) for _ in range(2))
-        limit = Spread.of([first, second]).limit(3, 0.9)
+        limit = ProbeSpread.of([first, second]).limit(3, 0.9)
         exceeded += abs((mean(first) - mean(second)).requested_bytes) > limit.requested_bytes
     assert 0.08 < exceeded / 2000 < 0.12

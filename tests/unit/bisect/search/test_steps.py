@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.search.line import extra_probes
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.steps import Step, StepSearch, Threshold, run
+from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
 from oomscope.units import MiB
 
 NOTHING = Threshold(requested_bytes=0, overhead_bytes=0)
@@ -43,11 +43,13 @@ class Line:
         return StepSearch.over(len(self.values) - 1, first, last, threshold)
 
     @property
-    def all_steps(self) -> tuple[Step, ...]:
+    def all_steps(self) -> tuple[ByteStep, ...]:
         """Every change between neighbours that can be tested, by walking the line."""
         testable = [(place, value) for place, value in enumerate(self.values) if value is not None]
         changes = (
-            Step(after=before, at=at, delta=new - old) for (before, old), (at, new) in pairwise(testable) if new != old
+            ByteStep(after=before, at=at, delta=new - old)
+            for (before, old), (at, new) in pairwise(testable)
+            if new != old
         )
         return tuple(changes)
 
@@ -71,7 +73,7 @@ def lines(draw: st.DrawFn, largest: int = 200) -> Line:
     return Line([None if 0 < place < last and rng.random() < share else value for place, value in enumerate(values)])
 
 
-def covers(stretches: Sequence[Step], step: Step) -> bool:
+def covers(stretches: Sequence[ByteStep], step: ByteStep) -> bool:
     return any(stretch.after <= step.after and step.at <= stretch.at for stretch in stretches)
 
 
@@ -162,7 +164,7 @@ def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
     blind = Line(values)
     found = run(blind.search(), blind)
     assert (found.steps, blind.asked) == ((), [])
-    assert found.unseen == (Step(after=0, at=100, delta=Bytes()),)
+    assert found.unseen == (ByteStep(after=0, at=100, delta=Bytes()),)
     for looks in (1, 5):
         few = Line(values)
         assert run(few.search().looking(looks), few).steps == ()
@@ -198,7 +200,7 @@ def test_overhead_counts_from_more_than_a_segment_on() -> None:
 
 def test_untestable_neighbours_hide_a_step_in_a_set() -> None:
     line = Line([sizes(100), None, None, sizes(120), sizes(120)])
-    assert run(line.search(), line).steps == (Step(after=0, at=3, delta=sizes(20)),)
+    assert run(line.search(), line).steps == (ByteStep(after=0, at=3, delta=sizes(20)),)
 
 
 def test_no_candidate_is_no_search() -> None:
