@@ -16,10 +16,9 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.output_files import DIFF_TABLES, Files, diff_tables
 from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
-from oomscope.cli.terminal.tables import DIFF_TABLES, diff_tables
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.output_files import EXPLAIN_TABLES, Files, explain_tables
 from oomscope.cli.terminal.progress import shown_progress, telling_of
-from oomscope.cli.terminal.tables import EXPLAIN_TABLES, explain_tables
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from oomscope.cli.options.completion import COMPLETE_VARIABLE
-from oomscope.cli.terminal.failures import refused_by_system
-from oomscope.cli.terminal.output import internal_error, print_json, remark, say
+from oomscope.cli.terminal.output import internal_error, print_json, refused_by_system, remark, say
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 

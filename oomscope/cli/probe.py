@@ -20,7 +20,6 @@ from oomscope.cli.options.common import (
 from oomscope.cli.options.completion import complete_key, complete_preset
 from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
 from oomscope.cli.options.targets import TargetOptions
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import (
     keep_log,
     may_replace,
@@ -29,8 +28,8 @@ from oomscope.cli.terminal.output import (
     print_report,
     remark,
 )
+from oomscope.cli.terminal.output_files import PROBE_TABLES, Files, probe_tables
 from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
-from oomscope.cli.terminal.tables import PROBE_TABLES, probe_tables
 from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 from oomscope.probe.targets.settings import harness_settings

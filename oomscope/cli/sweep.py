@@ -19,11 +19,10 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.hints import nearest
 from oomscope.cli.terminal.output import print_json, print_report, remark
+from oomscope.cli.terminal.output_files import SWEEP_TABLES, Files, sweep_tables
 from oomscope.cli.terminal.progress import shown_progress, telling_of
-from oomscope.cli.terminal.tables import SWEEP_TABLES, sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode, UsageError, gravest
 

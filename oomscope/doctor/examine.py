@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from oomscope.doctor.allocator_check import allocator_checks
-from oomscope.doctor.card_check import PART, virtual_card_check
 from oomscope.doctor.check import Check, Diagnosis, State
-from oomscope.doctor.git_check import git_checks
-from oomscope.doctor.gpu_checks import gpu_checks
-from oomscope.doctor.host_check import host_check
-from oomscope.doctor.package_checks import package_checks, version_of
-from oomscope.doctor.place_checks import place_checks
-from oomscope.doctor.torch_checks import torch_checks
+from oomscope.doctor.machine_checks import gpu_checks, host_check, place_checks
+from oomscope.doctor.package_checks import git_checks, package_checks, version_of
+from oomscope.doctor.torch_checks import PART, torch_checks, virtual_card_check
 from oomscope.doctor.torch_import import TorchImport
 
 

@@ -1,4 +1,4 @@
-"""torch, and the GPUs that it sees."""
+"""torch, the GPUs that it sees, and the virtual card that is made for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from importlib import metadata
 
 from oomscope.doctor.check import Check, State
 from oomscope.doctor.torch_import import Torch
+from oomscope.errors import MachineUnfitError
+from oomscope.units import format_size
+from oomscope.virtual import loading
+from oomscope.virtual.sonames import CARD
 
 OLDEST = (2, 11)
 """The first torch with a CUDA 13 build, for which the virtual card is made."""
@@ -60,3 +64,25 @@ def _cuda(torch: Torch) -> Check:
 def _version_of(text: str) -> tuple[int, ...]:
     major, minor, *_ = (*text.split("."), "0")
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else OLDEST
+
+
+PART = "virtual card"
+
+
+def virtual_card_check() -> Check:
+    """Return the check; nothing is loaded."""
+    try:
+        torch = loading.check()
+    except MachineUnfitError as error:
+        found = error.message if error.where == PART else f"{error.where}: {error.message}"
+        return Check(
+            part=PART, state=State.MISSING, found=found, disables="--backend virtual", remedy=error.remedy or ""
+        )
+    library = loading.LIBRARIES / CARD
+    size = library.stat().st_size
+    return Check(
+        part=PART,
+        state=State.OK,
+        found=f"{CARD} ({format_size(size)}) has all that torch {torch.version} wants",
+        values={"path": str(library), "size_bytes": size},
+    )

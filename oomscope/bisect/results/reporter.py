@@ -1,4 +1,4 @@
-"""How a search tells an onlooker what it does; it works the same when nobody listens."""
+"""How a search tells an live what it does; it works the same when nobody listens."""
 
 from __future__ import annotations
 

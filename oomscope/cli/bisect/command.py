@@ -34,10 +34,9 @@ from oomscope.cli.options.common import (
 from oomscope.cli.options.completion import complete_ends, complete_key
 from oomscope.cli.options.source import dialect_option
 from oomscope.cli.options.targets import TargetOptions
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.hints import missing_in_checkouts
 from oomscope.cli.terminal.output import print_json, print_report
-from oomscope.cli.terminal.tables import BISECT_TABLES, bisect_tables
+from oomscope.cli.terminal.output_files import BISECT_TABLES, Files, bisect_tables
 from oomscope.errors import ExitCode, gravest
 
 PATHS = "oomscope.paths"
@@ -169,15 +168,15 @@ def bisect(
     oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
-    from oomscope.cli.terminal.live_progress import onlooker_of
+    from oomscope.cli.terminal.progress import live_progress_of
 
     read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
     files = Files(html=html, tables=tables, names=BISECT_TABLES)
     files.refuse(*read, force=force)
     options = options_of(ctx)
     try:
-        with onlooker_of(telling, answers_here=not as_json) as onlooker:
-            result = run_search(options, onlooker)
+        with live_progress_of(telling, answers_here=not as_json) as live:
+            result = run_search(options, live)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     if hint := missing_in_checkouts(result, options.repo or Path()):

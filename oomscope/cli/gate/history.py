@@ -8,8 +8,8 @@ import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path
 from oomscope.cli.options.common import FILE, PICTURE, json_option
-from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.output_files import Files
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
 from oomscope.gate.checkouts import home_of
 

@@ -103,10 +103,10 @@ def run_command(
                 announce=announce,
             ).run()
         if bisect and night.exit_code:
-            from oomscope.cli.terminal.live_progress import onlooker_of
+            from oomscope.cli.terminal.progress import live_progress_of
             from oomscope.gate.culprit import Searching, with_culprits
 
-            reporter = partial(onlooker_of, telling, answers_here=False)
+            reporter = partial(live_progress_of, telling, answers_here=False)
             how = Searching(book=book, reporter=reporter, jobs=jobs, state=state)
             night = _with_places(night, chosen)
             keep_outputs(night, outputs, keep=_keeping(book, night))

@@ -7,18 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-from pydantic import ConfigDict, with_config
+from typing import ClassVar
 
 _HOST = re.compile(r"^(?:\w[\w+.-]*://[^/]*|[^/:]+:)")
 """``https://user:token@host:8443`` or ``git@host:`` before the path (git-clone(1), GIT URLS)."""
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True)
 class Home:
     """A file in a repository, whichever checkout it is seen in."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     path: str
     """From the root of the repository, with slashes."""
     first_commit: str = ""

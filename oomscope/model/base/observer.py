@@ -1,4 +1,4 @@
-"""How the trainer tells an onlooker where in a step it is; the model knows nothing else of measurement."""
+"""How the trainer tells an live where in a step it is; the model knows nothing else of measurement."""
 
 from __future__ import annotations
 

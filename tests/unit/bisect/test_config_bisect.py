@@ -320,12 +320,12 @@ def test_one_key_takes_no_more_probes_than_announced(world: World, key: int) -> 
     world.good.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.25" for name in keys) + "}\n")
     world.bad.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.5" for name in keys) + "}\n")
     request = ConfigRequest(range=FileRange(good=world.good, bad=world.bad), places=world.places)
-    onlooker = Announced()
-    result = bisect_configs(request, probe=world.probe, environment={}, reporter=onlooker)
+    live = Announced()
+    result = bisect_configs(request, probe=world.probe, environment={}, reporter=live)
     assert [change.key for change in culprit(result).keys] == [f"optimizer.{keys[key]}"]
-    assert onlooker.plan is not None
-    assert onlooker.plan.probes_at_most == 2 + 3 + 1
-    assert len(result.probes) <= onlooker.plan.probes_at_most
+    assert live.plan is not None
+    assert live.plan.probes_at_most == 2 + 3 + 1
+    assert len(result.probes) <= live.plan.probes_at_most
 
 
 def test_a_wrong_file_is_one_line(world: World) -> None:

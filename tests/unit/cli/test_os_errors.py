@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from oomscope.cli import main as entry
-from oomscope.cli.terminal.failures import refused_by_system
+from oomscope.cli.terminal.output import refused_by_system
 from oomscope.errors import ExitCode
 
 

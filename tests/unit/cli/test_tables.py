@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.terminal.tables import (
+from oomscope.cli.terminal.output_files import (
     BISECT_TABLES,
     PROBE_TABLES,
     bisect_tables,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.doctor.card_check import PART, virtual_card_check
 from oomscope.doctor.check import Diagnosis, State
+from oomscope.doctor.torch_checks import PART, virtual_card_check
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual import loading
 from oomscope.virtual.installed_torch import InstalledTorch

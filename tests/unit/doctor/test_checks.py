@@ -13,13 +13,12 @@ from types import SimpleNamespace
 import pytest
 
 from oomscope.doctor import examine
+from oomscope.doctor import machine_checks as places
 from oomscope.doctor import package_checks as packages
-from oomscope.doctor import place_checks as places
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.examine import _looked
-from oomscope.doctor.git_check import git_checks
-from oomscope.doctor.host_check import free_memory, host_check
-from oomscope.doctor.place_checks import place_checks, size_of
+from oomscope.doctor.machine_checks import free_memory, host_check, place_checks, size_of
+from oomscope.doctor.package_checks import git_checks
 from oomscope.errors import ExitCode
 from oomscope.units import GiB, KiB
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from oomscope.doctor import gpu_checks as rooms
+from oomscope.doctor import machine_checks as rooms
 from oomscope.doctor.check import Check, State
-from oomscope.doctor.gpu_checks import gpu_checks
+from oomscope.doctor.machine_checks import gpu_checks
 from oomscope.units import GiB
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Release Build\nGCC version: 12\n"

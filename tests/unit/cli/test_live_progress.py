@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from oomscope.bisect.results.reporter import SearchPlan, Work
-from oomscope.cli.terminal.live_progress import Onlooker
-from oomscope.cli.terminal.progress import shown_progress
+from oomscope.cli.terminal.progress import LiveProgress, shown_progress
 from oomscope.probe.job import Progress
 from tests.unit.report import searches
 
@@ -29,12 +28,12 @@ def consoles(**options) -> tuple[Console, Console]:
 
 def test_the_running_probe_is_shown_and_gone_before_its_answer() -> None:
     answers, progress = consoles()
-    onlooker = Onlooker(answers, progress)
-    onlooker.planned(PLAN)
-    onlooker.probing("aaaaaaaaaa start", 1)
-    onlooker.at_work((WORK,))
-    onlooker.at_work((replace(WORK, progress=Progress(stage="step", done=1, total=2)),))
-    onlooker.probed(searches.PROBES[0])
+    live = LiveProgress(answers, progress)
+    live.planned(PLAN)
+    live.probing("aaaaaaaaaa start", 1)
+    live.at_work((WORK,))
+    live.at_work((replace(WORK, progress=Progress(stage="step", done=1, total=2)),))
+    live.probed(searches.PROBES[0])
     shown = progress.file.getvalue()
     assert "0 probes done, at most 6 more" in shown
     assert "1  probe 1, step 1 of 2, 0 s: aaaaaaaaaa start" in shown
@@ -45,29 +44,29 @@ def test_the_running_probe_is_shown_and_gone_before_its_answer() -> None:
 
 def test_what_runs_ahead_is_shown_beside_what_is_asked_for() -> None:
     _, progress = consoles()
-    onlooker = Onlooker(None, progress, clock=iter(range(100)).__next__)
-    onlooker.probing("aaaaaaaaaa start", 1)
-    onlooker.at_work((WORK, Work(slot=1, label="cccccccccc middle", is_asked=False)))
-    onlooker.close()
+    live = LiveProgress(None, progress, clock=iter(range(100)).__next__)
+    live.probing("aaaaaaaaaa start", 1)
+    live.at_work((WORK, Work(slot=1, label="cccccccccc middle", is_asked=False)))
+    live.close()
     assert re.search(r"2  ahead, \d+ s: cccccccccc middle", progress.file.getvalue())
 
 
 def test_an_answer_known_from_before_shows_nothing_between() -> None:
     answers, progress = consoles()
-    onlooker = Onlooker(answers, progress)
-    onlooker.probing("name", 1)
-    onlooker.probed(searches.PROBES[1])
+    live = LiveProgress(answers, progress)
+    live.probing("name", 1)
+    live.probed(searches.PROBES[1])
     assert progress.file.getvalue() == ""
 
 
 @pytest.mark.parametrize("options", [{"force_terminal": False}, {"_environ": {"TERM": "dumb"}}])
 def test_without_a_terminal_only_answers_are_printed(options) -> None:
     answers, progress = consoles(**options)
-    onlooker = Onlooker(answers, progress)
-    onlooker.planned(PLAN)
-    onlooker.probing("name", 1)
-    onlooker.at_work((WORK,))
-    onlooker.probed(searches.PROBES[0])
+    live = LiveProgress(answers, progress)
+    live.planned(PLAN)
+    live.probing("name", 1)
+    live.at_work((WORK,))
+    live.probed(searches.PROBES[0])
     assert progress.file.getvalue() == ""
     lines = answers.file.getvalue()
     assert "\x1b" not in lines
@@ -75,11 +74,11 @@ def test_without_a_terminal_only_answers_are_printed(options) -> None:
 
 
 def test_closing_twice_is_fine() -> None:
-    onlooker = Onlooker(*consoles())
-    onlooker.probing("name", 1)
-    onlooker.at_work((WORK,))
-    onlooker.close()
-    onlooker.close()
+    live = LiveProgress(*consoles())
+    live.probing("name", 1)
+    live.at_work((WORK,))
+    live.close()
+    live.close()
 
 
 def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys) -> None:
@@ -96,10 +95,10 @@ def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys) -> None:
 
 def test_control_sequences_in_names_are_shown_and_not_obeyed(capsys) -> None:
     _, progress = consoles()
-    onlooker = Onlooker(progress, progress)
-    onlooker.probing("aaaaaaaaaa \x1b]0;title\x07", 1)
-    onlooker.at_work((replace(WORK, label="aaaaaaaaaa \x1b]0;title\x07"),))
-    onlooker.close()
+    live = LiveProgress(progress, progress)
+    live.probing("aaaaaaaaaa \x1b]0;title\x07", 1)
+    live.at_work((replace(WORK, label="aaaaaaaaaa \x1b]0;title\x07"),))
+    live.close()
     assert r"aaaaaaaaaa \x1b]0;title\x07" in progress.file.getvalue()
     with shown_progress("\x1b[31m.yaml", "verbose") as announce:
         announce(Progress(stage="step"))
@@ -109,13 +108,14 @@ def test_control_sequences_in_names_are_shown_and_not_obeyed(capsys) -> None:
 SEARCH = """
 import sys, time
 from oomscope.bisect import commit_bisect
-from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.cli.main import run
 from tests.unit.report import long_searches, searches
 
 def bisect(request, *, reporter):
     line = long_searches.THOUSAND.lines[0]
-    reporter.planned(Plan(title="t", good="a", bad="b", candidates=1000, considered=1000, probes_at_most=12, line=line))
+    plan = SearchPlan(title="t", good="a", bad="b", candidates=1000, considered=1000, probes_at_most=12, line=line)
+    reporter.planned(plan)
     for record in long_searches.THOUSAND.probes[:6]:
         reporter.probing(f"{record.commit[:10]} {record.subject}", record.number)
         reporter.at_work((Work(slot=0, label=f"{record.commit[:10]} {record.subject}", is_asked=True),))
