@@ -11,7 +11,7 @@ from oomscope.bisect.targets.absent_target import refuse_absent
 from oomscope.bisect.targets.subjects import Subject, subject_of
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.repository import Repository
-from oomscope.probe.process.tempdirs import room
+from oomscope.probe.process.tempdirs import tempdir
 
 _CLONE = "clone"
 
@@ -40,7 +40,7 @@ def prepared(
         UsageError: the path of the configuration or the harness cannot be, or no end has it.
         ConfigError: an override is wrong for an end that is measured without it.
     """
-    with room(request.places.checkouts.absolute(), "bisect") as place:
+    with tempdir(request.places.checkouts.absolute(), "bisect") as place:
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository)
         for end in ends:

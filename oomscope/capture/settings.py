@@ -59,7 +59,9 @@ class Settings:
         if self.path.endswith(".zst") and importlib.util.find_spec("zstandard") is None:
             raise InputError("no package zstandard", where=self.path, remedy="install it, or choose a name in .gz")
         if self.stacks not in get_args(Stacks):
-            raise InputError(f"{self.stacks!r} names no stacks", where="stacks", remedy="choose python, all or none")
+            raise InputError(
+                f"{self.stacks!r} does not name stacks", where="stacks", remedy="choose python, all or none"
+            )
         _at_least_one(self.max_entries, "max_entries")
         if self.every is not None:
             _at_least_one(self.every, "every")
@@ -101,11 +103,11 @@ def _number(text: str, variable: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"{text!r} is no number", where=variable, remedy="give a whole number") from None
+        raise InputError(f"{text!r} is not a number", where=variable, remedy="give a whole number") from None
 
 
 def _at_least_one(number: int, name: str) -> None:
     if type(number) is not int:
-        raise InputError(f"{number!r} is no whole number", where=name, remedy="give a whole number from 1")
+        raise InputError(f"{number!r} is not a whole number", where=name, remedy="give a whole number from 1")
     if number < 1:
         raise InputError(f"{number!r} is too few", where=name, remedy="give a whole number from 1")

@@ -65,7 +65,7 @@ def measure(
     keep: Keep,
     opener: Opener = open_session,
     begin: Begin | None = None,
-    room: Path | None = None,
+    folder: Path | None = None,
 ) -> ProbeResult:
     """Run ``job`` and return its result.
 
@@ -77,9 +77,9 @@ def measure(
         keep: given a result that is whole but for the demand after an OOM, before that is measured.
         opener: makes the session of a backend.
         begin: begins a run; by default one in a process of this one's, under a session.
-        room: a folder for what the runs keep on disk, which is gone after the job; None: nothing is moved there.
+        folder: a folder for what the runs keep on disk, which is gone after the job; None: nothing is moved there.
     """
-    begin = begin or partial(_begin, job, opener=opener, room=room)
+    begin = begin or partial(_begin, job, opener=opener, folder=folder)
     try:
         with uncollected():
             backend = resolve_backend(job)
@@ -163,15 +163,15 @@ def _begin(
     progress: OnProgress,
     *,
     opener: Opener,
-    room: Path | None,
+    folder: Path | None,
 ) -> ForkedRun[Ending] | RunHere[Ending]:
     """Begin one run of the target, in a process of its own."""
 
     def run() -> Ending:
         if settings.allocator_conf:
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
-        if room is not None and backend == "virtual":
-            os.environ.update(compile_cache_variables(room, os.environ))
+        if folder is not None and backend == "virtual":
+            os.environ.update(compile_cache_variables(folder, os.environ))
         try:
             return run_once(job, settings, backend, progress=progress, opener=opener)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target

@@ -168,7 +168,7 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
         (["--entry", "a:b", "--bad", "exit"], "--bad exit without --command"),
         (["--entry", "a:b", "--command", "true"], "both --entry and --command"),
         (["--entry", "a:b", "--config", "c.yaml"], "both --config and --entry"),
-        (["--entry", "a b"], "is no entry"),
+        (["--entry", "a b"], "is not an entry"),
         (["--command", "no-such-program-anywhere"], "on your PATH"),
         (["--snapshot-glob", "*", "--harness", "h.py"], "--snapshot-glob without --command"),
         (["--exit-status"], "--exit-status without --command"),

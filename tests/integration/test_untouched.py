@@ -16,7 +16,7 @@ from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
-from oomscope.probe.process.tempdirs import room
+from oomscope.probe.process.tempdirs import tempdir
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.probe_results import AVAILABLE, fits, oom
@@ -108,7 +108,7 @@ def test_a_search_that_is_ended_in_a_set_up_leaves_nothing_running(number: int, 
     assert "Traceback" not in said
     child = int((tmp_path / "running").read_text())
     wait_until(lambda: has_ended(child))
-    with room(Places(state).checkouts, "bisect"):
+    with tempdir(Places(state).checkouts, "bisect"):
         pass  # the next search
     assert not list((state / "checkouts").iterdir())
     assert fingerprint(lived_in.path) == before

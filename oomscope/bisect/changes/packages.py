@@ -27,7 +27,7 @@ from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import InputError, TargetError, UsageError
-from oomscope.probe.process.tempdirs import room
+from oomscope.probe.process.tempdirs import tempdir
 
 _PREFIX: Final = "package:"
 _VARIABLE: Final = "PYTHONPATH"
@@ -220,7 +220,7 @@ class Overlays:
         folder = self.folder(requirements)
         if folder.is_dir():
             return
-        with room(self.root, "install") as place:
+        with tempdir(self.root, "install") as place:
             made = place / "packages"
             command = [*_PIP, "--target", str(made), *sorted(requirements)]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)

@@ -30,7 +30,7 @@ from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
 from oomscope.probe.process import launch
 from oomscope.probe.process.launch import StoppedError
-from oomscope.probe.process.tempdirs import room
+from oomscope.probe.process.tempdirs import tempdir
 from oomscope.probe.result import Failure, ProbeResult
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ClusterRunner:
     def __enter__(self) -> Self:
         """Make the folder for jobs."""
         with ExitStack() as stack:
-            folder = stack.enter_context(room(self.directory.absolute(), "jobs"))
+            folder = stack.enter_context(tempdir(self.directory.absolute(), "jobs"))
             self._executor = _executor(self.settings, folder)
             self._stack = stack.pop_all()
         return self

@@ -138,17 +138,17 @@ _TRITON_HOME: Final = "TRITON_HOME"
 _TRITON_AUTOTUNING: Final = "TRITON_CACHE_AUTOTUNING"
 
 
-def compile_cache_variables(room: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def compile_cache_variables(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of one run.
 
     Args:
-        room: gone after the run; inductor's cache is made in it.
+        folder: gone after the run; inductor's cache is made in it.
         environment: tells where Triton keeps its kernels (triton/knobs.py); inductor would put them into its own cache.
     """
     home = Path(environment.get(_TRITON_HOME) or Path.home())
-    kept = home / ".triton" / "cache" if os.access(home, os.W_OK) else room / "triton"
+    kept = home / ".triton" / "cache" if os.access(home, os.W_OK) else folder / "triton"
     return {
-        INDUCTOR: tempfile.mkdtemp(prefix="inductor-", dir=room),
+        INDUCTOR: tempfile.mkdtemp(prefix="inductor-", dir=folder),
         TRITON: environment.get(TRITON) or str(kept),
         _TRITON_AUTOTUNING: "0",
     }

@@ -75,10 +75,10 @@ def run(
     if not isinstance(job.target, CommandTarget):  # where that runs is its own business
         job = replace(job, backend=backend_of(job, own_environment()))
     started = time.monotonic()
-    with signals_as_exits(), _room(job) as room:
-        log = Path(log_path) if log_path is not None else room / "log"
-        exit_ = _run_worker(job, room, log, start, progress or _ignore, stop=stop)
-        written = _read_result(room / "result.json")
+    with signals_as_exits(), _tempdir(job) as tempdir:
+        log = Path(log_path) if log_path is not None else tempdir / "log"
+        exit_ = _run_worker(job, tempdir, log, start, progress or _ignore, stop=stop)
+        written = _read_result(tempdir / "result.json")
         if written is None and exit_.ended.status == void_status:
             raise VoidError
         output = _tail(log)
@@ -94,17 +94,17 @@ def run(
 
 
 @contextlib.contextmanager
-def _room(job: ProbeJob) -> Iterator[Path]:
+def _tempdir(job: ProbeJob) -> Iterator[Path]:
     """Yield a temporary directory that holds the job, and is gone afterwards, or when the next probe begins."""
     with contextlib.ExitStack() as stack:
         try:
-            room = stack.enter_context(tempdirs.room(Path(tempfile.gettempdir()), "oomscope-probe"))
-            (room / "job.json").write_text(json.dumps(_absolute(job).to_json()))
+            tempdir = stack.enter_context(tempdirs.tempdir(Path(tempfile.gettempdir()), "oomscope-probe"))
+            (tempdir / "job.json").write_text(json.dumps(_absolute(job).to_json()))
         except OSError as error:
             raise MachineUnfitError(
                 f"no place for temporary files: {error.strerror}", remedy="set TMPDIR to a folder with some room"
             ) from error
-        yield room
+        yield tempdir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class _Exit:
 
 def _run_worker(
     job: ProbeJob,
-    room: Path,
+    tempdir: Path,
     log: Path,
     start: Start,
     progress: OnProgress,
@@ -158,7 +158,7 @@ def _run_worker(
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb", buffering=0) as lines:
         try:
-            worker = _started(job, room, log, start, writer)
+            worker = _started(job, tempdir, log, start, writer)
         finally:
             os.close(writer)
         stage, timed_out = "", False
@@ -178,16 +178,16 @@ def _run_worker(
     )
 
 
-def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Family:
+def _started(job: ProbeJob, tempdir: Path, log: Path, start: Start, writer: int) -> Family:
     """Start the worker, in the checkout where there is one."""
-    cwd = job.target.place if isinstance(job.target, CheckoutTarget) else room
+    cwd = job.target.place if isinstance(job.target, CheckoutTarget) else tempdir
     with log.open("a+b") as output:  # a worker may read back what its target said
         order = Order(
-            job=room / "job.json",
-            result=room / "result.json",
+            job=tempdir / "job.json",
+            result=tempdir / "result.json",
             progress=writer,
             output=output.fileno(),
-            cwd=cwd if cwd.is_dir() else room,
+            cwd=cwd if cwd.is_dir() else tempdir,
             environment=child_environment(job, own_environment()) | {PROBE_MARK: "1"},
         )
         return start(order)

@@ -1,7 +1,7 @@
 """Disposable directories that are gone when their owner is: on return, on an error, on a signal, and after a crash.
 
-A room is a directory and a lock file beside it. The owner holds the lock as long as it lives; the kernel lets go of
-it when the process ends, however that happens, so whoever comes next can tell a dead owner's room and remove it.
+Beside each directory lies a lock file. The owner holds the lock as long as it lives; the kernel releases it when the
+process ends, however that happens, so whoever comes next can tell a dead owner's directory and remove it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LOCK_SUFFIX = ".lock"
 
 
 @contextmanager
-def room(directory: Path, prefix: str) -> Iterator[Path]:
+def tempdir(directory: Path, prefix: str) -> Iterator[Path]:
     """Make an empty directory in ``directory``, for this user alone, yield it, and remove it with all that it holds.
 
-    Rooms of dead owners in ``directory`` with the same ``prefix`` are removed first. Within the block SIGTERM and
+    Directories of dead owners in ``directory`` with the same ``prefix`` are removed first. Within the block SIGTERM and
     SIGHUP end the program by ``SystemExit`` (in the main thread), so that they pass through here as Ctrl-C does.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def room(directory: Path, prefix: str) -> Iterator[Path]:
 
 
 def sweep(directory: Path, prefix: str) -> list[Path]:
-    """Remove this user's rooms of ``prefix`` in ``directory`` whose owners are dead, and return their paths."""
+    """Remove this user's directories of ``prefix`` in ``directory`` whose owners are dead, and return their paths."""
     swept = []
     for lock in sorted(directory.glob(f"{prefix}-*{_LOCK_SUFFIX}")):
         with contextlib.suppress(OSError), lock.open("r+b") as file:

@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _measured(
-    job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None], room: Path
+    job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None], folder: Path
 ) -> ProbeResult:
     """Return the result of ``job``; a command, which brings its own, is spared the imports of all else."""
     if isinstance(job.target, CommandTarget):
@@ -80,8 +80,8 @@ def _measured(
     if isinstance(job.target, ProgramTarget):
         from oomscope.probe.targets.program.once import ProgramRuns
 
-        return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, room))
-    return measure(job, progress=progress, keep=keep, room=room)
+        return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, folder))
+    return measure(job, progress=progress, keep=keep, folder=folder)
 
 
 def _serve(descriptor: int) -> list[str]:

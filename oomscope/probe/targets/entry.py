@@ -33,7 +33,7 @@ def check_entry(entry: str) -> None:
     """
     module, colon, function = entry.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
-        raise HarnessError(f"{entry!r} is no entry", where=_OPTION, remedy=_REMEDY)
+        raise HarnessError(f"{entry!r} is not an entry", where=_OPTION, remedy=_REMEDY)
     if module.partition(".")[0] == oomscope.__name__:
         raise HarnessError(
             f"{entry!r} is in oomscope, which is never taken from the checkout",
@@ -74,6 +74,6 @@ def _imported(name: str, place: Path) -> ModuleType:
         raise TargetError(f"the checkout has no module {error.name}", where=name, remedy=_ENTRY) from None
     origin = getattr(module, "__file__", None)
     if origin is None or not Path(origin).resolve().is_relative_to(place.resolve()):
-        found = f"it was found at {origin}" if origin else "it is no module with a file"
+        found = f"it was found at {origin}" if origin else "it is not a module with a file"
         raise TargetError(f"the checkout has no such module: {found}", where=name, remedy=_ENTRY)
     return module

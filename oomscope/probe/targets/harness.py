@@ -34,7 +34,7 @@ _SETUP_REMEDY = "define setup(ctx: oomscope.Context) -> oomscope.Target"
 class HarnessError(InputError):
     """What is to drive the code under test cannot, whatever that code is.
 
-    A file that is no Python or has no ``setup(ctx)``, a text that is no entry, or one that is no command.
+    A file that is no Python or has no ``setup(ctx)``, a text that is not an entry, or one that is no command.
     """
 
 

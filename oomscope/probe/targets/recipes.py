@@ -47,9 +47,7 @@ def load_recipe(job: ProbeJob) -> Recipe:
         return _of_checkout(job, target, load_setup(target), where=target.harness)
     if isinstance(target, EntryTarget):
         return _of_checkout(job, target, load_entry(target), where=target.entry)
-    raise HarnessError(
-        f"{target.title} is no code that could be built", remedy="run it by oomscope.probe.process.launch"
-    )
+    raise HarnessError(f"{target.title} cannot be built", remedy="run it by oomscope.probe.process.launch")
 
 
 def check_target(target: CheckoutTarget) -> None:

@@ -61,11 +61,11 @@ def _check_name(name: str) -> None:
         return
     section, dot, key = name.partition(".")
     if not dot:
-        raise UsageError(f"{name!r} is no key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
+        raise UsageError(f"{name!r} is not a key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
     if section not in SECTIONS:
-        raise UsageError(f"{name!r} is no key", remedy=meant_section(section))
+        raise UsageError(f"{name!r} is not a key", remedy=meant_section(section))
     if key not in SECTIONS[section].model_fields:
-        raise UsageError(f"{name!r} is no key", remedy=meant_key(section, key))
+        raise UsageError(f"{name!r} is not a key", remedy=meant_key(section, key))
 
 
 def _split(text: str) -> list[str]:

@@ -117,7 +117,10 @@ def test_a_wrong_variable_is_a_line(python, tmp_path: Path) -> None:
     done = python(TRAIN, record=False, PYTHONPATH=path, OOMSCOPE_RECORD="a.pickle", OOMSCOPE_RECORD_MAX_ENTRIES="many")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
-        "oomscope: warning: nothing is recorded: OOMSCOPE_RECORD_MAX_ENTRIES: 'many' is no number; give a whole number"
+        (
+            "oomscope: warning: nothing is recorded: "
+            "OOMSCOPE_RECORD_MAX_ENTRIES: 'many' is not a number; give a whole number"
+        )
     ]
 
 

@@ -148,9 +148,12 @@ def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
         (["sweep", "--preset", "gpt-tiny", "recompute=now"], "no choice 'now'"),
         (
             ["sweep", "--preset", "gpt-tiny", "model.num_layer=2,4"],
-            "'model.num_layer' is no key; did you mean num_layers?",
+            "'model.num_layer' is not a key; did you mean num_layers?",
         ),
-        (["sweep", "--preset", "gpt-tiny", "mode.num_layers=2,4"], "'mode.num_layers' is no key; did you mean model?"),
+        (
+            ["sweep", "--preset", "gpt-tiny", "mode.num_layers=2,4"],
+            "'mode.num_layers' is not a key; did you mean model?",
+        ),
         (["sweep", "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"], "--world-size without --from"),
         (["advise"], "no configuration given"),
         (["advise", "--preset", "gpt-tiny", "recompute.recompute_granularity=full"], "R3"),

@@ -312,7 +312,7 @@ def test_a_command_that_cannot_be_run_names_the_line_of_the_suite() -> None:
     assert {first.status, second.status, third.status} == {Status.UNUSABLE}
     assert first.reason.startswith("memory.yaml:2: no program no-such-program")
     assert second.reason.startswith("memory.yaml:2: metric_regex: ")
-    assert third.reason.startswith("memory.yaml:2: entry: 'train' is no entry")
+    assert third.reason.startswith("memory.yaml:2: entry: 'train' is not an entry")
 
 
 SUITE = """\

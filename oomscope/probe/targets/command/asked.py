@@ -52,7 +52,7 @@ def words_of(command: str) -> list[str]:
         reason = str(error).lower()
         raise HarnessError(f"{command!r} cannot be split: {reason}", where="--command", remedy=_SHELL) from None
     if not words or not words[0] or "\0" in command:
-        raise HarnessError(f"{command!r} names no program", where="--command", remedy=_SHELL)
+        raise HarnessError(f"{command!r} does not name a program", where="--command", remedy=_SHELL)
     return words
 
 
@@ -76,7 +76,7 @@ def metric_of(pattern: str) -> re.Pattern[str]:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise HarnessError(
-            f"{pattern!r} is no regular expression: {error}", where="--metric-regex", remedy="see Python's re"
+            f"{pattern!r} is not a regular expression: {error}", where="--metric-regex", remedy="see Python's re"
         ) from None
     if compiled.groups != 1:
         raise HarnessError(
@@ -91,7 +91,7 @@ def _check_glob(pattern: str) -> None:
     outside = PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts
     if outside or not pattern.strip() or "\0" in pattern or os.path.normpath(pattern) == ".":
         raise HarnessError(
-            f"{pattern!r} names no files in the checkout",
+            f"{pattern!r} does not name files in the checkout",
             where="--snapshot-glob",
             remedy="give a pattern from the checkout's root, such as 'out/*.pickle'",
         )

@@ -40,13 +40,13 @@ class ProgramRuns:
     Args:
         job: what was asked.
         target: its program, which is run in the working directory.
-        room: a folder for what the program's processes leave.
+        folder: a folder for what the program's processes leave.
     """
 
-    def __init__(self, job: ProbeJob, target: ProgramTarget, room: Path) -> None:
+    def __init__(self, job: ProbeJob, target: ProgramTarget, folder: Path) -> None:
         self._job = job
         self._target = target
-        self._room = room
+        self._folder = folder
         self._backwards: int | None = None
         self._limit_s = float("inf")
 
@@ -65,7 +65,7 @@ class ProgramRuns:
         progress(Progress(stage="step", total=self._job.iterations))
         log = sys.stdout.fileno()
         begin = os.fstat(log).st_size
-        with tempfile.TemporaryDirectory(prefix="program-", dir=self._room) as folder:
+        with tempfile.TemporaryDirectory(prefix="program-", dir=self._folder) as folder:
             ended = run_program(
                 argv_of(self._target.command),
                 self._environment(settings, backend, Path(folder)),

@@ -156,7 +156,7 @@ def test_a_link_and_a_bare_repository_lead_to_the_same_folder(tmp_path: Path) ->
 
 
 def test_what_can_drive_no_commit_is_refused_at_once() -> None:
-    with pytest.raises(HarnessError, match="is no entry"):
+    with pytest.raises(HarnessError, match="is not an entry"):
         InCheckout(target=EntryTarget(entry="x", repo=""), settings=SETTINGS).check()
-    with pytest.raises(HarnessError, match="names no program"):
+    with pytest.raises(HarnessError, match="does not name a program"):
         InCheckout(target=CommandTarget(command=" ", repo=""), settings=SETTINGS).check()

@@ -1,4 +1,4 @@
-"""A room is gone when its owner is, however the owner ends."""
+"""A temporary directory is gone when its owner is, however the owner ends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe.process.tempdirs import remove_tree, room, sweep
+from oomscope.probe.process.tempdirs import remove_tree, sweep, tempdir
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from oomscope.probe.process.tempdirs import room
-with room(Path(sys.argv[1]), "search") as path:
+from oomscope.probe.process.tempdirs import tempdir
+with tempdir(Path(sys.argv[1]), "search") as path:
     (path / "deep").mkdir()
     (path / "deep" / "file").touch()
     print(path, flush=True)
@@ -39,43 +39,43 @@ def end(owner: subprocess.Popen[str], number: int) -> int:
     return status
 
 
-def test_a_room_is_gone_after_the_block(tmp_path: Path) -> None:
-    with room(tmp_path / "rooms", "search") as path:
+def test_a_tempdir_is_gone_after_the_block(tmp_path: Path) -> None:
+    with tempdir(tmp_path / "rooms", "search") as path:
         assert path.is_dir()
         (path / "file").touch()
     assert list((tmp_path / "rooms").iterdir()) == []
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_room_is_gone_after_an_error(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), room(tmp_path, "search"):
+def test_a_tempdir_is_gone_after_an_error(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error), tempdir(tmp_path, "search"):
         raise error
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_room_is_gone_after_a_signal(tmp_path: Path, number: int) -> None:
+def test_a_tempdir_is_gone_after_a_signal(tmp_path: Path, number: int) -> None:
     owner, path = start_owner(tmp_path)
     assert path.is_dir()
     assert end(owner, number) != 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_room_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> None:
+def test_the_tempdir_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> None:
     owner, path = start_owner(tmp_path)
     assert sweep(tmp_path, "search") == [], "the owner lives"
     assert end(owner, signal.SIGKILL) == -signal.SIGKILL
     assert (path / "deep" / "file").exists()
-    with room(tmp_path, "search") as mine:
+    with tempdir(tmp_path, "search") as mine:
         assert not path.exists()
         assert mine.is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_owners_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with room(tmp_path, "search") as first:
+    with tempdir(tmp_path, "search") as first:
         (first / "file").touch()
-        with room(tmp_path, "search") as second:
+        with tempdir(tmp_path, "search") as second:
             assert first != second
         assert (first / "file").exists()
 
@@ -94,11 +94,11 @@ def test_read_only_trees_go_and_links_are_not_followed(tmp_path: Path) -> None:
     remove_tree(tree)
 
 
-def test_only_rooms_of_the_same_kind_are_swept(tmp_path: Path) -> None:
+def test_only_tempdirs_of_the_same_kind_are_swept(tmp_path: Path) -> None:
     for name in ("apt.lock", "search.lock", "other-1-ab.lock"):
         (tmp_path / name).touch()
     (tmp_path / "apt").mkdir()
-    with room(tmp_path, "search") as mine:
+    with tempdir(tmp_path, "search") as mine:
         assert stat.S_IMODE(mine.stat().st_mode) == 0o700
     assert len(list(tmp_path.iterdir())) == 4
 

@@ -44,7 +44,7 @@ def checkout(tmp_path: Path):
 
 @pytest.mark.parametrize("entry", ["", "a", "a:", ":f", "a.:f", "a:f()", "a b:f", "a:f:g", "a/b.py:f", "1a:f", "a:.f"])
 def test_a_text_that_names_no_function_is_refused(entry: str) -> None:
-    with pytest.raises(HarnessError, match="is no entry"):
+    with pytest.raises(HarnessError, match="is not an entry"):
         check_entry(entry)
 
 

@@ -92,7 +92,7 @@ def test_commas_inside_brackets_and_quotes_part_nothing(word: str, values: tuple
     [
         ("recompute", "names nothing to vary"),
         ("recompute=mlp,mlp", "twice"),
-        ("speed=1,2", "is no key"),
+        ("speed=1,2", "is not a key"),
         ("recompute=sometimes", "no choice 'sometimes'"),
         ("offload=layers:many", "no choice"),
     ],
