@@ -51,9 +51,25 @@ Where several apply the gravest is returned, in this order: {order}.
 
 `oomscope probe --git-bisect` speaks the language of `git bisect run` instead: 0 it fits (good), 1 out of memory (bad),
 125 the commit cannot be tested, 128 or more for everything that says nothing about the commit: such an error ends the
-bisection, and adds 128 to its code above. Which is which: [whose fault](design/command-line.md#whose-fault).
+bisection, and adds 128 to its code above.
 
 A command that is ended by a signal returns 128 and the signal's number: 143 for SIGTERM, 129 for SIGHUP.
+
+## Whose fault
+
+| at fault | such as | probe | `--git-bisect` | bisect |
+|---|---|---|---|---|
+| the command line | a word that is no option, two files in one place, an unknown `--gpu` | 2 | 130 | 2 |
+| the environment | an ill-formed `PYTORCH_ALLOC_CONF` | 2 | 130 | 2 |
+| the entry or the command | a program that is not there, an expression without its one group | 2 | 130 | 2 |
+| the harness | no Python, a folder | 2 | 130 | 2 |
+| the harness, seen only when it runs | no `setup`, or one that does not take `ctx` alone | 2 | 130 | 7, results kept |
+| the configuration file | an unknown key, a broken rule, a wrong `device.gpu` | 2 | 125 | untestable commit |
+| the code under test | does not import, raises, crashes, hangs, lacks the entry, fails | 6 | 125 | untestable commit |
+| the machine | no GPU, foreign memory, no room for temporary files | 5 | 133 | 5 |
+
+A harness lies outside the repository, so what is wrong with it is wrong at every commit. An `ImportError` while it is
+loaded is the checkout's: the harness names today's modules, and an old commit may lack them.
 
 This page is written by `make docs`.
 """
