@@ -35,9 +35,9 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
     request.places.make()
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
-    mixture = CombinedChanges((keys, *request.layers)) if request.layers else keys
+    change_set = CombinedChanges((keys, *request.layers)) if request.layers else keys
     with Prober.of(request, **services) as prober:
-        return DeltaBisect(mixture, prober, noise=request.noise).run()
+        return DeltaBisect(change_set, prober, noise=request.noise).run()
 
 
 def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:

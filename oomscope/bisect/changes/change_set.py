@@ -65,19 +65,19 @@ class ChangeSet(Protocol):
         ...
 
 
-def everything(mixture: ChangeSet) -> Changes:
+def everything(change_set: ChangeSet) -> Changes:
     """Return all changes: the bad state."""
-    return frozenset(range(len(mixture.keys)))
+    return frozenset(range(len(change_set.keys)))
 
 
-def names(mixture: ChangeSet, changes: Changes) -> tuple[str, ...]:
+def names(change_set: ChangeSet, changes: Changes) -> tuple[str, ...]:
     """Return what ``changes`` are called, in the order of their numbers."""
-    return tuple(mixture.keys[change] for change in sorted(changes))
+    return tuple(change_set.keys[change] for change in sorted(changes))
 
 
-def title(mixture: ChangeSet, changes: Changes) -> str:
+def title(change_set: ChangeSet, changes: Changes) -> str:
     """Return what people call the state with ``changes`` made."""
-    return f"{mixture.good} with {listed(names(mixture, changes))}" if changes else mixture.good
+    return f"{change_set.good} with {listed(names(change_set, changes))}" if changes else change_set.good
 
 
 def listed(keys: tuple[str, ...], shown: int = 3) -> str:
@@ -89,7 +89,7 @@ def listed(keys: tuple[str, ...], shown: int = 3) -> str:
 
 @dataclass(frozen=True)
 class OneCommit:
-    """A mixture without a change of its own: what one commit is measured by."""
+    """A change set without a change of its own: what one commit is measured by."""
 
     subject: Subject
     commit: Commit

@@ -25,7 +25,7 @@ ALL_OTHERS = "all other keys"
 
 @dataclass(frozen=True)
 class DeltaBisect:
-    """A search among the changes of a mixture.
+    """A search among the changes of a change set.
 
     Args:
         mixture: the changes.
@@ -34,27 +34,27 @@ class DeltaBisect:
         noise: how to meet answers that may be wrong; None leaves it to the backend.
     """
 
-    mixture: ChangeSet
+    change_set: ChangeSet
     prober: Prober
     axis: Axis = "config"
     noise: Noise | None = None
 
     def run(self) -> BisectResult:
         """Check both ends, search, measure each change found by itself, and return the answer."""
-        count, units = len(self.mixture.keys), self.mixture.units()
+        count, units = len(self.change_set.keys), self.change_set.units()
         self._announce(len(units))
         base = BisectResult(
             axis=self.axis,
             outcome="inconclusive",
             message="the deadline passed before both ends were checked",
-            good=self.mixture.good,
-            bad=self.mixture.bad,
+            good=self.change_set.good,
+            bad=self.change_set.bad,
             bad_class=str(self.prober.bad),
             candidates=count,
             on_line=count,
             considered=len(units),
         )
-        search = DeltaSearch(self.mixture, self.prober, self.noise)
+        search = DeltaSearch(self.change_set, self.prober, self.noise)
         try:
             answered = self._searched(base, search, units)
         except OutOfTimeError:
@@ -68,7 +68,7 @@ class DeltaBisect:
         )
 
     def _announce(self, units: int) -> None:
-        mixture = self.mixture
+        change_set = self.change_set
         more_if = []
         if units > 1:
             each = Search.over(units).probes_left + 3
@@ -77,10 +77,10 @@ class DeltaBisect:
             more_if.append("one answer is not sure enough (states are probed again)")
         self.prober.reporter.planned(
             SearchPlan(
-                title=f"{mixture.good}..{mixture.bad}, bad is {self.prober.bad}",
-                good=mixture.good,
-                bad=mixture.bad,
-                candidates=len(mixture.keys),
+                title=f"{change_set.good}..{change_set.bad}, bad is {self.prober.bad}",
+                good=change_set.good,
+                bad=change_set.bad,
+                candidates=len(change_set.keys),
                 considered=units,
                 # Both ends, the bisection, and whether what it found is enough by itself.
                 probes_at_most=2 + probes_for(units) if units else 1,
@@ -99,9 +99,9 @@ class DeltaBisect:
         sites = grown_sites(search.results[NONE], search.results[fault], SAME_CODE)
         culprit = KeysCulprit(
             keys=tuple(
-                self.mixture.change(key, delta if len(unit) == 1 else None)
+                self.change_set.change(key, delta if len(unit) == 1 else None)
                 for unit, delta in zip(found.units, found.alone, strict=True)
-                for key in names(self.mixture, unit)
+                for key in names(self.change_set, unit)
             ),
             delta=found.delta,
             interaction=None if None in found.alone else found.interaction,
@@ -110,7 +110,7 @@ class DeltaBisect:
         return replace(
             base,
             outcome="culprit",
-            message=f"{listed(names(self.mixture, fault))}: {search.records[fault].reason}",
+            message=f"{listed(names(self.change_set, fault))}: {search.records[fault].reason}",
             culprit=culprit,
             change=found.delta,
             sites=sites,
@@ -124,7 +124,7 @@ class DeltaBisect:
         fault = search.smallest_bad()
         if fault is None:
             return base
-        changes = [self.mixture.change(name) for name in names(self.mixture, fault)]
+        changes = [self.change_set.change(name) for name in names(self.change_set, fault)]
         return replace(
             base,
             outcome="suspects",
@@ -147,22 +147,22 @@ class DeltaBisect:
         """
         fault = found.changes
         rows = [
-            StepRow(commit=None, label=listed(keys := names(self.mixture, unit)), keys=keys, delta=delta)
+            StepRow(commit=None, label=listed(keys := names(self.change_set, unit)), keys=keys, delta=delta)
             for unit, delta in zip(found.units, found.alone, strict=True)
             if delta is not None
         ]
         if len(found.units) > 1 or not rows:
             label = TOGETHER if None not in found.alone else NOT_ALONE
-            keys = names(self.mixture, fault)
+            keys = names(self.change_set, fault)
             rows.append(StepRow(commit=None, label=label, keys=keys, delta=found.interaction))
-        if others := everything(self.mixture) - fault:
-            rest = search.bytes(everything(self.mixture)) - search.bytes(fault)
-            rows.append(StepRow(commit=None, label=ALL_OTHERS, keys=names(self.mixture, others), delta=rest))
+        if others := everything(self.change_set) - fault:
+            rest = search.bytes(everything(self.change_set)) - search.bytes(fault)
+            rows.append(StepRow(commit=None, label=ALL_OTHERS, keys=names(self.change_set, others), delta=rest))
         return tuple(rows)
 
     def _evidence(self, search: DeltaSearch, changes: Changes) -> ProbeEvidence:
         return ProbeEvidence(
-            name=title(self.mixture, changes),
+            name=title(self.change_set, changes),
             result=search.results[changes],
-            commands=self.mixture.commands(changes),
+            commands=self.change_set.commands(changes),
         )

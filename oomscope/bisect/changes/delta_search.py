@@ -64,7 +64,7 @@ class DeltaSearch:
         learn: given an untestable choice and the reason, learns what it lacks; returns whether it is now invalid.
     """
 
-    mixture: ChangeSet
+    change_set: ChangeSet
     prober: Prober
     noise: Noise | None = None
     role: Role = "search"
@@ -78,7 +78,7 @@ class DeltaSearch:
     _valid: dict[Changes, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        decisions = 2 + probes_for(len(self.mixture.keys))
+        decisions = 2 + probes_for(len(self.change_set.keys))
         self.weighing = Weighing(self.prober, self.noise, decisions)
 
     def ends(self) -> EndsAnswer | None:
@@ -88,7 +88,7 @@ class DeltaSearch:
             OutOfTimeError: the deadline passed.
         """
         good = self.ask(NONE, "good end", self._ends_ahead)
-        bad = self.ask(everything(self.mixture), "bad end", self._ends_ahead) if self.mixture.keys else good
+        bad = self.ask(everything(self.change_set), "bad end", self._ends_ahead) if self.change_set.keys else good
         return judge_ends(good, bad)
 
     def minimal(self, among: Callable[[], Sequence[Changes]]) -> MinimalSet:
@@ -135,9 +135,9 @@ class DeltaSearch:
     def _ends_ahead(self) -> Iterator[Experiment | Untestable]:
         """Yield both ends, and what the search asks unless they answer by themselves."""
         yield self.experiment(NONE)
-        if self.mixture.keys:
-            yield self.experiment(everything(self.mixture))
-            yield from self._ahead(self.mixture.units(), ())
+        if self.change_set.keys:
+            yield self.experiment(everything(self.change_set))
+            yield from self._ahead(self.change_set.units(), ())
 
     def _ahead(self, units: Sequence[Changes], answers: tuple[Answer, ...]) -> Iterator[Experiment | Untestable]:
         """Yield what the search that was given ``answers`` is likely to ask, likeliest first."""
@@ -152,7 +152,7 @@ class DeltaSearch:
     def experiment(self, changes: Changes) -> Experiment | Untestable:
         """Return how the state with ``changes`` made is measured; the same value whenever it is asked for."""
         if changes not in self._experiments:
-            found = self.mixture.experiment(changes)
+            found = self.change_set.experiment(changes)
             if isinstance(found, Experiment):
                 found = replace(found, label=self._title(changes))
             self._experiments[changes] = found
@@ -160,12 +160,12 @@ class DeltaSearch:
 
     def _title(self, changes: Changes) -> str:
         if self.called is None:
-            return title(self.mixture, changes)
-        return f"{self.mixture.good} with {self.called(changes)}"
+            return title(self.change_set, changes)
+        return f"{self.change_set.good} with {self.called(changes)}"
 
     def _is_valid(self, changes: Changes) -> bool:
         if changes not in self._valid:
-            self._valid[changes] = self.mixture.is_valid(changes)
+            self._valid[changes] = self.change_set.is_valid(changes)
         return self._valid[changes]
 
     def smallest_bad(self) -> Changes | None:
@@ -183,9 +183,9 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed.
         """
-        name = self.mixture.bad if role == "bad end" else self._title(changes)
+        name = self.change_set.bad if role == "bad end" else self._title(changes)
         called = self.called(changes) if self.called else ""
-        question = Question(role=role, name=name, subject=called, keys=names(self.mixture, changes))
+        question = Question(role=role, name=name, subject=called, keys=names(self.change_set, changes))
         record, result = self.weighing.ask(question, self.experiment(changes), ahead)
         self.records[changes] = record
         if result is not None:
@@ -196,8 +196,8 @@ class DeltaSearch:
         """Return the bytes of each unit by itself, on top of those that it cannot do without; None where untestable."""
         alone: list[Bytes | None] = []
         for unit in found:
-            made = smallest_valid(unit, fault, self.mixture.is_valid)
-            before = made - unit if self.mixture.is_valid(made - unit) else NONE
+            made = smallest_valid(unit, fault, self.change_set.is_valid)
+            before = made - unit if self.change_set.is_valid(made - unit) else NONE
             try:
                 for changes in (before, made):
                     if changes not in self.records:

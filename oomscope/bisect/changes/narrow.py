@@ -84,11 +84,11 @@ def _end(commit: Commit, config: Config) -> ConfigEnd:
     return ConfigEnd(name=commit.short, config=config, file=commit.short)
 
 
-def _search(mixture: ChangeSet, turn: TurningPoint, prober: Prober, noise: Noise | None) -> DeltaSearch:
+def _search(change_set: ChangeSet, turn: TurningPoint, prober: Prober, noise: Noise | None) -> DeltaSearch:
     """Return a search that knows both ends."""
     inside: Role = "inside the commit"
-    search = DeltaSearch(mixture, prober, noise, role=inside, role_alone=inside)
-    for changes, record, result in zip((NONE, everything(mixture)), turn.records, turn.results, strict=True):
+    search = DeltaSearch(change_set, prober, noise, role=inside, role_alone=inside)
+    for changes, record, result in zip((NONE, everything(change_set)), turn.records, turn.results, strict=True):
         search.records[changes], search.results[changes] = record, result
     return search
 
@@ -114,7 +114,7 @@ def _to_hunks(culprit: CommitCulprit, hunks: Hunks, search: DeltaSearch) -> Comm
 def _narrowed(
     search: DeltaSearch, found: MinimalSet, *, keys: tuple[str, ...] = (), hunks: tuple[HunkChange, ...] = ()
 ) -> Narrowed:
-    whole = everything(search.mixture)
+    whole = everything(search.change_set)
     return Narrowed(
         candidates=len(whole),
         lumped=sum(len(unit) for unit in found.units if len(unit) > 1) if hunks else 0,

@@ -1,7 +1,7 @@
 """The lines of a search's journal: one of JSON for each thing that happened.
 
-Lines are only appended. What the lines come to is :mod:`account`'s, files and
-locks are :mod:`journal_store`'s; the format is described in docs/journal.md.
+Lines are only appended. What the lines come to is :mod:`journal_state`'s, files and
+locks are :mod:`store`'s; the format is described in docs/journal.md.
 """
 
 from __future__ import annotations

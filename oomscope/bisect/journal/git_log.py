@@ -21,32 +21,32 @@ _NARROWING: frozenset[Role] = frozenset({"good end", "good end sought", "bad end
 _COMMANDS = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "skip"}
 
 
-def git_bisect_log(account: JournalState) -> str:
-    """Return the answers of ``account`` that stand, as git writes them.
+def git_bisect_log(search_state: JournalState) -> str:
+    """Return the answers of ``search_state`` that stand, as git writes them.
 
     Raises:
         UsageError: the search was not over commits.
     """
-    if account.begun.kind != "commits":
+    if search_state.begun.kind != "commits":
         raise UsageError(
-            f"search {account.begun.search} was not over commits alone",
+            f"search {search_state.begun.search} was not over commits alone",
             remedy="see oomscope bisect log: git bisect knows no keys, no variables and no corners",
         )
-    return "\n".join(_lines(account)) + "\n"
+    return "\n".join(_lines(search_state)) + "\n"
 
 
-def _lines(account: JournalState) -> Iterator[str]:
-    begun = account.begun
+def _lines(search_state: JournalState) -> Iterator[str]:
+    begun = search_state.begun
     yield f"# oomscope bisect, search {begun.search}: {_line(begun.title)}, bad is {_line(begun.bad)}"
     first_parent = " '--first-parent'" if begun.request.get("first_parent") else ""
     yield f"git bisect start{first_parent}"
-    commands = _commands(account)
-    for answer in account.answers:
+    commands = _commands(search_state)
+    for answer in search_state.answers:
         yield from _answer_lines(answer)
         if command := commands.get(answer.question):
             yield f"git bisect {command} {answer.record.commit}"
-    if account.closing is not None and account.closing.first_bad:
-        commit, _, subject = account.closing.first_bad.partition(" ")
+    if search_state.closing is not None and search_state.closing.first_bad:
+        commit, _, subject = search_state.closing.first_bad.partition(" ")
         yield f"# first bad commit: [{commit}] {_line(subject)}"
 
 
@@ -59,11 +59,11 @@ def _answer_lines(answer: Answered) -> Iterator[str]:
     yield f"# {comment}: [{record.commit}] {_line(record.subject)} ({_line(record.reason)})"
 
 
-def _commands(account: JournalState) -> dict[Question, str]:
+def _commands(search_state: JournalState) -> dict[Question, str]:
     """Return the commands, by the answers that they follow."""
-    narrowing = [each for each in account.answers if each.record.commit and each.record.role in _NARROWING]
+    narrowing = [each for each in search_state.answers if each.record.commit and each.record.role in _NARROWING]
     if is_weighed(narrowing):
-        narrowing = list(_speaking(narrowing, posterior_answers(account)))
+        narrowing = list(_speaking(narrowing, posterior_answers(search_state)))
     return {each.question: _COMMANDS[each.record.answer] for each in narrowing}
 
 
@@ -96,12 +96,12 @@ def is_weighed(answers: Sequence[Answered]) -> bool:
     return any(answer.record.repeat for answer in answers)
 
 
-def posterior_answers(account: JournalState) -> Mapping[str, Answer]:
-    """Return good or bad for each commit of which the search of ``account`` is sure, those nearest to the change last.
+def posterior_answers(search_state: JournalState) -> Mapping[str, Answer]:
+    """Return good or bad for each commit of which ``search_state`` is sure, those nearest to the change last.
 
     While the search has no answer, those are its ends as they were given.
     """
-    pins, closing = account.begun.pins, account.closing
+    pins, closing = search_state.begun.pins, search_state.closing
     sides = (("good", Answer.GOOD), ("bad", Answer.BAD))
     given = {pins[side]: answer for side, answer in sides if side in pins}
     if closing is None or not closing.lines:

@@ -76,7 +76,7 @@ def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
             fold.tell(json.loads(line))
         except _UNREADABLE:
             fold.problems.append(f"{where}:{number}: the line cannot be read; what it said is asked again")
-    return fold.account
+    return fold.search_state
 
 
 def _beginning(line: bytes, search: int, where: str) -> _Fold:
@@ -100,7 +100,7 @@ def _beginning(line: bytes, search: int, where: str) -> _Fold:
 
 @dataclass(kw_only=True)
 class _Fold:
-    """An account to which one line after the other is told; a line that raises has told nothing."""
+    """A state to which one line after the other is told; a line that raises has told nothing."""
 
     begun: Begun
     began_at: str
@@ -111,7 +111,7 @@ class _Fold:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def account(self) -> JournalState:
+    def search_state(self) -> JournalState:
         """What the lines told so far come to."""
         return JournalState(
             begun=self.begun,
@@ -198,9 +198,9 @@ class SearchStatus(Document):
     """The answer, or what ended it without one."""
 
     @classmethod
-    def of(cls, account: JournalState, *, is_running: bool) -> SearchStatus:
-        """Return where the search of ``account`` stands."""
-        closing, begun = account.closing, account.begun
+    def of(cls, search_state: JournalState, *, is_running: bool) -> SearchStatus:
+        """Return where the search of ``search_state`` stands."""
+        closing, begun = search_state.closing, search_state.begun
         ended = closing is not None and closing.outcome != "stopped"
         return cls(
             search=begun.search,
@@ -208,9 +208,9 @@ class SearchStatus(Document):
             title=begun.title,
             bad=begun.bad,
             place=begun.place,
-            began_at=account.began_at,
-            probes=len(account.answers),
-            probes_at_most=account.probes_at_most,
+            began_at=search_state.began_at,
+            probes=len(search_state.answers),
+            probes_at_most=search_state.probes_at_most,
             outcome=closing.outcome if closing is not None and ended else None,
             message=closing.message if closing is not None else "",
         )

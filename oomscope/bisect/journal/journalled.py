@@ -73,10 +73,10 @@ def _recorder(
             recorder = Recorder(reporter=reporter, begin=begin)
         else:
             journal = stack.enter_context(store.open(number))
-            account = store.read(number)
-            pins = account.begun.pins
-            _refuse_changes(account, request, environment)
-            recorder = Recorder(reporter=reporter, begin=partial(_go_on, journal), account=account)
+            search_state = store.read(number)
+            pins = search_state.begun.pins
+            _refuse_changes(search_state, request, environment)
+            recorder = Recorder(reporter=reporter, begin=partial(_go_on, journal), search_state=search_state)
         try:
             yield recorder, pinned(request, pins)
         except BaseException as error:
@@ -92,7 +92,7 @@ def _recorder(
 
 def _resumable(recorder: Recorder, request: SearchRequest) -> int | None:
     """Return the number by which the command line can go on; None where it cannot."""
-    words = recorder.account.begun.words if recorder.account is not None else request.journal.words
+    words = recorder.search_state.begun.words if recorder.search_state is not None else request.journal.words
     return recorder.number if words else None
 
 
@@ -142,13 +142,13 @@ def _begun(request: SearchRequest, pins: dict[str, str], kind: str, environment:
     )
 
 
-def _refuse_changes(account: JournalState, request: SearchRequest, environment: Mapping[str, str]) -> None:
+def _refuse_changes(search_state: JournalState, request: SearchRequest, environment: Mapping[str, str]) -> None:
     """Refuse to go on under other inputs or surroundings.
 
     Raises:
         InputError: something has changed.
     """
-    begun = account.begun
+    begun = search_state.begun
     changed = changed_inputs(begun.inputs, inputs_of(request))
     changed += Surroundings.here(request, environment).changes_since(begun.surroundings)
     if changed:
@@ -162,8 +162,8 @@ def _refuse_changes(account: JournalState, request: SearchRequest, environment: 
 def _with_remarks(result: BisectResult, recorder: Recorder) -> BisectResult:
     """Return ``result`` with what has to be said of its journal, and its number."""
     notes = [*result.notes, *([recorder.problem] if recorder.problem else [])]
-    if recorder.account is not None:
-        notes += recorder.account.problems
+    if recorder.search_state is not None:
+        notes += recorder.search_state.problems
     return replace(result, notes=tuple(notes), search=recorder.number)
 
 

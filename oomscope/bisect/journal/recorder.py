@@ -22,14 +22,14 @@ class Recorder:
     Args:
         reporter: told of everything.
         begin: makes the journal, with its first line, once the search is known to be one; raises OSError.
-        account: what an earlier life of the search has written.
+        search_state: what an earlier life of the search has written.
 
     A journal that cannot be written to is given up, and the search goes on; :attr:`problem` says so.
     """
 
     reporter: Reporter
     begin: Callable[[], JournalFile]
-    account: JournalState | None = None
+    search_state: JournalState | None = None
     problem: str = ""
     _file: JournalFile | None = None
     _kept: dict[str, KeptAnswer] = field(default_factory=dict)
@@ -40,17 +40,17 @@ class Recorder:
     """What the question that is open has asked so far."""
 
     def __post_init__(self) -> None:
-        if self.account is not None:
-            self._kept = dict(self.account.kept)
-            self._written = set(self.account.kept)
-            self._told = {answer.question for answer in self.account.answers}
+        if self.search_state is not None:
+            self._kept = dict(self.search_state.kept)
+            self._written = set(self.search_state.kept)
+            self._told = {answer.question for answer in self.search_state.answers}
 
     @property
     def number(self) -> int | None:
         """The number of the search; None where no journal is kept."""
         if self._file is not None:
             return self._file.number
-        return self.account.begun.search if self.account is not None else None
+        return self.search_state.begun.search if self.search_state is not None else None
 
     # As a memory.
 

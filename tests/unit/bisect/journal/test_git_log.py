@@ -80,8 +80,8 @@ def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
 def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: Path) -> None:
     hashes = world.repo.import_line("size.txt", [f"{100 + index * 100}\n" for index in range(30)], "commit {0}")
     world.bisect(hashes[0], first_parent=True)
-    account = JournalStore(world.places.journals).read(1)
-    shortened = JournalState(begun=account.begun, answers=account.answers[:3])
+    search_state = JournalStore(world.places.journals).read(1)
+    shortened = JournalState(begun=search_state.begun, answers=search_state.answers[:3])
     log = git_bisect_log(shortened)
     assert "git bisect start '--first-parent'\n" in log
     assert "Bisecting:" in replayed(world, log, tmp_path)
@@ -105,8 +105,8 @@ def test_a_search_that_took_no_single_answer_for_true(world: World, tmp_path: Pa
 def test_a_search_that_weighs_answers_and_was_cut_short_is_sure_of_its_ends_alone(world: World, tmp_path: Path) -> None:
     hashes = line(world, 24, 13)
     bisect_commits(world.request(hashes[0], noise=Noise(), use_cache=False), probe=Flaky(0.0), environment={})
-    account = replace(JournalStore(world.places.journals).read(1), closing=None)
-    log = git_bisect_log(account)
+    search_state = replace(JournalStore(world.places.journals).read(1), closing=None)
+    log = git_bisect_log(search_state)
     assert [row for row in log.splitlines() if row.startswith("git bisect")] == [
         "git bisect start",
         f"git bisect good {hashes[0]}",

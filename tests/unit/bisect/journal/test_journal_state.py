@@ -77,26 +77,28 @@ def told(*events: Event) -> JournalState:
     return journal_state_of(written(*events), 7, "7.jsonl")
 
 
-def commits(account: JournalState) -> list[int]:
-    return [int(answer.record.commit or "0", 16) for answer in account.answers]
+def commits(search_state: JournalState) -> list[int]:
+    return [int(answer.record.commit or "0", 16) for answer in search_state.answers]
 
 
 def test_what_is_written_is_read_back() -> None:
     answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
     kept = KeptAnswer(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
-    account = told(planned_event("t", 9), probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None))
-    assert account.begun == begun()
-    assert account.answers == (answer,)
-    assert account.kept == {"n3": kept}
-    assert (account.probes_at_most, account.closing and account.closing.outcome) == (9, "culprit")
-    assert not account.problems
+    search_state = told(
+        planned_event("t", 9), probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None)
+    )
+    assert search_state.begun == begun()
+    assert search_state.answers == (answer,)
+    assert search_state.kept == {"n3": kept}
+    assert (search_state.probes_at_most, search_state.closing and search_state.closing.outcome) == (9, "culprit")
+    assert not search_state.problems
 
 
 def test_an_answer_without_a_measurement_is_one() -> None:
     gone = KeptAnswer(answer=Untestable("setup failed", "make: *** no rule"))
-    account = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
-    assert commits(account) == [1, 2]
-    assert account.kept == {"n2": gone}
+    search_state = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
+    assert commits(search_state) == [1, 2]
+    assert search_state.kept == {"n2": gone}
 
 
 EVENTS = [probed(1), probed(2), probed(3)]
@@ -108,10 +110,10 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
     first, content = written(), b"".join(lines)
     cut = round(share * len(content))
     whole = content[:cut].count(b"\n")
-    account = journal_state_of(first + content[:cut], 7, "j")
-    assert account == journal_state_of(first + b"".join(lines[:whole]), 7, "j")
-    assert len(account.answers) <= whole
-    assert all(name in account.kept for answer in account.answers for name in answer.asked)
+    search_state = journal_state_of(first + content[:cut], 7, "j")
+    assert search_state == journal_state_of(first + b"".join(lines[:whole]), 7, "j")
+    assert len(search_state.answers) <= whole
+    assert all(name in search_state.kept for answer in search_state.answers for name in answer.asked)
 
 
 @pytest.mark.parametrize(
@@ -130,17 +132,17 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
 )
 def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
-    account = journal_state_of(content, 7, "7.jsonl")
-    assert commits(account) == [1, 3]
-    assert account.problems == ("7.jsonl:3: the line cannot be read; what it said is asked again",)
+    search_state = journal_state_of(content, 7, "7.jsonl")
+    assert commits(search_state) == [1, 3]
+    assert search_state.problems == ("7.jsonl:3: the line cannot be read; what it said is asked again",)
 
 
 def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
     repeated = probed_event(answered(2, "n1"), {})
     content = written() + b"{}\n" + encode(repeated, AT) + encode(probed(3), AT)
-    account = journal_state_of(content, 7, "j")
-    assert commits(account) == [3]
-    assert len(account.problems) == 2
+    search_state = journal_state_of(content, 7, "j")
+    assert commits(search_state) == [3]
+    assert len(search_state.problems) == 2
 
 
 def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
@@ -195,10 +197,10 @@ def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ODD)
     line = json.dumps(spoilt).encode() + b"\n"
     try:
-        account = journal_state_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
+        search_state = journal_state_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
     except InputError:
         assert event["event"] == "begun"
         return
-    assert all(problem.startswith("j:3: the line cannot be read") for problem in account.problems)
-    assert 3 in [answer.record.number for answer in account.answers] or not account.answers
-    assert all(isinstance(word, str) for word in account.begun.words)
+    assert all(problem.startswith("j:3: the line cannot be read") for problem in search_state.problems)
+    assert 3 in [answer.record.number for answer in search_state.answers] or not search_state.answers
+    assert all(isinstance(word, str) for word in search_state.begun.words)

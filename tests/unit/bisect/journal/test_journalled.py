@@ -107,11 +107,11 @@ def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
     second = again(world, replace(world.request(hashes[0]), journal=JournalUse(search=1)))
     assert answer(second) == answer(first)
     assert len(world.probe.ran) == ran
-    account = store(world).read(1)
-    assert len(account.answers) == len(first.probes)
-    assert account.closing is not None
-    assert account.closing.outcome == "culprit"
-    assert account.closing.first_bad == f"{hashes[12]} commit 12"
+    search_state = store(world).read(1)
+    assert len(search_state.answers) == len(first.probes)
+    assert search_state.closing is not None
+    assert search_state.closing.outcome == "culprit"
+    assert search_state.closing.first_bad == f"{hashes[12]} commit 12"
 
 
 def test_the_evidence_is_in_the_journal_whole(world: World) -> None:
@@ -135,8 +135,8 @@ def test_branches_may_move(world: World) -> None:
 def test_what_is_foreseen_is_written_only_when_it_is_asked(world: World) -> None:
     hashes = sizes(world, SIZES)
     result = world.bisect(hashes[0], jobs=3)
-    account = store(world).read(1)
-    assert len(account.answers) == len(account.kept) == len(result.probes)
+    search_state = store(world).read(1)
+    assert len(search_state.answers) == len(search_state.kept) == len(result.probes)
     assert len(world.probe.ran) >= len(result.probes)
 
 

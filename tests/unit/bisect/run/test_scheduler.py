@@ -161,7 +161,7 @@ def probe_size(job: ProbeJob, _progress: Callable[[Progress], None] | None = Non
 def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed: int) -> None:
     fault = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=4))
     needs = {change: change - 1 for change in data.draw(st.sets(st.integers(1, count - 1), max_size=3))}
-    mixture = Together(count, fault, needs)
+    change_set = Together(count, fault, needs)
 
     def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
         here = Here(run=heedless(probe_size))
@@ -169,9 +169,9 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
             runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
         ) as prober:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
-            search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
+            search = DeltaSearch(change_set, prober)  # type: ignore[arg-type]
             assert search.ends() is None
-            return search.minimal(mixture.units), prober.records
+            return search.minimal(change_set.units), prober.records
 
     assert found(Shuffled(slots, Random(seed))) == found(Inline())
 
