@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -334,33 +333,6 @@ def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys
     monkeypatch.setattr(variants, "launched", measure)
     gate(capsys, words[0], "memory.yaml", *words[1:], "--quiet")
     assert "backend: cuda" in kept.read_text()
-
-
-@pytest.mark.parametrize("words", [("update",), ("calibrate", "--repeats", "5", "--write")])
-def test_the_baseline_is_held_from_reading_to_writing(suite: Path, device: Device, capsys, monkeypatch, words) -> None:
-    from oomscope import files
-    from oomscope.cli.gate import calibrate as gate_calibrate
-    from oomscope.cli.gate import options as options_gate
-    from oomscope.cli.gate import update as gate_update
-
-    told, module = [], gate_update if words == ("update",) else gate_calibrate
-
-    @contextmanager
-    def held(path):
-        told.append("hold")
-        with files.held(path):
-            yield
-        told.append("let go")
-
-    def telling(name, call):
-        return lambda *given, **named: (told.append(name), call(*given, **named))[1]
-
-    monkeypatch.setattr(module, "held", held)
-    monkeypatch.setattr(module, "read_baseline", telling("read", options_gate.read_baseline))
-    monkeypatch.setattr(options_gate, "write_file", telling("write", options_gate.write_file))
-    device.result = measured(GiB - MiB)
-    gate(capsys, words[0], "memory.yaml", *words[1:], "--quiet", "--case", "tiny")
-    assert told[: 1 + told.index("let go")] == ["read", "hold", "read", "write", "let go"]
 
 
 def test_what_nothing_could_read_again_is_not_written(suite: Path, device: Device, capsys) -> None:

@@ -1,138 +1,63 @@
+"""What a terminal and a log are shown while a command works."""
+
 from __future__ import annotations
 
-import io
 import os
 import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from rich.console import Console
 
-from oomscope.cli.main import COMMANDS, cli
-from oomscope.cli.terminal.progress import Telling, Ticker
+from oomscope.cli.main import cli
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.probe.job import Progress
 
-LONG = {
-    "probe": (),
-    "advise": (),
-    "sweep": (),
-    "explain": (),
-    "diff": (),
-    "replay": (),
-    "bisect": ("resume",),
-    "gate": ("run", "update", "calibrate"),
-}
-"""Commands that may take more than two seconds; of groups, which of theirs."""
 RECORDED = Path("fixtures/snapshots")
+SEARCH = """
+import sys, time
+from oomscope.bisect import commit_bisect
+from oomscope.bisect.results.reporter import SearchPlan, Work
+from oomscope.cli.main import run
+from tests.unit.report import long_searches
+
+def bisect(request, *, reporter):
+    line = long_searches.THOUSAND.lines[0]
+    plan = SearchPlan(title="t", good="a", bad="b", candidates=1000, considered=1000, probes_at_most=12, line=line)
+    reporter.planned(plan)
+    for record in long_searches.THOUSAND.probes[:6]:
+        name = f"{record.commit[:10]} \\x1b]0;title\\x07{record.subject}"
+        reporter.probing(name, record.number)
+        reporter.at_work((Work(slot=0, label=name, is_asked=True), Work(slot=1, label="ahead", is_asked=False)))
+        time.sleep(0.3)
+        reporter.at_work(())
+        reporter.probed(record)
+    return long_searches.THOUSAND
+
+commit_bisect.bisect_commits = bisect
+sys.exit(run(["bisect", "v1..v2", "--harness", "harness.py"]))
+"""
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def ticker(clock: Clock, telling: Telling = "terminal", **options: Any) -> tuple[Ticker, io.StringIO]:
-    file = io.StringIO()
-    console = Console(
-        file=file, width=80, color_system=None, **{"force_terminal": True, "_environ": {"TERM": "xterm"}, **options}
-    )
-    return Ticker("cfg.yaml", console, telling, clock=clock, is_all=True), file
-
-
-def commands_that_take_long() -> list[tuple[str, click.Command]]:
-    context = click.Context(cli)
-    found = []
-    for name, inner in LONG.items():
-        command = cli.get_command(context, name)
-        assert isinstance(command, click.Command)
-        if name != "gate":  # a group alone
-            found.append((name, command))
-        found += [(f"{name} {each}", command.get_command(context, each)) for each in inner]  # type: ignore[attr-defined]
-    return found
-
-
-def test_a_command_that_takes_long_tells_as_much_as_it_is_asked_to() -> None:
-    assert set(LONG) <= set(COMMANDS)
-    for name, command in commands_that_take_long():
-        options = {option: each for each in command.params for option in each.opts}
-        for option in ("--quiet", "--verbose"):
-            assert option in options, f"oomscope {name} has no {option}"
-            assert options[option].name == "telling"
-
-
-def test_what_is_counted_gets_an_estimate_once_one_is_done(clock: Clock) -> None:
-    told, _ = ticker(clock)
-    told.stage("case", 0, 4)
-    clock.now = 3.0
-    assert str(told._view()) == "cfg.yaml: case 0 of 4, 3 s"
-    clock.now = 6.0
-    told.stage("case", 1, 4)
-    clock.now = 8.0
-    assert str(told._view()) == "cfg.yaml: case 1 of 4, 8 s, about 15 s more"
-    told.stage("case", 4, 4)
-    assert str(told._view()) == "cfg.yaml: case 4 of 4, 8 s"
-
-
-def test_another_stage_begins_to_count_anew(clock: Clock) -> None:
-    told, _ = ticker(clock)
-    told(Progress(stage="warm-up", done=0, total=2))
-    clock.now = 9.0
-    told(Progress(stage="warm-up", done=1, total=2))
-    told(Progress(stage="step", done=0, total=2))
-    assert str(told._view()) == "cfg.yaml: step 0 of 2, 9 s"
-
-
-def test_a_terminal_is_left_as_it_was(clock: Clock) -> None:
-    told, file = ticker(clock)
-    with told:
-        told.line("1 of 2: fits")
-    shown = file.getvalue()
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1, "the cursor is back"
-    assert "1 of 2: fits" in shown
-
-
-@pytest.mark.parametrize("telling", ["quiet", "terminal", "verbose"])
-def test_a_dumb_terminal_is_none(clock: Clock, telling: Telling) -> None:
-    told, file = ticker(clock, telling, _environ={"TERM": "dumb"})
-    with told:
-        told.stage("read")
-        told.line("a row")
-    assert file.getvalue() == ("cfg.yaml: read\na row\n" if telling == "verbose" else "")
-
-
-def test_the_later_of_two_options_counts() -> None:
-    probe = cli.get_command(click.Context(cli), "probe")
-    assert probe is not None
-    for words, telling in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
-        assert probe.make_context("probe", list(words)).params["telling"] == telling
-
-
-def on_a_terminal(*words: str, width: int = 80, **variables: str) -> str:
-    """Return what a terminal is sent by ``oomscope``."""
+def on_a_terminal(*words: str, width: int = 80, cwd: Path | None = None, **variables: str) -> str:
+    """Return what a terminal is sent by Python under ``words``."""
     ours, theirs = pty.openpty()
     kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-    environment = {**kept, "TERM": "xterm-256color", "COLUMNS": str(width), "PYTHONIOENCODING": "utf-8", **variables}
-    command = [sys.executable, "-m", "oomscope", *words]
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment):
+    path = os.pathsep.join([str(Path.cwd()), kept.get("PYTHONPATH", "")])
+    environment = {**kept, "TERM": "xterm-256color", "COLUMNS": str(width), "PYTHONIOENCODING": "utf-8"}
+    environment |= {"PYTHONPATH": path, **variables}
+    sent = b""
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=theirs, stderr=theirs, stdin=theirs, env=environment, cwd=cwd
+    ):
         os.close(theirs)
-        sent = b""
         while True:
             try:
                 more = os.read(ours, 65536)
-            except OSError:  # the other side is closed
+            except OSError:  # Linux: nobody writes to it any more
                 break
             if not more:
                 break
@@ -141,11 +66,70 @@ def on_a_terminal(*words: str, width: int = 80, **variables: str) -> str:
     return sent.decode()
 
 
+def plain(sent: str) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in sent.replace("\r", "\n").split("\n")]
+
+
+@pytest.mark.parametrize(("width", "variables"), [(100, {}), (40, {"NO_COLOR": "1"})], ids=["wide", "narrow"])
+def test_a_search_shows_the_range_and_keeps_the_answers(tmp_path: Path, width: int, variables: dict[str, str]) -> None:
+    (tmp_path / "harness.py").touch()
+    sent = on_a_terminal("-c", SEARCH, width=width, cwd=tmp_path, **variables)
+    assert "at fault is one of" in sent
+    assert ("\x1b[32m" in sent) == (not variables), "colour, unless it is not wanted"
+    assert sent.count("\x1b[?25l") == sent.count("\x1b[?25h"), "the cursor is back"
+    assert "\x1b]0;" not in sent, "names are shown, and not obeyed"
+    shown = plain(sent)
+    assert max(len(line) for line in shown if "✗" in line and "━" in line) <= width
+    assert len([line for line in shown if re.match(r"  [1-6]  (good|bad)", line)]) == 6
+    assert any(re.search(r"2  ahead", line) for line in shown)
+
+
+def test_a_search_without_a_terminal_prints_answers_alone(tmp_path: Path) -> None:
+    (tmp_path / "harness.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert len(re.findall(r"^  [1-6]  (?:good|bad)", done.stdout, re.MULTILINE)) == 6
+
+
 def test_explaining_shows_what_goes_on_and_takes_it_away() -> None:
     snapshot = min(RECORDED.glob("*.pickle*"))
-    sent = on_a_terminal("explain", str(snapshot))
+    sent = on_a_terminal("-m", "oomscope", "explain", str(snapshot))
     assert re.search(r"analyse [\d,]+ events, \d+ s", sent)
     assert sent.count("\x1b[?25l") == sent.count("\x1b[?25h")
-    plain = on_a_terminal("explain", str(snapshot), "--quiet", NO_COLOR="1")
-    assert "analyse" not in plain
-    assert not re.search(r"\x1b\[[\d;]*3\dm", plain), "no colour"
+    quiet = on_a_terminal("-m", "oomscope", "explain", str(snapshot), "--quiet", NO_COLOR="1")
+    assert "analyse" not in quiet
+    assert not re.search(r"\x1b\[[\d;]*3\dm", quiet), "no colour"
+
+
+def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for telling in ("quiet", "terminal"):
+        with shown_progress("x", telling) as ticker:
+            ticker(Progress(stage="step"))
+            ticker.line("a row")
+        assert capsys.readouterr().err == ""
+    with shown_progress("\x1b[31m.yaml", "verbose") as ticker:
+        for done in range(3):
+            ticker(Progress(stage="step", done=done, total=3))
+        ticker.line("a row")
+    assert capsys.readouterr().err == "\\x1b[31m.yaml: step\na row\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["probe", "advise", "sweep", "explain", "diff", "replay", "bisect", "bisect resume", "gate run", "gate update"],
+)
+def test_the_later_of_quiet_and_verbose_counts(name: str) -> None:
+    command: click.Command = cli
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    words = ["x.yaml", "y.yaml"][: len([each for each in command.params if isinstance(each, click.Argument)])]
+    words = ["1"] if name == "bisect resume" else ["a..b"] if name == "bisect" else words
+    for options, telling in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
+        assert command.make_context(name, [*words, *options]).params["telling"] == telling

@@ -1,16 +1,17 @@
-"""A night names a line of code only where a reader of the suite's repository can look at it."""
+"""Where a suite, its cases and the lines of a night lie in git."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oomscope.gate.checkouts import home_of, with_places
+from oomscope.gate.checkouts import home_of, standings, with_places
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.suite import load_suite
+from oomscope.gate.suite.suite import Case, load_suite
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, git, new_repo
@@ -97,3 +98,80 @@ def test_outside_of_git_and_without_a_checkout_there_is_none(repo: Path, tmp_pat
     assert with_places(found, suite).cases[0].place is None
     bundled = replace(found, cases=(replace(found.cases[0], checkout=None),), home=home_of(suite.path))
     assert with_places(replace(bundled, suite=str(suite.path)), suite).cases[0].place is None
+
+
+KINDS = """\
+cases:
+  - {name: known, config: ../configs/a.yaml}
+  - {name: unknown, config: "../configs/[b].yaml"}
+  - {name: harness, harness: h.py, repo: ..}
+  - {name: outside, harness: ../../h.py, repo: ..}
+  - {name: entry, entry: "train:build", repo: ..}
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> dict[str, Case]:
+    """Cases over a repository with a configuration and a harness that git does not know."""
+    repo = new_repo(tmp_path / "repo")
+    commit(repo, "Train", {"ci/memory.yaml": KINDS, "configs/a.yaml": "a", "configs/b.yaml": "b", "train.py": ""})
+    for name in ("configs/[b].yaml", "ci/h.py", "../h.py"):
+        (repo / name).write_text("new")
+    return {case.name: case for case in load_suite(repo / "ci" / "memory.yaml").cases}
+
+
+def test_what_git_does_not_know_is_in_no_commit(cases: dict[str, Case]) -> None:
+    stands_at = standings()
+    dirty = {name: standing.dirty for name, case in cases.items() if (standing := stands_at(case)) is not None}
+    assert dirty == {"known": False, "unknown": True, "harness": True, "outside": False, "entry": False}
+
+
+@pytest.mark.parametrize("key", ["clean", "process"])
+def test_no_program_that_the_repository_names_runs(cases: dict[str, Case], tmp_path: Path, key: str) -> None:
+    repo = tmp_path / "repo"
+    git(repo, "config", f"filter.trap.{key}", f"touch {tmp_path}/sprung; cat")
+    (repo / ".git" / "info" / "attributes").write_text("*.yaml filter=trap\n")
+    os.utime(repo / "configs" / "a.yaml", (1_600_000_000, 1_600_000_000))
+    standing = standings()(cases["known"])
+    assert standing is not None
+    assert not standing.dirty
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_without_a_repository_nothing_stands_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text("cases: [{name: a, config: a.yaml}]")
+    assert standings()(load_suite(path).cases[0]) is None
+
+
+def test_every_checkout_knows_the_same_home(tmp_path: Path) -> None:
+    repo = new_repo(tmp_path / "repo")
+    first = commit(repo, "Begin", {"ci/memory.yaml": "cases: []"})
+    commit(repo, "Go on", {"b": "2"})
+    here = home_of(repo / "ci" / "memory.yaml")
+    assert here is not None
+    assert (here.path, here.first_commit, here.remote) == ("ci/memory.yaml", first, "")
+    git(tmp_path, "clone", "--quiet", str(repo), "whole")
+    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repo}", "cut")
+    whole, cut = (home_of(tmp_path / name / "ci" / "memory.yaml") for name in ("whole", "cut"))
+    assert whole is not None
+    assert cut is not None
+    assert whole.remote == cut.remote == str(repo).strip("/")
+    assert (whole.first_commit, cut.first_commit) == (first, "")
+
+
+def test_a_link_leads_home(tmp_path: Path) -> None:
+    repo = new_repo(tmp_path / "repo")
+    commit(repo, "Begin", {"ci/memory.yaml": "cases: []"})
+    (tmp_path / "link.yaml").symlink_to(repo / "ci" / "memory.yaml")
+    assert home_of(tmp_path / "link.yaml") == home_of(repo / "ci" / "memory.yaml")
+
+
+def test_without_a_repository_or_a_commit_little_is_known(tmp_path: Path) -> None:
+    (tmp_path / "memory.yaml").touch()
+    assert home_of(tmp_path / "memory.yaml") is None
+    repo = new_repo(tmp_path / "repo")
+    (repo / "memory.yaml").touch()
+    home = home_of(repo / "memory.yaml")
+    assert home is not None
+    assert (home.path, home.repository) == ("memory.yaml", "")
