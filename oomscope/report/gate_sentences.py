@@ -95,7 +95,7 @@ def outcome_text(case: CaseResult) -> str:
 
 _UNANSWERED = {
     Status.DEFECT: "internal error: report it with the line under Remarks; the other cases have their answers",
-    Status.UNUSABLE: "unusable: mend what the remark names, in the suite or in the configuration",
+    Status.UNUSABLE: "unusable: fix what the remark names, in the suite or in the configuration",
     Status.UNFIT: "unfit: oomscope doctor says what this machine lacks",
     Status.UNMEASURED: "nothing measured: take the metric out of the suite, or let the case run to its end",
 }
@@ -137,7 +137,7 @@ def next_steps(night: GateResult, commands: Commands) -> list[Step]:
 
 def _worse(names: list[str], night: GateResult, commands: Commands) -> Step:
     if any(case.culprit for case in night.cases):
-        return Step(f"worse: mend it, or accept it{_by_name(names)}", (_accepting(names, commands),))
+        return Step(f"worse: fix it, or accept it{_by_name(names)}", (_accepting(names, commands),))
     found = commands.run(_few(names), "--bisect")
     return Step(f"worse: find the commit, or accept it{_by_name(names)}", (found, _accepting(names, commands)))
 

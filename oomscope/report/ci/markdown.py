@@ -169,9 +169,9 @@ def _odd_rows(case: CaseResult) -> list[MetricRow]:
 def _culprit(culprit: Culprit) -> str:
     """Return whose commit it was, the lines that grew, and how to see it again."""
     if not culprit.commit:
-        return f"Whose commit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
+        return f"Culprit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
     subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)
-    parts = [f"Whose commit: {code(short_hash(culprit.commit))} {escaped(subject)}, by {escaped(author)}\n\n"]
+    parts = [f"Culprit: {code(short_hash(culprit.commit))} {escaped(subject)}, by {escaped(author)}\n\n"]
     if culprit.grown:
         parts.append(head("Line", "Category", ">Requested bytes"))
         parts += [

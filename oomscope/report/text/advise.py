@@ -30,9 +30,9 @@ def _parts(advice: Advice, title: str) -> Iterator[RenderableType]:
         yield Text("\nTo paste", style="bold")
         yield from (ShellCommand(_command(proposal)) for proposal in advice.fitting)
     if advice.insufficient:
-        yield section("What was tried and does not suffice", proposal_table(advice.insufficient))
+        yield section("Tried, but not enough", proposal_table(advice.insufficient))
     if advice.refused:
-        yield section("What cannot be done here", refused_table(advice.refused))
+        yield section("Not applicable here", refused_table(advice.refused))
     if advice.fitting or advice.insufficient:
         yield Text("\nTimes are estimates, see docs/cost.md; sizes were measured by a probe each.", style="dim")
 

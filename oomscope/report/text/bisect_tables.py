@@ -88,7 +88,7 @@ def square_sections(result: BisectResult) -> Iterator[RenderableType]:
         keys = table("Key", "Good", "Bad", "By itself")
         for change in result.also.keys:
             keys.add_row(change.key, str(change.good), str(change.bad), bisect_sentences.delta_text(change.delta))
-        yield section(f"What of {result.square.path} has a part in it", keys)
+        yield section(f"Keys of {result.square.path} that contribute", keys)
 
 
 def corner_table(square: CodeVsConfig) -> Table:
@@ -222,7 +222,7 @@ def posterior_sections(result: BisectResult) -> Iterator[RenderableType]:
         rows.add_row(*_cells(found.none), "none: the bad end is good")
     if found.already >= _LEAST:
         rows.add_row(*_cells(found.already), "the good end, or one before it")
-    yield section(f"What the answers say together ({percent(found.wanted)} were asked for)", rows)
+    yield section(f"Probability of each candidate ({percent(found.wanted)} required)", rows)
     yield Text(f"  {BOUND}", style="dim")
 
 

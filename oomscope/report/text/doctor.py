@@ -20,7 +20,7 @@ def doctor_report(diagnosis: Diagnosis) -> RenderableType:
     parts: list[RenderableType] = [_heading(diagnosis), Text(), rows]
     remarks = [(check.part, _remark(check)) for check in diagnosis.checks if check.state is not State.OK]
     if remarks:
-        parts.append(section("What that means, and what to do", facts(remarks)))
+        parts.append(section("Remarks and remedies", facts(remarks)))
     return Group(*parts)
 
 

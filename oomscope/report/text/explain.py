@@ -105,11 +105,11 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
             yield section(f"Live {when}, by {kind}", module_table(parts.modules, kind, min(top, FEW)))
     yield from _pins(device)
     if device.pending:
-        yield section("Given up, but waiting for a stream at the peak", pending_table(device))
+        yield section("Freed, but in use by a stream at the peak", pending_table(device))
     if device.pools:
         yield section("Private pools at the end", pool_table(device))
     if device.suspects:
-        yield section("Lines whose blocks pile up from iteration to iteration", suspect_table(device.suspects))
+        yield section("Lines whose live blocks grow from iteration to iteration", suspect_table(device.suspects))
     if device.verdict.tried:
         yield section(words.tried_title(device), _tried(device))
     for caveat in device.caveats:

@@ -27,7 +27,7 @@ def gate_report(night: GateResult, commands: Commands | None = None) -> Renderab
         parts.append(section("Remarks", facts(remarks)))
     culprits = [(case.name, Text(gate_sentences.culprit_text(case.culprit))) for case in night.cases if case.culprit]
     if culprits:
-        parts.append(section("Whose commit", facts(culprits)))
+        parts.append(section("Culprit", facts(culprits)))
     steps = gate_sentences.next_steps(night, commands or Commands.seen_from(night, None))
     if steps:
         parts.append(section("Next", Group(*(line for step in steps for line in _step(step)))))

@@ -47,7 +47,7 @@ def _parts(replayed: ReplayTable, title: str, *, all_mismatches: bool) -> Iterat
     if mismatches := replayed.fidelity.mismatches:
         one_by_one = all_mismatches or len(mismatches) <= FEW
         rows = mismatch_table(mismatches) if one_by_one else mismatch_groups(mismatches)
-        yield section("What the replay does otherwise than the recording", rows)
+        yield section("Differences between replay and recording", rows)
         if not one_by_one:
             yield Text("each of these events: --all-mismatches", style="dim")
     for caveat in replayed.caveats:

@@ -32,7 +32,7 @@ def test_the_report_shows_the_culprit_with_its_probability_and_no_culprit() -> N
     file = io.StringIO()
     show(result_console(file), bisect_report(replace(searches.COMMITS, posterior=POSTERIOR)))
     text = file.getvalue()
-    assert "What the answers say together (95 % were asked for)" in text
+    assert "Probability of each candidate (95 % required)" in text
     assert "96.9 %" in text
     assert "none: the bad end is good" in text
     assert "or one before it" not in text
@@ -41,4 +41,4 @@ def test_the_report_shows_the_culprit_with_its_probability_and_no_culprit() -> N
 def test_a_search_that_believed_shows_nothing_of_it() -> None:
     file = io.StringIO()
     show(result_console(file), bisect_report(searches.COMMITS))
-    assert "What the answers say together" not in file.getvalue()
+    assert "Probability of each candidate" not in file.getvalue()

@@ -36,7 +36,7 @@ def test_the_corners_and_what_only_both_bring() -> None:
     text = " ".join(rendered(bisect_report(result)).split())
     assert "aaaaaaaaaa dddddddddd good 4.00 GiB 4.00 GiB seen 4" in text
     assert "only together +4.00 GiB +4.00 GiB" in text
-    assert "What of conf/train.yaml has a part in it" in text
+    assert "Keys of conf/train.yaml that contribute" in text
     assert searches.KEYS.culprit.keys[0].key in text
     assert "12 commits" in text
 

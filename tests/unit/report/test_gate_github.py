@@ -53,11 +53,11 @@ def test_a_red_night_says_what_whose_and_how_to_see_it_again() -> None:
     text = summary(night(1, worse(culprit=culprit()), case_result(1, name="other")))
     assert text.startswith("### ❌ oomscope gate: RED, 2 cases: 1 worse, 1 same\n")
     assert rows(text)[0] == ["<code>tiny</code>", "❌ worse", "peak_requested", "1.00 GiB", "1.00 GiB", "+1.00 MiB"]
-    assert "Whose commit: `cccccccccc` Grow, by Ada" in text
+    assert "Culprit: `cccccccccc` Grow, by Ada" in text
     assert "| `train/step.py:20 step` | activation | +1.00 MiB |" in text
     assert "```\noomscope probe\n```" in text
     assert "\n`0000000000` Change 1, 2026-01-02 00:00 UTC\n" in text
-    assert "- worse: mend it, or accept it:\n\n  ```\n  oomscope gate update" in text
+    assert "- worse: fix it, or accept it:\n\n  ```\n  oomscope gate update" in text
     assert "To measure it again:\n\n```\noomscope gate run /repo/memory.yaml --case tiny\n```" in text
 
 
@@ -99,7 +99,7 @@ def test_no_size_of_suite_breaks_the_limits(count: int) -> None:
         left = re.search(r"No room here for ([\d,]+) further case", text)
         assert len(rows(text)) + (int(left[1].replace(",", "")) if left else 0) == count
         assert "12 worse" in text or count == 1
-        assert "Whose commit" in text
+        assert "Culprit" in text
     assert len(annotation_commands(found)) <= 10
 
 

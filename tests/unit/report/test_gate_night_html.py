@@ -58,7 +58,7 @@ def test_a_red_night_says_whose_commit_it_was_and_why() -> None:
         "Grow.py:",
         "oomscope probe Grow",
         "expandable_segments:True",
-        "mend it, or accept it",
+        "fix it, or accept it",
     ):
         assert piece in page
     assert page.index("tiny") < page.index("other")

@@ -53,7 +53,7 @@ def lines(table: ReplayTable, *, all_mismatches: bool = False) -> list[str]:
     file = io.StringIO()
     show(result_console(file), replay_report(table, all_mismatches=all_mismatches))
     told = [" ".join(line.split()) for line in file.getvalue().splitlines()]
-    title = "What the replay does otherwise than the recording"
+    title = "Differences between replay and recording"
     return told[told.index(title) + 1 :] if title in told else []
 
 
