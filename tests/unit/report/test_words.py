@@ -204,3 +204,8 @@ def test_the_cost_of_a_step_names_what_is_spent() -> None:
 )
 def test_no_time_is_written_with_an_exponent(seconds: float, text: str) -> None:
     assert sentences.format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
+def test_long_durations_are_in_minutes_and_hours(seconds: float, text: str) -> None:
+    assert sentences.duration_text(seconds) == text
