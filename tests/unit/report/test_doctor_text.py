@@ -43,16 +43,16 @@ def test_each_state_has_a_word_and_a_mark_without_colour() -> None:
 
 
 def test_what_is_not_well_is_told_with_its_remedy() -> None:
-    text = " ".join(shown(OK, NOTE, MISSING).partition("What that means")[2].split())
+    text = " ".join(shown(OK, NOTE, MISSING).partition("Remarks and remedies")[2].split())
     assert (
         "PYTORCH_ALLOC_CONF is ignored: torch reads PYTORCH_CUDA_ALLOC_CONF alone where both are set; unset one" in text
     )
     assert "git disables bisect; install git" in text
     assert "torch 2.13.0" not in text
-    assert "What that means" not in shown(OK)
+    assert "Remarks and remedies" not in shown(OK)
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_it_keeps_to_a_narrow_terminal(width: int) -> None:
-    table = shown(OK, NOTE, MISSING, width=width).partition("What that means")[0]
+    table = shown(OK, NOTE, MISSING, width=width).partition("Remarks and remedies")[0]
     assert max(len(line) for line in table.splitlines()) <= width
