@@ -10,7 +10,7 @@ from oomscope.cli.options.common import json_option, measurement_options, progre
 from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
 from oomscope.cli.terminal.output import print_json, print_report, remark
-from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode
 
@@ -46,7 +46,7 @@ def advise(
     is_whole: bool,
     jobs: int,
     fresh: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
@@ -70,7 +70,7 @@ def advise(
         remark(line)
 
     number = None if is_whole else enough
-    with shown_progress(source.title, telling_of(telling), is_all=False) as ticker:
+    with shown_progress(source.title, verbosity_of(verbosity), is_all=False) as ticker:
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:

@@ -218,7 +218,7 @@ def _broken_rules(text: str) -> list[str]:
     try:
         loaded = load_text(text, source="the result", enforce=False)
     except ConfigError as error:
-        return [f"the result is no whole configuration: {error}"]
+        return [f"the result is not a whole configuration: {error}"]
     return [f"{finding.kind} {finding.rule}: {finding.message}; {finding.remedy}" for finding in loaded.findings]
 
 

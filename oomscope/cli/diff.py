@@ -18,7 +18,7 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import DIFF_TABLES, Files, diff_tables
-from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
+from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_of
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def diff_command(
     force: bool,
     redact: Level | None,
     limits: Limits,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Say what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
@@ -85,13 +85,13 @@ def diff_command(
             limits=limits,
             redact=redact,
             top=top,
-            telling=telling_of(telling),
+            verbosity=verbosity_of(verbosity),
             as_json=as_json,
         )
     from oomscope.snapshot.compare.diff_paths import Recorded, diff_paths
 
     sides = Recorded(before, source_a), Recorded(after, source_b)
-    with shown_progress(f"{before} and {after}", telling_of(telling), is_all=False) as ticker:
+    with shown_progress(f"{before} and {after}", verbosity_of(verbosity), is_all=False) as ticker:
         found = diff_paths(*sides, device=device, phase=phase, limits=limits, announce=ticker.stage)
     if redact is not None:
         from oomscope.report.redact import redacted
@@ -131,7 +131,7 @@ def show_aligned(
     limits: Limits | None,
     redact: Level | None,
     top: int,
-    telling: Telling,
+    verbosity: Verbosity,
     as_json: bool,
 ) -> ExitCode:
     """Align the two files and print what differs.
@@ -143,7 +143,7 @@ def show_aligned(
     """
     from oomscope.snapshot.compare.diff_paths import align_paths
 
-    with shown_progress(f"{before} and {after}", telling, is_all=False) as ticker:
+    with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
         aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
     if redact is not None:
         from oomscope.report.redact import redacted

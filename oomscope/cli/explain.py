@@ -20,7 +20,7 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import EXPLAIN_TABLES, Files, explain_tables
-from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def explain(
     redact: Level | None,
     force: bool,
     limits: Limits,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Say what kind of OOM a snapshot shows and what would cure it, or what room there is; and what the bytes are.
@@ -79,7 +79,7 @@ def explain(
 
     asked = {"device": device, "torch_version": torch_version, "limits": limits, **card._asdict()}
     drawings: tuple[Drawing, ...] = ()
-    with shown_progress(str(file), telling_of(telling), is_all=False) as ticker:
+    with shown_progress(str(file), verbosity_of(verbosity), is_all=False) as ticker:
         explained = explain_path(file, **asked, announce=ticker.stage)
         found = explained.found
         if html is not None or png is not None:

@@ -29,7 +29,7 @@ from oomscope.cli.terminal.output import (
     remark,
 )
 from oomscope.cli.terminal.output_files import PROBE_TABLES, Files, probe_tables
-from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
+from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_of
 from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 from oomscope.probe.targets.settings import harness_settings
@@ -98,7 +98,7 @@ def probe(
     force: bool,
     confirm: bool | None,
     git_bisect: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -131,7 +131,7 @@ def probe(
         remark(f"warning: {warning}")
     confirm = False if git_bisect and confirm is None else confirm  # its answer is an exit code
     log = None if git_bisect or not target.is_program else new_log()
-    result = _measure(replace(plan, job=replace(plan.job, confirm=confirm)), telling_of(telling), log)
+    result = _measure(replace(plan, job=replace(plan.job, confirm=confirm)), verbosity_of(verbosity), log)
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
 
@@ -154,14 +154,14 @@ def probe(
     return gravest([probe_exit_code(result), *lost])
 
 
-def _measure(plan: Plan, telling: Telling, log: Path | None) -> ProbeResult:
+def _measure(plan: Plan, verbosity: Verbosity, log: Path | None) -> ProbeResult:
     from oomscope.probe.process import launch, warm
     from oomscope.probe.ranks import probe_ranks
 
     run = warm.run if len(plan.ranks) > 1 else launch.run
     if log is not None:
         run = partial(run, log_path=log)
-    with shown_progress(plan.title, telling, is_all=False) as announce:
+    with shown_progress(plan.title, verbosity, is_all=False) as announce:
         return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
 
 

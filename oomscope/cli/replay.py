@@ -16,7 +16,7 @@ from oomscope.cli.options.common import (
     snapshot_limits_options,
 )
 from oomscope.cli.terminal.output import print_json, print_report
-from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def replay(
     device: int | None,
     all_mismatches: bool,
     limits: Limits,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Put the allocations of a snapshot to an emulated allocator, under its own settings and under others.
@@ -67,7 +67,7 @@ def replay(
     from oomscope.snapshot.replay.replay_table import replay_file
 
     card = named_card(limit, gpu, non_torch)
-    with shown_progress(str(file), telling_of(telling)) as ticker:
+    with shown_progress(str(file), verbosity_of(verbosity)) as ticker:
         ticker.stage("read")
         snapshot = load_snapshot(file, limits=limits)
         table = replay_file(

@@ -22,7 +22,7 @@ from oomscope.cli.options.source import config_source, refuse_world_size, source
 from oomscope.cli.terminal.hints import nearest
 from oomscope.cli.terminal.output import print_json, print_report, remark
 from oomscope.cli.terminal.output_files import SWEEP_TABLES, Files, sweep_tables
-from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode, UsageError, gravest
 
@@ -53,7 +53,7 @@ def sweep(
     png: Path | None,
     tables: Path | None,
     force: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
@@ -77,7 +77,7 @@ def sweep(
 
     for line in source.load(enforce=False).remarks:
         remark(line)
-    with shown_progress(source.title, telling_of(telling)) as ticker:
+    with shown_progress(source.title, verbosity_of(verbosity)) as ticker:
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 
         def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:

@@ -112,7 +112,7 @@ def _refuse(case: Case, results: Sequence[ProbeResult]) -> None:
         said = last.failure.message if last.failure else "it did not say why"
         if last.failure and last.failure.kind == "internal":
             raise OomscopeError(f"{case.name!r} met a defect: {said}", where=case.where, remedy=REPORT_IT)
-        raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="mend it first")
+        raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="repair it first")
     if last.verdict is not None and is_of_the_machine(last):
         raise MachineUnfitError(
             f"{case.name!r} ran out of memory on repeat {len(results)}: {last.verdict.headline}",
@@ -121,7 +121,7 @@ def _refuse(case: Case, results: Sequence[ProbeResult]) -> None:
         )
     if last.outcome != first.outcome or Key.of(case.digest, last) != Key.of(case.digest, first):
         raise TargetError(
-            f"{case.name!r} ended otherwise on repeat {len(results)} than on the first",
+            f"{case.name!r} ended differently on repeat {len(results)} than on the first",
             where=case.where,
             remedy=_ALONE,
         )

@@ -121,7 +121,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
     if case.standing is None:
         return "what was measured lies in no git repository", ""
     if book is None:
-        return "there is no ledger that knows the last green night", ""
+        return "no ledger knows the last green night", ""
     if not _bad(case):
         return "the search knows requested and reserved bytes, and running out of memory, only", ""
     suite = Place(path=night.suite, home=night.home)

@@ -104,7 +104,7 @@ def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomple
     return [CompletionItem(name) for name in names]
 
 
-_OUTPUT = ("html", "tables", "force", "telling", "as_json")
+_OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
 """Parameters that say how the answer is given."""
 
 
@@ -148,7 +148,7 @@ def bisect(
     html: Path | None,
     tables: Path | None,
     force: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
     **given: Any,
 ) -> ExitCode:
@@ -175,7 +175,7 @@ def bisect(
     files.refuse(*read, force=force)
     options = options_of(ctx)
     try:
-        with live_progress_of(telling, answers_here=not as_json) as live:
+        with live_progress_of(verbosity, answers_here=not as_json) as live:
             result = run_search(options, live)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None

@@ -210,7 +210,7 @@ class Probability(click.ParamType):  # type: ignore[type-arg] # generic only sin
         """Return the number, which lies between a half and one."""
         number = float(click.FLOAT.convert(value, param, ctx))
         if not _LEAST < number < 1:
-            self.fail(f"{value} is no probability above {_LEAST} and below 1.", param, ctx)
+            self.fail(f"{value} is not a probability above {_LEAST} and below 1.", param, ctx)
         return number
 
 
@@ -268,7 +268,7 @@ class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since cli
         try:
             return int(click.IntRange(1, MOST).convert(value, param, ctx))
         except click.BadParameter:
-            self.fail(f"{value!r} is no whole number from 1 to {MOST}, nor {_ALL}", param, ctx)
+            self.fail(f"{value!r} is not a whole number from 1 to {MOST}, nor {_ALL}", param, ctx)
 
 
 @dataclass(frozen=True, kw_only=True)

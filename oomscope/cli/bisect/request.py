@@ -147,7 +147,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
 
     for word in options.overrides:
         if "=" not in word:
-            raise UsageError(f"{word!r} is no KEY=VALUE", remedy="write paths after --")
+            raise UsageError(f"{word!r} is not a KEY=VALUE", remedy="write paths after --")
     if options.steps.find_good:
         if options.axes.axis not in {None, "commits"}:
             raise UsageError(f"--find-good with --axis {options.axes.axis}", remedy="name the good end")

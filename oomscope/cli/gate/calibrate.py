@@ -20,7 +20,7 @@ from oomscope.cli.gate.options import (
 )
 from oomscope.cli.options.common import json_option, progress_options
 from oomscope.cli.terminal.output import print_json, print_report, remark
-from oomscope.cli.terminal.progress import Ticker, shown_progress, telling_of
+from oomscope.cli.terminal.progress import Ticker, shown_progress, verbosity_of
 from oomscope.errors import ExitCode
 from oomscope.files import held
 
@@ -55,7 +55,7 @@ def calibrate_command(
     names: tuple[str, ...],
     repeats: int,
     write: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Measure each case of SUITE.yaml N times and show the bands that follow; --write puts them into the baseline.
@@ -76,7 +76,7 @@ def calibrate_command(
     probe, found, written = gate_probe(), list[Calibration](), list[str]()
     try:
         for case in chosen.cases:
-            with shown_progress(case.name, telling_of(telling)) as ticker:
+            with shown_progress(case.name, verbosity_of(verbosity)) as ticker:
                 found.append(calibrate(case, probe, repeats, _repetitions(ticker, repeats), threading.Event()))
             if write and _write(path, found[-1]):
                 written.append(case.name)
@@ -96,7 +96,7 @@ def calibrate_command(
         print_report(calibration_report(found))
     for name, metrics in outside.items():
         for metric in metrics:
-            remark(f"{name}: {metric} was accepted as no repeat measured it; see oomscope gate run")
+            remark(f"{name}: {metric} was accepted outside the range of the repeats; see oomscope gate run")
     for name in lacking:
         remark(f"{name}: nothing was accepted for this case here; accept it with oomscope gate update first")
     return ExitCode.NO_BASELINE if write and lacking else ExitCode.OK

@@ -14,7 +14,7 @@ import click
 from oomscope.cli.options.common import FILE
 from oomscope.cli.options.generate import Options, option
 from oomscope.cli.terminal.output import refuse_existing, write_file
-from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ConfigError, InputError, UsageError
 from oomscope.gate.suite.identity import baseline_beside
 
@@ -114,7 +114,7 @@ def read_night(path: Path) -> GateResult:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=remedy) from None
     except (ValueError, RecursionError):
-        raise InputError("is no JSON", where=str(path), remedy=remedy) from None
+        raise InputError("is not JSON", where=str(path), remedy=remedy) from None
     return GateResult.from_json(document, where=str(path))
 
 
@@ -134,9 +134,9 @@ def gate_probe() -> Probe:
 
 
 @contextmanager
-def announced(suite: Suite, telling: str | None) -> Iterator[Announce]:
+def announced(suite: Suite, verbosity: str | None) -> Iterator[Announce]:
     """Yield what tells of each case of ``suite`` as it is done, by ``--quiet`` and ``--verbose``."""
-    with shown_progress(suite.path.name, telling_of(telling)) as ticker:
+    with shown_progress(suite.path.name, verbosity_of(verbosity)) as ticker:
         ticker.stage("case", 0, len(suite.cases))
 
         def tell(done: int, total: int, case: CaseResult) -> None:

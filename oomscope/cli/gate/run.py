@@ -59,7 +59,7 @@ def run_command(
     state: Path | None,
     ledger: Path | None,
     no_ledger: bool,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
     **written: Any,
 ) -> int:
@@ -88,7 +88,7 @@ def run_command(
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)
     try:
-        with signals_as_exits(), announced(chosen, telling) as announce:
+        with signals_as_exits(), announced(chosen, verbosity) as announce:
             night = Night(
                 suite=chosen,
                 baseline=accepted,
@@ -106,7 +106,7 @@ def run_command(
             from oomscope.cli.terminal.progress import live_progress_of
             from oomscope.gate.culprit import Searching, with_culprits
 
-            reporter = partial(live_progress_of, telling, answers_here=False)
+            reporter = partial(live_progress_of, verbosity, answers_here=False)
             how = Searching(book=book, reporter=reporter, jobs=jobs, state=state)
             night = _with_places(night, chosen)
             keep_outputs(night, outputs, keep=_keeping(book, night))
@@ -116,7 +116,7 @@ def run_command(
     except InterruptedNight as stop:
         night = _with_places(stop.night, chosen)
         write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
-        remark("oomscope: interrupted; what was measured until then is not lost")
+        remark("oomscope: interrupted; what was measured until then is kept")
         return stop.exit_code
     finally:
         if book is not None:

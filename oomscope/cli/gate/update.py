@@ -50,7 +50,7 @@ def update_command(
     jobs: int,
     accept: tuple[str, ...],
     result: Path | None,
-    telling: str | None,
+    verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Measure SUITE.yaml and write what is accepted into its baseline.
@@ -70,7 +70,7 @@ def update_command(
     whole = load_suite(suite)
     chosen = whole.only(names)
     before = read_baseline(path)
-    night = _measured(chosen, before, path, jobs, telling) if result is None else _chosen(read_night(result), names)
+    night = _measured(chosen, before, path, jobs, verbosity) if result is None else _chosen(read_night(result), names)
     with held(path):
         now = read_baseline(path)  # others may have written in the hours since
         made = accept_night(night, now, chosen, accept)
@@ -85,10 +85,10 @@ def update_command(
     return _exit_code(made)
 
 
-def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, telling: str | None) -> GateResult:
+def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, verbosity: str | None) -> GateResult:
     from oomscope.gate.night.run import Night
 
-    with announced(chosen, telling) as announce:
+    with announced(chosen, verbosity) as announce:
         return Night(
             suite=chosen, baseline=before, baseline_path=path, probe=gate_probe(), jobs=jobs, announce=announce
         ).run()

@@ -77,7 +77,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
         try:
             float(value)
         except ValueError:
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return str(value)
 
 
@@ -113,7 +113,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
         click.BadParameter: the value is one of them.
     """
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds.")
+        raise click.BadParameter(f"{value} is not a number of seconds.")
     return value
 
 
@@ -195,11 +195,11 @@ def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 
 def progress_options(command: Command) -> Command:
-    """Add the options; the command gets ``telling``. The later of two counts."""
+    """Add the options; the command gets ``verbosity``. The later of two counts."""
     options = (
-        click.option("--quiet", "telling", flag_value="quiet", help="No progress on standard error."),
+        click.option("--quiet", "verbosity", flag_value="quiet", help="No progress on standard error."),
         click.option(
-            "--verbose", "telling", flag_value="verbose", help="Progress in lines that stay, also without a terminal."
+            "--verbose", "verbosity", flag_value="verbose", help="Progress in lines that stay, also without a terminal."
         ),
     )
     for option in reversed(options):
@@ -223,7 +223,7 @@ class Jobs(click.ParamType):  # type: ignore[type-arg] # generic only since clic
         try:
             return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
         except click.BadParameter:
-            self.fail(f"{value!r} is no whole number from 1 to {MOST_JOBS}, nor {_AUTO}", param, ctx)
+            self.fail(f"{value!r} is not a whole number from 1 to {MOST_JOBS}, nor {_AUTO}", param, ctx)
 
 
 def cores() -> int:

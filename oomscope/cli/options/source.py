@@ -64,7 +64,7 @@ class ConfigSource:
         except ConfigError as error:
             if (remedy := other_use(self.path)) is None or not self.is_blamed_by(error):
                 raise
-            raise ConfigError("no configuration of oomscope's", where=str(self.path), remedy=remedy) from error
+            raise ConfigError("not a configuration of oomscope", where=str(self.path), remedy=remedy) from error
 
     def _import(self, *, enforce: bool) -> LoadedConfig:
         from oomscope.config.dialects.load import load_in

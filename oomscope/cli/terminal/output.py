@@ -191,8 +191,8 @@ _INPUTS = {
     errno.EACCES: "see that its permissions and those of the directories above let you",
     errno.EPERM: "see that its permissions let you",
     errno.ENAMETOOLONG: "give a shorter name",
-    errno.ELOOP: "its links lead in a circle: mend them",
-    errno.ENOTDIR: "a part of this path is no directory: mend it",
+    errno.ELOOP: "its links form a circle: correct them",
+    errno.ENOTDIR: "a part of this path is not a directory: correct it",
     errno.EISDIR: "name a file",
 }
 """What is wrong with a place that was named, or that follows from one."""

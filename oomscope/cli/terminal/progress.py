@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from oomscope.probe.job import Progress
 
 
-Telling = Literal["quiet", "terminal", "verbose"]
+Verbosity = Literal["quiet", "terminal", "verbose"]
 """No progress at all; progress where a terminal shows it; that and lines that stay, also in a log."""
 REFRESHED_PER_S = 4
 
 
-def telling_of(value: str | None) -> Telling:
+def verbosity_of(value: str | None) -> Verbosity:
     """Return what the two options came to; ``terminal`` where neither was given."""
     return "quiet" if value == "quiet" else "verbose" if value == "verbose" else "terminal"
 
@@ -39,7 +39,7 @@ class Ticker:
     Args:
         what: its name.
         console: where it is told.
-        telling: how much.
+        verbosity: how much.
         is_all: whether nothing follows what is counted.
         clock: seconds.
     """
@@ -48,17 +48,17 @@ class Ticker:
         self,
         what: str,
         console: Console,
-        telling: Telling,
+        verbosity: Verbosity,
         *,
         is_all: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         from oomscope.report.text.live import Doing
 
-        is_shown = console.is_terminal and not console.is_dumb_terminal and telling != "quiet"
+        is_shown = console.is_terminal and not console.is_dumb_terminal and verbosity != "quiet"
         self._console = console
-        self._keeps = telling == "verbose"
-        self._keeps_lines = is_shown or telling == "verbose"
+        self._keeps = verbosity == "verbose"
+        self._keeps_lines = is_shown or verbosity == "verbose"
         self._clock = clock
         self._doing = Doing(what=printable(what), began=clock(), is_all=is_all)  # replaced: another thread draws it
         self._announced = ""
@@ -122,11 +122,11 @@ class Ticker:
 
 
 @contextmanager
-def shown_progress(what: str, telling: Telling = "terminal", *, is_all: bool = True) -> Iterator[Ticker]:
+def shown_progress(what: str, verbosity: Verbosity = "terminal", *, is_all: bool = True) -> Iterator[Ticker]:
     """Yield what tells people of ``what`` until the block ends; see :class:`Ticker`."""
     from oomscope.report.text.console import progress_console
 
-    with Ticker(what, progress_console(), telling, is_all=is_all) as ticker:
+    with Ticker(what, progress_console(), verbosity, is_all=is_all) as ticker:
         yield ticker
 
 
@@ -251,10 +251,10 @@ def live_progress_of(value: str | None, *, answers_here: bool) -> LiveProgress:
     """
     from oomscope.report.text.console import progress_console, result_console
 
-    telling, remarks = telling_of(value), progress_console()
+    verbosity, remarks = verbosity_of(value), progress_console()
     if answers_here:
         answers: Console | None = result_console()
     else:
-        answers = remarks if telling == "verbose" or (telling == "terminal" and remarks.is_terminal) else None
-    shown = None if telling == "quiet" else remarks
-    return LiveProgress(answers, shown, lines=remarks if telling == "verbose" else None)
+        answers = remarks if verbosity == "verbose" or (verbosity == "terminal" and remarks.is_terminal) else None
+    shown = None if verbosity == "quiet" else remarks
+    return LiveProgress(answers, shown, lines=remarks if verbosity == "verbose" else None)

@@ -249,7 +249,7 @@ class GateResult:
         """
         remedy = "give a file that oomscope gate run --json wrote"
         if not isinstance(document, dict) or document.get("kind") != KIND:
-            raise InputError("is no result of the gate", where=where, remedy=remedy)
+            raise InputError("is not a result of the gate", where=where, remedy=remedy)
         if document.get("schema_version") != SCHEMA_VERSION:
             version = document.get("schema_version")
             raise InputError(f"has schema version {version!r}, not {SCHEMA_VERSION}", where=where, remedy=remedy)

@@ -60,10 +60,10 @@ class Band:
         parts: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
         absolute, relative = 0, Fraction()
         if not parts:
-            raise InputError("an empty list is no band", remedy=_REMEDY)
+            raise InputError("an empty list is not a band", remedy=_REMEDY)
         for part in parts:
             if not isinstance(part, int | str) or isinstance(part, bool):
-                raise InputError(f"{shown(part)} is no band", remedy=_REMEDY)
+                raise InputError(f"{shown(part)} is not a band", remedy=_REMEDY)
             share = _PERCENT.fullmatch(part) if isinstance(part, str) else None
             if share is not None:
                 relative = max(relative, Fraction(share["number"]) / 100)

@@ -73,7 +73,7 @@ def _problem(detail: Any, tree: Tree, source: str, model: type[BaseModel]) -> Pr
         return Problem(f"unknown key {name}", where, f"did you mean {close}?" if close else "leave it out")
     if kind == "missing":
         return Problem(f"{_name(detail['loc'])} is missing", where, "give it")
-    if said_plainly := complaint(kind, name, detail["input"], context):
+    if said_plainly := validation_message(kind, name, detail["input"], context):
         return Problem(said_plainly[0], where, said_plainly[1])
     said = str(context["error"]) if "error" in context else _plain(detail["msg"])
     return Problem(
@@ -163,7 +163,7 @@ _WANTED: dict[str, Callable[[dict[str, Any]], tuple[str, str | None]]] = {
 """Kind of error to what is wanted and how to write it, by pydantic's context."""
 
 
-def complaint(kind: str, name: str, value: object, context: dict[str, Any]) -> tuple[str, str | None] | None:
+def validation_message(kind: str, name: str, value: object, context: dict[str, Any]) -> tuple[str, str | None] | None:
     """Return what is wrong with the ``value`` of ``name`` and the remedy; None where pydantic has to say it.
 
     Args:

@@ -74,7 +74,7 @@ def _path(text: str) -> str:
 
 def _override(text: str) -> str:
     if "=" not in text:
-        raise ValueError(f"{shown(text)} is no section.key=value; write it with =")
+        raise ValueError(f"{shown(text)} is not a section.key=value; write it with =")
     return text
 
 
@@ -83,7 +83,7 @@ def _rank(value: object) -> object:
     each = value if isinstance(value, list) else [value]
     for one in each:
         if one is not None and one not in RANKS and (not isinstance(one, int) or isinstance(one, bool)):
-            raise ValueError(f"{shown(one)} is no rank; give a number, {', '.join(RANKS)}, or a list of ranks")
+            raise ValueError(f"{shown(one)} is not a rank; give a number, {', '.join(RANKS)}, or a list of ranks")
         if isinstance(one, int) and not 0 <= one <= MOST_RANK:
             raise ValueError(f"no world has a rank {shown(one)}; give 0, or a number below the size of the world")
     if not isinstance(value, list):

@@ -155,8 +155,8 @@ def test_two_files(searched, tmp_path: Path) -> None:
         (["-x..v2", "--config", "a.yaml"], "No such option"),
         (["v1..v2", "--html", "/"], "is a directory"),
         (["v1..v2", "--config", "a.yaml", "--deadline", "-1"], "'--deadline': -1.0 is not in the range x>=0"),
-        (["v1..v2", "--config", "a.yaml", "--deadline", "nan"], "'--deadline': nan is no number of seconds"),
-        (["v1..v2", "--config", "a.yaml", "--deadline", "inf"], "'--deadline': inf is no number of seconds"),
+        (["v1..v2", "--config", "a.yaml", "--deadline", "nan"], "'--deadline': nan is not a number of seconds"),
+        (["v1..v2", "--config", "a.yaml", "--deadline", "inf"], "'--deadline': inf is not a number of seconds"),
     ],
 )
 def test_what_cannot_be_understood_is_one_line(searched, capsys, arguments: list[str], words: str) -> None:

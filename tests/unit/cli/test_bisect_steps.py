@@ -49,13 +49,13 @@ def test_a_good_end_is_looked_for(requests: list[CommitRequest], ends: str) -> N
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--exhaustive=0"], "'0' is no whole number from 1"),
-        (["--exhaustive=some"], "'some' is no whole number from 1"),
+        (["--exhaustive=0"], "'0' is not a whole number from 1"),
+        (["--exhaustive=some"], "'some' is not a whole number from 1"),
         (["--min-step", "much"], "much"),
         (["--steps", "--axis", "environment", "--good-env", "A=1"], "--steps with --axis environment"),
         (["--find-good"], "names a good end"),
-        (["--jobs", "0"], "'0' is no whole number from 1 to 64, nor auto"),
-        (["--jobs", "many"], "'many' is no whole number from 1 to 64, nor auto"),
+        (["--jobs", "0"], "'0' is not a whole number from 1 to 64, nor auto"),
+        (["--jobs", "many"], "'many' is not a whole number from 1 to 64, nor auto"),
         (["--find-good", "--axis", "config"], "--find-good with --axis config"),
         (["--steps", "--axis", "config"], "--steps with two configuration files"),
     ],

@@ -216,7 +216,7 @@ def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
         (("update", "memory.yaml", "--from", "memory.baseline.yaml"), "name one file"),
         (("update", "memory.yaml", "--from", "none.json"), "cannot be read"),
         (("import",), "no results given"),
-        (("import", "memory.yaml"), "is no JSON"),
+        (("import", "memory.yaml"), "is not JSON"),
     ],
 )
 def test_a_mistake_is_one_line(suite: Path, capsys, words, said) -> None:
@@ -290,7 +290,7 @@ def test_calibration_says_where_what_was_accepted_lies_outside(suite: Path, devi
     words = ("calibrate", "memory.yaml", "--repeats", "5", "--quiet", "--case", "tiny")
     code, _, err = gate(capsys, *words)
     assert code == ExitCode.OK
-    assert "tiny: peak_requested was accepted as no repeat measured it" in err
+    assert "tiny: peak_requested was accepted outside the range of the repeats" in err
 
 
 def test_calibration_takes_more_than_a_few_repeats(suite: Path, capsys) -> None:

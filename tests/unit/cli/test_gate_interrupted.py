@@ -54,7 +54,7 @@ def test_what_was_measured_is_printed_written_and_kept(suite: Path, capsys, monk
     said = capsys.readouterr()
     assert said.out.startswith("NOT GREEN, interrupted, 2 cases: 1 nothing measured, 1 same\n")
     assert "interrupted before it was measured" in said.out
-    assert "oomscope: interrupted; what was measured until then is not lost" in said.err
+    assert "oomscope: interrupted; what was measured until then is kept" in said.err
     document = json.loads(Path("night.json").read_text())
     assert (document["interrupted"], document["exit_code"]) == (True, ExitCode.INTERRUPTED)
     assert [case["values"].get("peak_requested") for case in document["cases"]] == [GiB, None]

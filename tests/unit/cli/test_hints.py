@@ -101,7 +101,7 @@ def files(monkeypatch, tmp_path: Path) -> None:
         ("probe a.yaml.gz", "not text: byte 0x8b is not UTF-8; unpack it: gunzip a.yaml.gz\n"),
         (
             "probe a.pickle",
-            "a.pickle: no configuration of oomscope's; oomscope explain a.pickle reads memory snapshots\n",
+            "a.pickle: not a configuration of oomscope; oomscope explain a.pickle reads memory snapshots\n",
         ),
         ("probe train.py", "; oomscope probe -- python train.py measures a training program\n"),
         ("gate run a.pickle", "not text: byte 0x80 is not UTF-8; oomscope explain a.pickle reads memory snapshots\n"),

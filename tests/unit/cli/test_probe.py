@@ -207,7 +207,7 @@ def test_a_harness_as_a_rank_of_a_world(probed) -> None:
         (["--preset", "gpt-tiny", "--world-size", "0"], "'--world-size': 0 is not in the range"),
         (["--preset", "gpt-tiny", "--limit", "0"], "--limit 0: "),
         (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0: "),
-        (["--preset", "gpt-tiny", "--timeout", "soon"], "'soon' is no number of seconds"),
+        (["--preset", "gpt-tiny", "--timeout", "soon"], "'soon' is not a number of seconds"),
         (["--preset", "gpt-tiny", "--timeout", "nan"], "--timeout nan: "),
         (["--preset", "gpt-tiny", "--rank", "5"], "--rank 5: a world of 1 rank has no rank 5"),
         (["--preset", "gpt-tiny", "--iterations", "0"], "'--iterations': 0 is not in the range 1<=x<=2147483647"),

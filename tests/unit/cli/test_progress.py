@@ -106,8 +106,8 @@ def test_explaining_shows_what_goes_on_and_takes_it_away() -> None:
 
 
 def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    for telling in ("quiet", "terminal"):
-        with shown_progress("x", telling) as ticker:
+    for verbosity in ("quiet", "terminal"):
+        with shown_progress("x", verbosity) as ticker:
             ticker(Progress(stage="step"))
             ticker.line("a row")
         assert capsys.readouterr().err == ""
@@ -131,5 +131,5 @@ def test_the_later_of_quiet_and_verbose_counts(name: str) -> None:
         command = found
     words = ["x.yaml", "y.yaml"][: len([each for each in command.params if isinstance(each, click.Argument)])]
     words = ["1"] if name == "bisect resume" else ["a..b"] if name == "bisect" else words
-    for options, telling in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
-        assert command.make_context(name, [*words, *options]).params["telling"] == telling
+    for options, verbosity in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
+        assert command.make_context(name, [*words, *options]).params["verbosity"] == verbosity
