@@ -265,7 +265,7 @@ def without_its_objects(repo: Repo, more: Path) -> Path:
     [
         (without_commits, "no such commit"),
         (without_git, "not a git repository"),
-        (not_there, "is no directory"),
+        (not_there, "is not a directory"),
         (a_file, "directory"),
         (in_two_lines, "a path with a line break"),
         (sha256, "SHA-256"),

@@ -137,7 +137,7 @@ def read_environment(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give a file of NAME=VALUE lines") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -147,7 +147,7 @@ def read_environment(path: Path) -> dict[str, str]:
         name, _, value = text.partition("=")
         if "=" not in text or not _NAME.fullmatch(name):
             raise InputError(
-                f"{text!r} is no NAME=VALUE", where=f"{path}:{number}", remedy="write one variable on each line"
+                f"{text!r} is not NAME=VALUE", where=f"{path}:{number}", remedy="write one variable on each line"
             )
         found[name] = _unquoted(value)
     return found
@@ -163,7 +163,7 @@ def parse_variables(words: tuple[str, ...], option: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise UsageError(f"{word!r} is no NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4")
+            raise UsageError(f"{word!r} is not NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4")
         found[name] = value
     return found
 

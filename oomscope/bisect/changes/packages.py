@@ -149,12 +149,12 @@ def read_requirements(path: Path) -> dict[str, str]:
     come from), and so are editable packages, which have no version to change.
 
     Raises:
-        InputError: the file cannot be read, or a line is no requirement.
+        InputError: the file cannot be read, or a line is not a requirement.
     """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -165,7 +165,7 @@ def read_requirements(path: Path) -> dict[str, str]:
         match = _REQUIREMENT.fullmatch(line)
         if match is None:
             raise InputError(
-                f"{line!r} is no requirement", where=f"{path}:{number}", remedy="write NAME==VERSION on each line"
+                f"{line!r} is not a requirement", where=f"{path}:{number}", remedy="write NAME==VERSION on each line"
             )
         found[_normalised(match["name"])] = line
     return found

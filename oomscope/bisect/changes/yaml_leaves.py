@@ -224,7 +224,7 @@ def read_leaves(content: bytes, path: str) -> Leaves:
         first = str(error).partition("\n")[0]
         raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy="name another --config") from None
     if not isinstance(document, Mapping):
-        raise InputError("holds no mapping", where=path, remedy="name another --config")
+        raise InputError("is not a mapping", where=path, remedy="name another --config")
     _refuse_cycle(document, path)
     return dict(_leaves(document, (), path))
 
@@ -281,7 +281,7 @@ def _leaves(document: Mapping[Any, Any], above: tuple[str, ...], path: str) -> l
     found: list[tuple[tuple[str, ...], Any]] = []
     for key, value in document.items():
         if not isinstance(key, str):
-            raise InputError(f"the key {key!r} is no text", where=path, remedy="name another --config")
+            raise InputError(f"the key {key!r} is not text", where=path, remedy="name another --config")
         inside = isinstance(value, Mapping) and value
         found += _leaves(value, (*above, key), path) if inside else [((*above, key), value)]
     return found

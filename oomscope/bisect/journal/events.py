@@ -1,4 +1,4 @@
-"""The lines of a search's journal: one of JSON for each thing that happened.
+"""The lines of a journal: one JSON object for each event of a search.
 
 Lines are only appended. What the lines come to is :mod:`journal_state`'s, files and
 locks are :mod:`store`'s; the format is described in docs/journal.md.

@@ -1,6 +1,6 @@
-"""What the lines of a journal come to: a fold over them, in which a line that cannot be read says nothing.
+"""The state of a search: a fold over the lines of its journal. A line that cannot be read changes nothing.
 
-Such a line costs what it said and nothing else: the search asks that again. Only the first line has to be whole.
+What such a line said is asked again. Only the first line has to be whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Closing:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalState:
-    """What the lines of a journal come to."""
+    """The state of a search, from the lines of its journal."""
 
     begun: Begun
     began_at: str = ""
@@ -92,7 +92,7 @@ def _beginning(line: bytes, search: int, where: str) -> _Fold:
             )
         begun = checked(Begun, event)
     except _UNREADABLE:
-        raise InputError("its first line says of no search", where=f"{where}:1", remedy=remedy) from None
+        raise InputError("its first line does not describe a search", where=f"{where}:1", remedy=remedy) from None
     if begun.search != search:
         raise InputError(f"holds the journal of search {begun.search}: it is a copy", where=where, remedy=remedy)
     return _Fold(begun=begun, began_at=str(event.get("at", "")))
@@ -182,7 +182,7 @@ class SearchStatus(Document):
 
     search: int
     state: State
-    """``interrupted``: it has no answer and nobody works on it."""
+    """``interrupted``: it has no answer and no process works on it."""
     title: str
     """Its ends as they were written."""
     bad: str

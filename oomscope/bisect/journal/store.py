@@ -22,7 +22,7 @@ _SUFFIX = ".jsonl"
 _SHOWN = 5
 """Numbers of searches that an error names."""
 _PATIENCE_S = 1.0
-"""How long a lock is waited for that somebody may hold only to look whether it is held."""
+"""How long a lock is waited for: a process may hold it briefly to see whether it is held."""
 _ANOTHER = "see that it is a file of yours, or give --state another directory"
 
 
@@ -218,7 +218,7 @@ def remove_old(store: JournalStore, now_s: float) -> list[int]:
 
 
 def _remove(store: JournalStore, number: int) -> bool:
-    """Remove a journal that nobody holds and whose search has ended; return whether that was so."""
+    """Remove a journal if no process holds it and its search has ended; return whether it was removed."""
     with store.path(number).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

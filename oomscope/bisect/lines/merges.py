@@ -1,7 +1,7 @@
 """Opens a merge at fault: searches each line that it brought in, with the merge itself as that line's bad end.
 
 Only a line whose tip is good is acquitted. Where a line can be searched neither from a good beginning nor for want of
-time, its commits and the merge are suspects: the merge alone would be named for what nobody has looked into.
+time, its commits and the merge are suspects: naming the merge alone would hide commits that were not probed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What counts as bad: ``--bad any-oom | capacity | fragmentation | requested>SIZE | reserved>SIZE | exit``.
 
 Only the chosen class is bad, and good needs evidence as well: a run that ended by another kind of failure before the
-question could be answered is untestable, so that a search never drifts to a failure that nobody asked about.
+question could be answered is untestable, so that a search never drifts to another failure than the one asked about.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Bad:
             return cls(name="exit")
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
+            raise UsageError(f"{text!r} is not a class of results", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
         quantity: Class = "reserved" if match["quantity"].lower() == "reserved" else "requested"
         return cls(name=quantity, threshold=size, written=match["size"])

@@ -1,4 +1,4 @@
-"""How a search tells an live what it does; it works the same when nobody listens."""
+"""The progress of a search, as it is reported while it runs."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ class Reporter(Protocol):
     """Receives the search as it goes."""
 
     def planned(self, plan: SearchPlan) -> None:
-        """Take notice of the plan; comes first, and once more where a good end had to be looked for."""
+        """Receive the plan: first of all, and once more after a good end had to be looked for."""
         ...
 
     def probing(self, name: str, number: int) -> None:
-        """Take notice that probe ``number`` begins, of the commit or keys called ``name``."""
+        """Receive the beginning of probe ``number``, of the commit or keys called ``name``."""
         ...
 
     def progressed(self, progress: Progress) -> None:
-        """Take notice of a step forward inside the running probe."""
+        """Receive the progress of the running probe."""
         ...
 
     def at_work(self, running: tuple[Work, ...]) -> None:
-        """Take notice of what runs now, by slot."""
+        """Receive what runs now, by slot."""
         ...
 
     def probed(self, record: ProbeRecord) -> None:
-        """Take notice of an answer."""
+        """Receive an answer."""
         ...
 
 
 class SilentReporter:
-    """The reporter of a search that nobody watches."""
+    """Default reporter: does nothing."""
 
     def planned(self, plan: SearchPlan) -> None:
         """Do nothing."""

@@ -33,7 +33,7 @@ def is_repeatable(result: ProbeResult) -> bool:
 
 
 def _ignore(problem: str) -> None:
-    """Take no notice."""
+    """Default callback: does nothing."""
 
 
 @dataclass(frozen=True)

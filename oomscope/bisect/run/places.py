@@ -41,7 +41,7 @@ class Places:
         try:
             self.checkouts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            why = "it is no directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            why = "it is not a directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
             raise InputError(
                 f"cannot keep results and clones there: {why}",
                 where=str(self.root),

@@ -57,7 +57,7 @@ class Services(TypedDict, total=False):
     executor: Executor
     """Does the work; as many threads as the request has jobs unless given, and this thread for one job."""
     reporter: Reporter
-    """Told of every probe as it comes; nobody unless given."""
+    """Receives every probe as it comes; none unless given."""
     clock: Callable[[], float]
     """Seconds, for the deadline."""
     environment: Mapping[str, str]

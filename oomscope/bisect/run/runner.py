@@ -40,7 +40,7 @@ class ProbeFunction(Protocol):
 
 
 class StoppableProbe(Protocol):
-    """Measures a job for as long as somebody wants the result; :func:`oomscope.probe.process.warm.run` does."""
+    """Measures a job until its result is not needed any more; :func:`oomscope.probe.process.warm.run` does."""
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class Runner(AbstractContextManager["Runner"], Protocol):
 
         Raises:
             MachineUnfitError: it cannot be told, or cannot probe.
-            OutOfTimeError: nobody wants to know any more.
+            OutOfTimeError: the deadline passed.
         """
         ...
 
@@ -121,7 +121,7 @@ class Here:
 
 
 def heedless(probe: ProbeFunction) -> StoppableProbe:
-    """Return ``probe``, which goes on to its end though nobody wants the result any more."""
+    """Return ``probe``, which runs to its end even when the result is not needed any more."""
 
     def run(
         job: ProbeJob,
@@ -147,7 +147,7 @@ class SlotRunner:
 
     Args:
         runner: runs probes.
-        deadline: when nobody wants results any more.
+        deadline: when the search ends.
         cards: what probes on GPUs get one each of.
     """
 
@@ -161,7 +161,7 @@ class SlotRunner:
 
         What was lost is tried again, with the files laid out anew: who lost them may have written there.
         The measurement raises GitError or TargetError where the files cannot be laid out or made ready, OutOfTimeError
-        after the deadline, and StoppedError where nobody wants the result any more.
+        after the deadline, and StoppedError once the result is not needed.
         """
 
         def begin(slot: int) -> Action:

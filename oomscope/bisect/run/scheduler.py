@@ -1,6 +1,6 @@
-"""Does what a search asks for, and in idle slots what it is likely to ask next.
+"""Runs what a search asks for, and in idle slots what it is likely to ask next.
 
-Foresight only begins work early: what is asked, in which order, and what is answered do not depend on it.
+Speculation only begins work early: what is asked, in which order, and what is answered do not depend on it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Scheduler:
     _works: dict[int, Work] = field(default_factory=dict)
     """The same as people are shown them."""
     _stopped: set[int] = field(default_factory=set)
-    """Slots in which something ends that nobody wants any more."""
+    """Slots whose task was stopped and has not ended yet."""
     _done: dict[str, TaskEnd] = field(default_factory=dict)
 
     def take(self, task: Task, ahead: Callable[[], Iterable[Task]], progressed: Callable[[Progress], None]) -> Measured:
@@ -135,7 +135,7 @@ class Measured:
 
 
 Action = Callable[[Callable[[Progress], None], threading.Event], Measured]
-"""Measures something; is given whom to tell of progress, and an event after which nobody wants the result."""
+"""Measures something, given a callback for progress and an event that is set once the result is not needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ class Inline:
     _action: Action | None = None
 
     def start(self, _slot: int, action: Action) -> None:
-        """Keep ``action`` until somebody waits for it."""
+        """Keep ``action`` until :meth:`wait`."""
         self._action = action
 
     def stop(self, _slot: int) -> None:

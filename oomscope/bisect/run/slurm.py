@@ -1,4 +1,4 @@
-"""Runs probes as jobs through submitit: one job a probe, cancelled when nobody waits for it any more.
+"""Runs probes as jobs through submitit: one job a probe, cancelled once its result is not needed.
 
 What the cluster does to a job is never an answer about the code under test. A job that ends without a result (its node
 was lost, it was preempted or took too long) makes its probe ``lost``, which is worth another try. Harness, checkouts
@@ -71,7 +71,7 @@ class ClusterSettings:
         """Return the settings for Slurm that ``words`` ask for, ``NAME=VALUE`` or ``NAME`` each.
 
         Raises:
-            UsageError: a word is no option of sbatch, or one that is settled here.
+            UsageError: a word is not an option of sbatch, or one that is settled here.
         """
         return cls(options=dict(map(_option, words)))
 
@@ -89,7 +89,7 @@ class ClusterRunner:
     Args:
         settings: where jobs go.
         directory: for jobs and their results; the nodes see it under the same path.
-        left_s: seconds until nobody wants results any more, time in the queue included.
+        left_s: seconds until the search ends, time in the queue included.
         retries: how often it is worth trying again what was lost.
         grace_s: how long a result may take to come into sight after its job has ended, on a slow file system.
 
@@ -142,7 +142,7 @@ class ClusterRunner:
 
         Raises:
             StoppedError: ``stop`` was set.
-            OutOfTimeError: nobody wants the result any more.
+            OutOfTimeError: the deadline passed.
             MachineUnfitError: no jobs can be run.
             ConfigError, AllocatorConfError: a variable of the environment is ill-formed.
         """
@@ -239,7 +239,7 @@ def _option(word: str) -> tuple[str, str | bool]:
     name = name.strip().removeprefix("--").replace("_", "-")
     if not _NAME.fullmatch(name) or any(ord(letter) < 32 for letter in value):
         raise UsageError(
-            f"{word!r} is no option of sbatch", where="--slurm", remedy="write NAME=VALUE, such as partition=gpu"
+            f"{word!r} is not an option of sbatch", where="--slurm", remedy="write NAME=VALUE, such as partition=gpu"
         )
     if name in OURS:
         raise UsageError(f"{name} cannot be chosen", where="--slurm", remedy="leave it out: each probe is one task")

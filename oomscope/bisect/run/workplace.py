@@ -54,13 +54,13 @@ class Workplace:
     deadline: Deadline
     """When the search ends."""
     stop: threading.Event
-    """Set when nobody wants the result any more."""
+    """Set once the result is not needed any more."""
 
     def check(self) -> None:
-        """Return if there is still time and somebody who waits.
+        """Check that there is time left and the result is still needed.
 
         Raises:
-            StoppedError: nobody wants the result any more.
+            StoppedError: the result is not needed any more.
             OutOfTimeError: the deadline of the search has passed.
         """
         if self.stop.is_set():
@@ -81,7 +81,7 @@ class Workplace:
 
         Raises:
             CommandError: it failed, or took longer.
-            StoppedError: nobody wants the result any more.
+            StoppedError: the result is not needed any more.
             OutOfTimeError: the deadline of the search has passed.
         """
         self.check()

@@ -1,7 +1,7 @@
 """Bisection over a line of positions, some of which cannot be tested: pure, one question at a time.
 
 A :class:`Search` is a value. It names the position that it wants to know about, and told the answer it is another
-value; who answers, how long that takes and how many are asked at once is somebody else's business. Untestable
+value; the caller decides who answers and how many questions run at once. Untestable
 positions are taken out of the line as they are met, so they cost themselves and nothing else.
 """
 

@@ -1,4 +1,4 @@
-"""What a search is going to ask: its questions under answers that are not known yet, likeliest first."""
+"""Speculation: the questions that a search is likely to ask next, under answers that are not known yet."""
 
 from __future__ import annotations
 

@@ -166,11 +166,11 @@ class Fixup:
         What ends in ``.patch`` or ``.diff``, and any file that exists, is a patch; all else is a command.
 
         Raises:
-            UsageError: there is no range or no repair, or the patch cannot be read.
+            UsageError: there is not a range or no repair, or the patch cannot be read.
         """
         where, colon, repair = (part.strip() for part in text.partition(":"))
         if not (colon and where and repair):
-            raise UsageError(f"{text!r} is no repair", where=NAME, remedy=_RANGE_REMEDY)
+            raise UsageError(f"{text!r} is not a repair", where=NAME, remedy=_RANGE_REMEDY)
         file = Path(repair).expanduser()
         if not (file.suffix in _PATCH_SUFFIXES or _is_file(file)):
             return cls(range=where, command=repair)
@@ -197,7 +197,7 @@ class Fixup:
         Raises:
             TargetError: the patch does not apply.
             CommandError: the command failed, or took longer than ``timeout_s`` seconds.
-            StoppedError: nobody wants the result any more.
+            StoppedError: the result is not needed any more.
             OutOfTimeError: the deadline of the search has passed.
         """
         if not self.patch:
@@ -275,7 +275,7 @@ def _check_patch(fixup: Fixup, repository: Repository) -> None:
         git.output("apply", "--numstat", "-", stdin=fixup.patch)
     except GitError as error:
         raise UsageError(
-            f"is no patch ({error.message})",
+            f"is not a patch ({error.message})",
             where=f"{NAME} {fixup}",
             remedy=f"give the output of git diff; to run the file write 'sh {fixup.file}'",
         ) from None

@@ -108,7 +108,7 @@ def path_in_repo(path: str, option: str = "--config") -> str:
     outside = PurePosixPath(normal).is_absolute() or normal.startswith("..") or normal == "."
     if outside or any(ord(letter) < 32 for letter in path):
         raise UsageError(
-            "is no path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
+            "is not a path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
         )
     return normal
 

@@ -63,7 +63,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     and the first with a file on both sides wins: one that exists, or ``REV:path``. ``GOOD..`` ends at HEAD, as in git.
 
     Raises:
-        UsageError: there is nothing to cut, no good side, or a side that is no revision.
+        UsageError: there is nothing to cut, no good side, or a side that is not a revision.
     """
     for cut in _cuts(text):
         good, bad = _file(text[:cut]), _file(text[cut + len(_SEPARATOR) :])
@@ -71,7 +71,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
             return FileRange(good=good, bad=bad)
     good_rev, separator, bad_rev = text.partition(_SEPARATOR)
     if not separator:
-        raise UsageError(f"{text!r} is no range", remedy=_REMEDY)
+        raise UsageError(f"{text!r} is not a range", remedy=_REMEDY)
     if bad_rev.startswith("."):
         raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
     for name in (good_rev, bad_rev):
@@ -120,7 +120,7 @@ def checked_revision(revision: str) -> str:
     """
     odd = revision.startswith(("-", "^")) or _SEPARATOR in revision or any(ord(letter) < 32 for letter in revision)
     if not revision.strip() or odd:
-        raise GitError("is no revision", where=repr(revision), remedy="give a commit, tag or branch")
+        raise GitError("is not a revision", where=repr(revision), remedy="give a commit, tag or branch")
     return revision
 
 

@@ -74,7 +74,7 @@ class Repository:
             GitError: there is none, git cannot read it, or GitPython cannot.
         """
         if not path.is_dir():
-            raise GitError("is no directory", where=str(path), remedy="give --repo a git repository")
+            raise GitError("is not a directory", where=str(path), remedy="give --repo a git repository")
         git = Git(path, _spellings(path))
         try:
             found = git.text(*_ABSOLUTE, "--git-common-dir", "--is-shallow-repository", "--show-object-format")
@@ -279,7 +279,7 @@ class Repository:
             bases = repo.merge_base(_commit(repo, good.hash), _commit(repo, bad.hash))
             names = [commit.hexsha for commit in bases]
         ancestor = f"their common ancestor {names[0][:ABBREVIATED]} may do as the good end" if names else ""
-        raise GitError("good is no ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
+        raise GitError("good is not an ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
 
 
 def _commit(repo: git.Repo, name: str) -> git.Commit:

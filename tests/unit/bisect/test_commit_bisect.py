@@ -167,9 +167,9 @@ def test_a_place_for_state_in_the_work_tree_will_do(world: World) -> None:
 def test_a_place_for_state_that_cannot_be_had_is_one_line(world: World) -> None:
     hashes = world.sizes([500, 1200])
     world.places.root.touch()
-    with pytest.raises(InputError, match="state: cannot keep results and clones there: it is no directory"):
+    with pytest.raises(InputError, match="state: cannot keep results and clones there: it is not a directory"):
         bisect_commits(world.request(hashes[0]), probe=world.probe)
-    with pytest.raises(InputError, match="no directory"):
+    with pytest.raises(InputError, match="not a directory"):
         Places(world.places.root / "below").make()
     assert world.probe.ran == []
 

@@ -121,7 +121,7 @@ def test_the_square_of_code_and_configuration(
         (["v1..v2", "--axis", "config"], "--axis config without a configuration"),
         (["v1..v2", "--axis", "environment", "--harness", "h.py", "--bad-env", "A=1"], "with two commits"),
         (["v1", "--axis", "environment", "--harness", "h.py"], "nothing says what changes"),
-        (["v1", "--axis", "environment", "--harness", "h.py", "--bad-env", "A"], "is no NAME=VALUE"),
+        (["v1", "--axis", "environment", "--harness", "h.py", "--bad-env", "A"], "is not NAME=VALUE"),
         (["v1", "--axis", "environment", "--harness", "h.py", "--env", "a..b"], "names no two files"),
         (["v1:a.yaml..v2:a.yaml", "--hunks"], "--hunks with two configuration files"),
         (

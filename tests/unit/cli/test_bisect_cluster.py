@@ -37,7 +37,7 @@ def test_where_probes_run(requests: list[CommitRequest], options: list[str], wan
     [
         (["--slurm", "partition=gpu"], "--slurm without jobs"),
         (["--executor", "slurm", "--slurm", "output=x"], "output cannot be chosen"),
-        (["--executor", "slurm", "--slurm", "-p"], "is no option of sbatch"),
+        (["--executor", "slurm", "--slurm", "-p"], "is not an option of sbatch"),
         (["--executor", "pbs"], "pbs"),
     ],
 )

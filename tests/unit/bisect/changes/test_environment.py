@@ -95,7 +95,7 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.env"
     file.write_text(text)
     number = len(text.splitlines())
-    with pytest.raises(InputError, match=rf"bad\.env:{number}: .* is no NAME=VALUE"):
+    with pytest.raises(InputError, match=rf"bad\.env:{number}: .* is not NAME=VALUE"):
         read_environment(file)
 
 
@@ -106,5 +106,5 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 def test_words_of_an_option() -> None:
     assert parse_variables(("A=1", "B="), "--good-env") == {"A": "1", "B": ""}
-    with pytest.raises(UsageError, match="'A' is no NAME=VALUE"):
+    with pytest.raises(UsageError, match="'A' is not NAME=VALUE"):
         parse_variables(("A",), "--good-env")

@@ -97,7 +97,7 @@ def test_a_lock_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("numpy\n==1\n", ":2: '==1' is no requirement"), ("-r base.txt\n", ":1: names another file")]
+    ("text", "words"), [("numpy\n==1\n", ":2: '==1' is not a requirement"), ("-r base.txt\n", ":1: names another file")]
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "lock.txt"

@@ -152,10 +152,10 @@ def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "7.jsonl:1: its first line says of no search"),
-        (b'{"event":', "7.jsonl:1: its first line says of no search"),
-        (b"[" * 100_000 + b"\n", "7.jsonl:1: its first line says of no search"),
-        (b"{}\n", "7.jsonl:1: its first line says of no search"),
+        (b"", "7.jsonl:1: its first line does not describe a search"),
+        (b'{"event":', "7.jsonl:1: its first line does not describe a search"),
+        (b"[" * 100_000 + b"\n", "7.jsonl:1: its first line does not describe a search"),
+        (b"{}\n", "7.jsonl:1: its first line does not describe a search"),
         (written(first=begun(5)), "holds the journal of search 5: it is a copy"),
         (encode({**begun_event(begun()), "schema_version": 99}, AT), "is a journal of version 99"),
     ],

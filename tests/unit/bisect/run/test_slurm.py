@@ -203,7 +203,7 @@ def test_options_are_those_of_sbatch_however_they_are_spelled() -> None:
 
 @pytest.mark.parametrize("word", ["", "=gpu", "a b=c", "comment=one\n#SBATCH --wrap=evil", "-p gpu", "Partition=gpu"])
 def test_what_is_no_option_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="is no option of sbatch"):
+    with pytest.raises(UsageError, match="is not an option of sbatch"):
         ClusterSettings.parse([word])
 
 

@@ -92,9 +92,9 @@ def test_the_commits_of_a_range(repo: Repo, range_: str, reached: str | None) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("main", "is no repair"),
-        ("main:", "is no repair"),
-        (": sed", "is no repair"),
+        ("main", "is not a repair"),
+        ("main:", "is not a repair"),
+        (": sed", "is not a repair"),
         ("main: missing.patch", "no such patch file"),
         ("main: /tmp/missing.diff", "no such patch file"),
         ("main: dir.patch", "cannot be read: Is a directory"),
@@ -103,8 +103,8 @@ def test_the_commits_of_a_range(repo: Repo, range_: str, reached: str | None) ->
         ("main...main~2: true", "symmetric difference"),
         ("mian: true", "no such commit"),
         ("mian..main: true", "no such commit"),
-        ("--all: true", "is no revision"),
-        ("main: notes.txt", "is no patch"),
+        ("--all: true", "is not a revision"),
+        ("main: notes.txt", "is not a patch"),
     ],
 )
 def test_what_cannot_be_a_repair_is_refused_in_one_line(

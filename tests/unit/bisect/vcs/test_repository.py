@@ -106,7 +106,7 @@ def test_good_must_be_an_ancestor(repo: Repo) -> None:
         repository.line(side, main)
     repo.git("checkout", "--quiet", "--orphan", "island")
     repo.commit("island", {})
-    with pytest.raises(GitError, match="no ancestor of bad; give an ancestor"):
+    with pytest.raises(GitError, match="not an ancestor of bad; give an ancestor"):
         repository.line(main, repository.resolve("island"))
 
 
