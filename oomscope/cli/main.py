@@ -6,7 +6,6 @@ Commands return an :class:`~oomscope.errors.ExitCode`; library code raises. What
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from oomscope.cli.options.completion import COMPLETE_VARIABLE
+from oomscope.cli.options.lazy import LazyGroup
 from oomscope.cli.terminal.output import internal_error, print_json, refused_by_system, remark, say
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
@@ -38,29 +38,9 @@ COMMANDS = {
 """Where each command is, and its line in the help of the group, which imports none of them."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which a newcomer needs them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module; None for an unknown name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their lines."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
 @click.group(
     cls=LazyGroup,
+    lazy=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from oomscope.cli.options.common import (
     settings_overrides,
 )
 from oomscope.cli.options.completion import complete_ends, complete_key
+from oomscope.cli.options.lazy import LazyGroup
 from oomscope.cli.options.source import dialect_option
 from oomscope.cli.options.targets import TargetOptions
 from oomscope.cli.terminal.hints import missing_in_checkouts
@@ -44,29 +44,17 @@ WORDS = "oomscope.words"
 SUBCOMMAND = "oomscope.subcommand"
 
 SUBCOMMANDS = {
-    "log": "oomscope.cli.bisect.log:log",
-    "resume": "oomscope.cli.bisect.resume:resume",
-    "export": "oomscope.cli.bisect.export:export",
+    "log": ("oomscope.cli.bisect.log:log", "Print every probe of a search."),
+    "resume": ("oomscope.cli.bisect.resume:resume", "Go on with a search that was cut off."),
+    "export": ("oomscope.cli.bisect.export:export", "Print a search as a git bisect log."),
 }
 
 
-class SearchGroup(click.Group):
+class SearchGroup(LazyGroup):
     """A command with options of its own, whose words after ``--`` are paths as in git, and a group of commands."""
 
     allow_interspersed_args = True
     allow_extra_args = False
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which they are needed."""
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module; None for what is no command."""
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        module, _, attribute = SUBCOMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options of a search; of a command about searches those come first of its own."""
@@ -109,7 +97,10 @@ _OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
 
 
 @click.group(
-    cls=SearchGroup, invoke_without_command=True, short_help="Find the commit or the configuration keys at fault."
+    cls=SearchGroup,
+    lazy=SUBCOMMANDS,
+    invoke_without_command=True,
+    short_help="Find the commit or the configuration keys at fault.",
 )
 @click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]", shell_complete=complete_key)

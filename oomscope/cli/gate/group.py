@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import click
 
-from oomscope.cli.gate.calibrate import calibrate_command
-from oomscope.cli.gate.history import history_command
-from oomscope.cli.gate.import_nights import import_command
-from oomscope.cli.gate.report import report_command
-from oomscope.cli.gate.run import run_command
-from oomscope.cli.gate.update import update_command
+from oomscope.cli.options.lazy import LazyGroup
 from oomscope.cli.terminal.output import say
 from oomscope.errors import ExitCode
 
+COMMANDS = {
+    "run": ("oomscope.cli.gate.run:run_command", "Compare a suite with its baseline."),
+    "update": ("oomscope.cli.gate.update:update_command", "Accept what is new or better."),
+    "calibrate": ("oomscope.cli.gate.calibrate:calibrate_command", "Set bands from how much the numbers vary."),
+    "report": ("oomscope.cli.gate.report:report_command", "Write a night that was measured before."),
+    "history": ("oomscope.cli.gate.history:history_command", "Show how the numbers went."),
+    "import": ("oomscope.cli.gate.import_nights:import_command", "Make a ledger from JSON results."),
+}
 
-@click.group(invoke_without_command=True, short_help="Compare a suite with its baseline, every night.")
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    invoke_without_command=True,
+    short_help="Compare a suite with its baseline, every night.",
+)
 @click.pass_context
 def gate(ctx: click.Context) -> ExitCode:
     """Measure a suite of cases, and compare each with what was accepted for it.
@@ -29,14 +38,3 @@ def gate(ctx: click.Context) -> ExitCode:
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())
     return ExitCode.USAGE
-
-
-for name, command in {
-    "run": run_command,
-    "update": update_command,
-    "calibrate": calibrate_command,
-    "report": report_command,
-    "history": history_command,
-    "import": import_command,
-}.items():
-    gate.add_command(command, name)

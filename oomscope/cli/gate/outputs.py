@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,7 +145,9 @@ def _files(
 
 
 def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str], *, is_told: bool) -> None:
-    write_file(path, RENDERERS[option](homed(night, environment)), is_told=is_told)
+    module, _, function = RENDERERS[option].partition(":")
+    render: Callable[[GateResult], str | bytes] = getattr(import_module(module), function)
+    write_file(path, render(homed(night, environment)), is_told=is_told)
 
 
 def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:
@@ -183,37 +186,13 @@ def homed(night: GateResult, environment: Mapping[str, str]) -> GateResult:
     return night
 
 
-def _junit(night: GateResult) -> bytes:
-    from oomscope.report.ci.junit import junit_document
-
-    return junit_document(night)
-
-
-def _html(night: GateResult) -> str:
-    from oomscope.report.html.gate import night_page
-
-    return night_page(night)
-
-
-def _summary(night: GateResult) -> str:
-    from oomscope.report.ci.github import summary
-
-    return summary(night)
-
-
-def _comment(night: GateResult) -> str:
-    from oomscope.report.ci.github import comment
-
-    return comment(night)
-
-
-RENDERERS: dict[str, Callable[[GateResult], str | bytes]] = {
-    "--junit": _junit,
-    "--html": _html,
-    "--summary": _summary,
-    "--comment": _comment,
+RENDERERS: dict[str, str] = {
+    "--junit": "oomscope.report.ci.junit:junit_document",
+    "--html": "oomscope.report.html.gate:night_page",
+    "--summary": "oomscope.report.ci.github:summary",
+    "--comment": "oomscope.report.ci.github:comment",
 }
-"""Option to what makes its file."""
+"""Option to the function that makes its file, imported when it is needed."""
 
 
 def _unwritable(error: OSError) -> OutputError:

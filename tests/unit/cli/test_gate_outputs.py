@@ -99,7 +99,7 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
     def failing(*_given: object) -> str:
         raise defect
 
-    monkeypatch.setitem(RENDERERS, option, failing)
+    monkeypatch.setattr(RENDERERS[option].replace(":", "."), failing)
     for name, code in (("red.json", ExitCode.REGRESSION), ("green.json", lost)):
         found, out, err = report(capsys, name, *options(), "--force")
         assert found == code
