@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from oomscope.config.schema import Config
 
 
-__all__ = [
-    "ConfigInRepo",
-    "ConfigSubject",
-    "HarnessFile",
-    "InCheckout",
-    "OwnCode",
-    "OwnCodeSubject",
-    "Subject",
-    "path_in_repo",
-    "subject_of",
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConfigInRepo:
     """The bundled transformer under the configuration file that lies at ``path`` in each commit."""
