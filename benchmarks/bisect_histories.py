@@ -18,13 +18,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.unit.bisect.lines.test_step_walk import Graph, assert_exact, assert_sums, graph_probe, random_graph
-
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
 from oomscope.bisect.targets.subjects import ConfigInRepo
+from tests.unit.bisect.lines.test_step_walk import Graph, assert_exact, assert_sums, graph_probe, random_graph
 from tests.unit.bisect.worlds import World
 
 COMMITS = 1000
