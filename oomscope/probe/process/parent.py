@@ -62,6 +62,11 @@ class Parent:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def fork(self, order: Order, stop: threading.Event | None = None) -> Family:
         """Have a worker forked.
 
