@@ -17,7 +17,7 @@ from oomscope.probe.job import ProbeJob, ProgramTarget
 from oomscope.probe.recording.open_session import settings_of
 from oomscope.probe.recording.settings import variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.run import run_program
+from oomscope.probe.targets.program.execution import run_program
 from oomscope.probe.targets.program.settings import ProgramSettings
 
 PROGRAM = """

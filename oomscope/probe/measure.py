@@ -25,7 +25,6 @@ from oomscope.errors import (
     SnapshotError,
     UsageError,
 )
-from oomscope.probe.analysis.doubt import doubt_of, is_doubtful, unchecked
 from oomscope.probe.analysis.failures import (
     Refusal,
     describe,
@@ -35,6 +34,7 @@ from oomscope.probe.analysis.failures import (
     refusal_in,
     untestable_reason,
 )
+from oomscope.probe.analysis.value_dependence import doubt_of, is_doubtful, unchecked
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables

@@ -30,7 +30,6 @@ _PRELOADED = (
     "oomscope.model.parallel.parallel_state",
     "oomscope.model.trainer",
     "oomscope.probe.analysis.analyse",
-    "oomscope.probe.analysis.analyse",
     "oomscope.probe.machine.rates",
     "oomscope.probe.recording.cards",
     "oomscope.probe.recording.session",

@@ -78,7 +78,7 @@ def _measured(
     from oomscope.probe.measure import measure
 
     if isinstance(job.target, ProgramTarget):
-        from oomscope.probe.targets.program.once import ProgramRuns
+        from oomscope.probe.targets.program.runs import ProgramRuns
 
         return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, folder))
     return measure(job, progress=progress, keep=keep, folder=folder)

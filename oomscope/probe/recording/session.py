@@ -1,7 +1,7 @@
 """One recorded run on a card: the allocator's own history, on a real card and on a virtual one alike.
 
 PyTorch runs as it is; nothing replaces its allocator, its autograd or its operations. What a report says beyond the
-history is told by hooks that PyTorch offers (:mod:`~oomscope.probe.recording.following`).
+history is told by hooks that PyTorch offers (:mod:`~oomscope.probe.recording.hooks`).
 
 The worker builds the target inside ``with session:``, runs each step inside ``with session.iteration(i):`` and asks for
 the :class:`~oomscope.probe.measurement.Measurement` after the session was left.
@@ -25,13 +25,13 @@ from oomscope.probe.measurement import Measurement
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.cards import PlayedCard
 from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
-from oomscope.probe.recording.following import Follower
 from oomscope.probe.recording.forward_stacks import ForwardStacks
+from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
 from oomscope.probe.recording.settings import Modules, Optimizers, SessionSettings, listed
-from oomscope.probe.recording.unanswered import CardWatch
+from oomscope.probe.recording.unknown_reads import CardWatch
 from oomscope.snapshot.event_fields import PLACES_KEY, places_document
 from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Category, Moment

@@ -97,7 +97,7 @@ def _by_snapshot(job: ProbeJob, target: CommandTarget, files: list[Path], *, has
 
     A run that went through is asked again on the card that the job names; one that failed did so on its own.
     """
-    from oomscope.probe.targets.command.judged import judged
+    from oomscope.probe.targets.command.from_snapshot import judged
     from oomscope.probe.targets.command.snapshots import Card, failed, worst_of
 
     total = None if has_failed else card_bytes(job.limit_bytes, job.gpu)

@@ -16,7 +16,7 @@ from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.command.answer import answer, unmeasured
-from oomscope.probe.targets.command.asked import argv_of, metric_of
+from oomscope.probe.targets.command.arguments import argv_of, metric_of
 from oomscope.probe.targets.command.output import read_output, tail_of
 from oomscope.probe.targets.command.snapshots import stamps_of
 from oomscope.probe.targets.harness import HarnessError, place_of

@@ -1,5 +1,6 @@
 """A program as the target of a probe: started as it is, recorded from inside by what its environment brings along.
 
-``run`` and ``answer`` are the side of the probe: they start the program, wait for it, and read what it left. All else
-runs inside the program's own processes, which pay for nothing before they import torch.
+``runs``, ``execution``, ``representative`` and ``results`` are the side of the probe: they start the program, wait for
+it, choose the process that speaks for it, and read what that left. All else runs inside the program's own processes,
+which pay for nothing before they import torch.
 """

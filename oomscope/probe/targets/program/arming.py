@@ -76,7 +76,7 @@ def _check_place(settings: ProgramSettings, environment: Mapping[str, str]) -> N
         MachineUnfitError: torchrun started this process, and a rank is to be played.
     """
     from oomscope.errors import MachineUnfitError
-    from oomscope.probe.targets.world.place import LAUNCHED
+    from oomscope.probe.targets.world.environment import LAUNCHED
 
     if settings.world_size > 1 and LAUNCHED in environment:
         raise MachineUnfitError(
@@ -117,7 +117,7 @@ def _place_in_world(settings: ProgramSettings) -> None:
     if settings.backend != "virtual" or not torch.distributed.is_available():
         return
     from oomscope.probe.targets.world.objects import answer_object_collectives
-    from oomscope.probe.targets.world.played import play_one_rank
+    from oomscope.probe.targets.world.one_rank import play_one_rank
 
     answer_object_collectives()
     if settings.world_size > 1:

@@ -26,11 +26,11 @@ from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.cards import RealCard, check_kernels
 from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
-from oomscope.probe.recording.following import Follower
 from oomscope.probe.recording.forward_stacks import ForwardStacks
+from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
-from oomscope.probe.recording.unanswered import CardWatch
+from oomscope.probe.recording.unknown_reads import CardWatch
 from oomscope.probe.targets.program.receipt import Receipt, Refused
 from oomscope.probe.targets.program.settings import ProgramSettings
 from oomscope.snapshot.event_fields import PLACES_KEY, places_document

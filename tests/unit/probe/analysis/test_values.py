@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.probe.analysis.doubt import Difference, first_difference
+from oomscope.probe.analysis.value_dependence import Difference, first_difference
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Frame, Stack, Trace
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from oomscope.probe.targets.program.execution import Ended
 from oomscope.probe.targets.program.receipt import Receipt
-from oomscope.probe.targets.program.run import Ended
 
 MiB = 1 << 20
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import TargetError
-from oomscope.probe.targets.program.run import Ended, run_program
-from oomscope.probe.targets.program.spokesman import failure_in
+from oomscope.probe.targets.program.execution import Ended, run_program
+from oomscope.probe.targets.program.representative import failure_in
 
 ROOT = Path(__file__).resolve().parents[5]
 WRITES = """

@@ -17,9 +17,9 @@ from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure
+from oomscope.probe.targets.program.execution import Ended
 from oomscope.probe.targets.program.receipt import Receipt
-from oomscope.probe.targets.program.run import Ended
-from oomscope.probe.targets.program.spokesman import failure_in, ran_out, spokesman
+from oomscope.probe.targets.program.representative import failure_in, ran_out, representative
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
 
@@ -36,7 +36,7 @@ def ending_of(ended: Ended, settings: SessionSettings, budget: DeviceBudget | No
     Raises:
         SnapshotError: a snapshot that they left cannot be read.
     """
-    receipt = spokesman(ended.receipts)
+    receipt = representative(ended.receipts)
     failure = failure_in(ended)
     if failure is not None or receipt is None:
         return Ending(measurement=None, failure=failure)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
-from oomscope.probe.targets.program.spokesman import failure_in, ran_out, spokesman
+from oomscope.probe.targets.program.representative import failure_in, ran_out, representative
 from tests.unit.probe.targets.program.receipts import MiB, ended, receipt
 
 REFUSED = Refused(
@@ -115,8 +115,8 @@ receipts = st.builds(
 
 
 @given(st.lists(receipts, min_size=1, max_size=4))
-def test_the_spokesman_is_the_worst(left: list[Receipt]) -> None:
-    chosen = spokesman(left)
+def test_the_worst_process_represents_the_program(left: list[Receipt]) -> None:
+    chosen = representative(left)
     assert chosen is not None
     assert chosen in left
     if any(map(ran_out, left)):
@@ -129,7 +129,7 @@ def test_of_a_launcher_and_its_child_the_child_says_why() -> None:
     launcher = receipt(state="ended", raised=Raised(text="ChildFailedError", details=""), began_ns=1, **EMPTY)
     child = receipt(state="ended", raised=WRONG, began_ns=2, **EMPTY)
     killed = receipt(state="running", began_ns=3, **EMPTY)
-    assert spokesman([launcher, child, killed]) is child
+    assert representative([launcher, child, killed]) is child
 
 
 @given(st.lists(receipts, max_size=4), st.integers(-15, 127))

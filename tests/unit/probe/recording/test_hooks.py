@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from oomscope.probe.recording.following import Follower
+from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.position import Position
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.trace import Category, Moment

@@ -17,15 +17,15 @@ from oomscope.probe.measurement import Ending
 from oomscope.probe.recording.settings import SessionSettings, budget_of
 from oomscope.probe.recording.settings import variables_of as card_variables
 from oomscope.probe.result import Failure
-from oomscope.probe.targets.command.asked import argv_of
+from oomscope.probe.targets.command.arguments import argv_of
 from oomscope.probe.targets.command.output import tail_of
 from oomscope.probe.targets.command.run import variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.measured import ending_of
-from oomscope.probe.targets.program.run import Ended, run_program
+from oomscope.probe.targets.program.execution import Ended, run_program
+from oomscope.probe.targets.program.representative import representative
+from oomscope.probe.targets.program.results import ending_of
 from oomscope.probe.targets.program.settings import ProgramSettings
-from oomscope.probe.targets.program.spokesman import spokesman
-from oomscope.probe.targets.world import place
+from oomscope.probe.targets.world import environment as world_environment
 
 _HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
 _LEDGER = "card"
@@ -102,7 +102,7 @@ class ProgramRuns:
             environment |= card_variables(settings, ledger=str(folder / _LEDGER))
             environment |= compile_cache_variables(folder, environment)
         if self._job.world_size > 1:
-            environment |= place.variables(self._job.rank, self._job.world_size)
+            environment |= world_environment.variables(self._job.rank, self._job.world_size)
         return environment
 
     def _remember(self, ended: Ended) -> None:
@@ -111,7 +111,7 @@ class ProgramRuns:
         Under other values or settings the program might never step an optimizer, or never end.
         """
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
-        speaker = spokesman(ended.receipts)
+        speaker = representative(ended.receipts)
         if self._backwards is None and speaker is not None:
             self._backwards = speaker.backwards
 

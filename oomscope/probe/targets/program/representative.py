@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from oomscope.probe.result import ErrorKind, Failure
 from oomscope.probe.targets.command.answer import failure_of
+from oomscope.probe.targets.program.execution import Ended
 from oomscope.probe.targets.program.receipt import Receipt
-from oomscope.probe.targets.program.run import Ended
 from oomscope.units import format_size
 
 
-def spokesman(receipts: Sequence[Receipt]) -> Receipt | None:
+def representative(receipts: Sequence[Receipt]) -> Receipt | None:
     """Return the process that speaks for the program; None where there is none.
 
     One that ended for want of memory comes first, then the one that held most on a card, then the one that trained. Of
@@ -38,11 +38,11 @@ def ran_out(receipt: Receipt) -> bool:
 
 
 def failure_in(ended: Ended) -> Failure | None:
-    """Return why a program measured nothing; None where its spokesman has an answer."""
+    """Return why a program measured nothing; None where its representative has an answer."""
     if ended.overran:
         took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
         return Failure(kind="timeout", message=took)
-    receipt = spokesman(ended.receipts)
+    receipt = representative(ended.receipts)
     if receipt is None:
         return Failure(kind="nothing", message=f"no process of the program imported torch{_status_of(ended)}")
     unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
