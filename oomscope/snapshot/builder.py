@@ -71,21 +71,9 @@ class TraceBuilder:
     def __len__(self) -> int:
         return len(self._action)
 
-    def intern_stack(self, frames: Stack) -> int:
-        """Return the id of a stack, innermost frame first."""
-        return self._stacks.id_of(frames)
-
     def stack(self, number: int) -> Stack:
-        """Return the stack that :meth:`intern_stack` numbered ``number``."""
+        """Return the stack of number ``number``."""
         return self._stacks.items()[number]
-
-    def intern_moment(self, moment: Moment) -> int:
-        """Return the id of a moment."""
-        return self._moments.id_of(moment)
-
-    def intern_module(self, module: str) -> int:
-        """Return the id of a dotted module path."""
-        return self._modules.id_of(module)
 
     def event(  # noqa: PLR0917 - called once an allocation; keywords would double its cost
         self,
@@ -130,10 +118,6 @@ class TraceBuilder:
         )
         self._pool.append(pool if isinstance(pool, int) else self._pools.id_of(pool))
         return len(self._action) - 1
-
-    def set_category(self, index: int, category: Category) -> None:
-        """Say afterwards what the block allocated by event ``index`` is for."""
-        self._category[index] = category
 
     def build(self) -> Trace:
         """Return the events so far as a trace; the builder may go on growing."""

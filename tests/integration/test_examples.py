@@ -13,12 +13,12 @@ import xmlschema
 
 from oomscope.gate.night.result import GateResult
 from tests.unit.report.browser import browse, in_a_browser
-from tests.unit.report.test_html import Balance
+from tests.unit.report.html.test_html import Balance
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 MAKE = runpy.run_path(str(EXAMPLES / "make.py"))
-SCHEMAS = ROOT / "tests" / "unit" / "report" / "schemas"
+SCHEMAS = ROOT / "tests" / "unit" / "report" / "ci" / "schemas"
 
 
 def text(folder: Path, name: str) -> str:

@@ -246,10 +246,6 @@ def _trace_of(snapshot: Snapshot, device: int | None) -> Trace:
     raise UsageError(f"the file holds no trace of device {device}", where="--device", remedy=f"it has those of {known}")
 
 
-def _worth_replaying(trace: Trace) -> tuple[int, bool]:
-    return int((trace.action == Action.ALLOC).sum()), fatal_event(trace) is not None
-
-
 def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Iterator[SettingReplayed]:
     peak = timeline.peak_event()
     entries = [

@@ -33,7 +33,7 @@ from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import differences, drawn, results, searches
 from tests.unit.report.browser import browse, in_a_browser
-from tests.unit.report.test_sweep_pictures import row
+from tests.unit.report.charts.test_sweep_pictures import row
 
 EVIL = '"\'><img src=x onerror=window.pwned=1></script><script>window.pwned=1</script>{{7*7}}<b x="'
 SHOWN = "<img src=x onerror=window.pwned=1>"

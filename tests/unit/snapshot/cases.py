@@ -12,8 +12,7 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, MiB
-
-from .machine import Machine
+from tests.unit.snapshot.machine import Machine
 
 
 def verdict_on(machine: Machine, **facts: Any) -> Verdict:

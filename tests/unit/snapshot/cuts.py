@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Segment, Snapshot, Trace
 from oomscope.units import GiB, MiB
-
-from .machine import Machine
+from tests.unit.snapshot.machine import Machine
 
 SIZES = st.sampled_from((1, 500, 4096, 300_000, MiB, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
 STEPS = st.lists(

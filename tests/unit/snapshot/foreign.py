@@ -5,8 +5,7 @@ from __future__ import annotations
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 from oomscope.units import GiB, MiB
-
-from .machine import Machine
+from tests.unit.snapshot.machine import Machine
 
 USER = "/home/me/train.py"
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch"

@@ -10,8 +10,7 @@ from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site, is_user_code, site_of, user_frame
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Segment
-
-from .strategies import recordings
+from tests.unit.snapshot.strategies import recordings
 
 
 @given(recordings())

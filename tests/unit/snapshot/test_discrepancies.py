@@ -14,8 +14,7 @@ from oomscope.snapshot.discrepancies import Cause, Discrepancy
 from oomscope.snapshot.lifetimes import last_use
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Trace
-
-from .strategies import recordings
+from tests.unit.snapshot.strategies import recordings
 
 
 def trace_of(*events: tuple[Action, int, int]) -> Trace:

@@ -17,9 +17,8 @@ from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.trace import Action, Block, Moment, Segment
 from oomscope.units import GiB, MiB
-
-from .machine import Machine
-from .strategies import recordings
+from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import recordings
 
 GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
 REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))

@@ -22,8 +22,7 @@ from oomscope.snapshot.read.load import Limits, load_snapshot, parse_snapshot
 from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Action, Annotation, Category, Frame, Moment, Snapshot, Trace
 from oomscope.snapshot.write import to_document, write_snapshot
-
-from .strategies import recordings
+from tests.unit.snapshot.strategies import recordings
 
 GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
 REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))

@@ -1,0 +1,254 @@
+"""Differences of snapshots: sums are exact, the way back is the way there, and what only moved has not changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import InputError
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.compare.diff import DeviceDifference, Named, diff
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
+from tests.unit.snapshot.strategies import recordings
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    trace, segments, _ = draw(recordings())
+    return Snapshot(segments=segments, traces=(trace,))
+
+
+def compare(before: Snapshot, after: Snapshot) -> DeviceDifference:
+    (device,) = diff(Named("a", before), Named("b", after)).devices
+    return device
+
+
+def tables(device: DeviceDifference):
+    return device.lines, device.categories, device.modules, device.sizes
+
+
+def turned(row) -> dict:
+    """Return a row of lines as it reads from the other side."""
+    presence = {"both": "both", "new": "gone", "gone": "new"}[row.presence]
+    before, after = row.was or row.site, row.site
+    return {
+        "sites": (after, before),
+        "category": row.category,
+        "presence": presence,
+        "bytes": (row.after_bytes, row.before_bytes),
+        "counts": (row.after_count, row.before_count),
+    }
+
+
+def straight(row) -> dict:
+    return {
+        "sites": (row.was or row.site, row.site),
+        "category": row.category,
+        "presence": row.presence,
+        "bytes": (row.before_bytes, row.after_bytes),
+        "counts": (row.before_count, row.after_count),
+    }
+
+
+@given(snapshots(), snapshots())
+def test_every_table_sums_to_both_peaks(before, after):
+    device = compare(before, after)
+    for rows in tables(device):
+        assert sum(row.before_bytes for row in rows) == device.before.requested_bytes
+        assert sum(row.after_bytes for row in rows) == device.after.requested_bytes
+        assert sum(row.delta_bytes for row in rows) == device.delta_bytes
+        assert sum(row.before_count for row in rows) == device.before.blocks
+        assert sum(row.after_count for row in rows) == device.after.blocks
+    for side, snapshot in ((device.before, before), (device.after, after)):
+        timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
+        assert side.requested_bytes == max([timeline.initial_requested_bytes, *timeline.requested.tolist()])
+
+
+@given(snapshots())
+def test_a_snapshot_does_not_differ_from_itself(snapshot):
+    device = compare(snapshot, snapshot)
+    assert device.is_empty
+    assert not any(row.moved for row in device.lines)
+    assert device.before == device.after
+    assert device.timeline.before == device.timeline.after
+
+
+@given(snapshots(), snapshots())
+def test_the_way_back_is_the_way_there_with_the_signs_turned(before, after):
+    there, back = compare(before, after), compare(after, before)
+    assert (there.before, there.after) == (back.after, back.before)
+    key = repr
+    assert sorted(map(key, map(straight, there.lines))) == sorted(map(key, map(turned, back.lines)))
+    for one, other in zip(tables(there)[1:], tables(back)[1:], strict=True):
+        assert {row.name: row.delta_bytes for row in one} == {row.name: -row.delta_bytes for row in other}
+
+
+def shifted(snapshot: Snapshot, by: int) -> Snapshot:
+    """Return the snapshot of a program with ``by`` blank lines above every function."""
+
+    def move(stack):
+        return tuple(frame._replace(line=frame.line + by) for frame in stack)
+
+    traces = tuple(replace(trace, stacks=tuple(move(stack) for stack in trace.stacks)) for trace in snapshot.traces)
+    return replace(snapshot, traces=traces)
+
+
+@given(snapshots(), st.integers(1, 99))
+def test_blank_lines_above_change_nothing_but_line_numbers(snapshot, by):
+    device = compare(snapshot, shifted(snapshot, by))
+    assert device.is_empty
+    for row in device.lines:
+        assert row.presence == "both"
+        assert row.site.line - (row.was or row.site).line in {0, by}
+        assert row.moved == (row.was is not None)
+
+
+@given(snapshots(), snapshots())
+def test_the_document_is_plain_json(before, after):
+    document = diff(Named("a", before), Named("b", after)).to_json()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["schema_version"] == 2
+
+
+def recorded(*allocations: tuple[int, int, str], device: int = 0, category: Category = Category.UNKNOWN) -> Snapshot:
+    """Return a snapshot of blocks by size, line and phase, each alive to the end."""
+    builder = TraceBuilder(device)
+    for index, (size, line, phase) in enumerate(allocations):
+        stack = (Frame("/src/train.py", line, "step"),)
+        builder.event(
+            Action.ALLOC,
+            512 * index,
+            size,
+            stack=stack,
+            moment=Moment(phase, 0 if phase else -1, -1),
+            category=category,
+        )
+    return Snapshot(segments=(), traces=(builder.build(),))
+
+
+def test_a_line_that_moved_and_grew_is_one_row():
+    device = compare(recorded((100, 7, "forward")), recorded((160, 9, "loss"), (40, 9, "loss")))
+    (row,) = device.lines
+    assert (row.was.line, row.site.line, row.moved) == (7, 9, True)
+    assert (row.delta_bytes, row.delta_count) == (100, 1)
+    assert (device.before.phase, device.after.phase) == ("forward", "loss")
+    assert [(each.name, each.before_bytes, each.after_bytes) for each in device.phases] == [
+        ("forward", 100, None),
+        ("loss", None, 200),
+    ]
+
+
+def test_equal_layers_are_one_row():
+    def layers(count: int) -> Snapshot:
+        builder = TraceBuilder()
+        for layer in range(count):
+            stack = (Frame("/src/model.py", 3, "forward"),)
+            builder.event(Action.ALLOC, 512 * layer, 10, stack=stack, module=f"model.layers.{layer}.mlp")
+        return Snapshot(segments=(), traces=(builder.build(),))
+
+    device = compare(layers(4), layers(6))
+    (module,), (line,) = device.modules, device.lines
+    assert (module.name, module.delta_bytes, module.before_count, module.after_count) == (
+        "model.layers.*.mlp",
+        20,
+        4,
+        6,
+    )
+    assert line.site.module == "model.layers.*.mlp"
+
+
+def test_the_device_that_grew_most_comes_first():
+    def two(first: int, second: int) -> Snapshot:
+        pair = recorded((first, 1, "")), recorded((second, 1, ""), device=1)
+        return Snapshot(segments=(), traces=tuple(trace for each in pair for trace in each.traces))
+
+    found = diff(Named("a", two(10, 10)), Named("b", two(15, 40)))
+    assert [(row.after.device, row.delta_bytes) for row in found.devices] == [(1, 30), (0, 5)]
+    (only,) = diff(Named("a", two(10, 10)), Named("b", two(15, 40)), device=0).devices
+    assert only.after.device == 0
+    half = diff(Named("a", recorded((10, 1, ""))), Named("b", two(15, 40)))
+    assert (half.only_before, half.only_after) == ((), (1,))
+
+
+def test_the_only_devices_are_compared_whatever_their_index():
+    (device,) = diff(Named("a", recorded((1, 1, ""))), Named("b", recorded((3, 1, ""), device=5))).devices
+    assert (device.before.device, device.after.device, device.delta_bytes) == (0, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "device", "message"),
+    [
+        (recorded((1, 1, "")), 3, "a: it holds nothing of device 3; it has device 0"),
+        (Snapshot(segments=(), traces=()), None, "no device in common: no device in a, device 0 in b"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(before, device, message):
+    with pytest.raises(InputError, match=message):
+        diff(Named("a", before), Named("b", recorded((1, 1, ""))), device=device)
+
+
+def test_peaks_inside_one_phase_are_compared():
+    before = recorded((100, 7, "forward"), (50, 8, "backward"))
+    after = recorded((100, 7, "forward"), (10, 7, "forward"), (50, 8, "backward"))
+    (device,) = diff(Named("a", before), Named("b", after), phase="forward").devices
+    assert (device.before.requested_bytes, device.after.requested_bytes, device.after.phase) == (100, 110, "forward")
+    assert sum(row.delta_bytes for row in device.lines) == 10
+    with pytest.raises(InputError, match="a: device 0 has no phase optimizer; it has forward, backward"):
+        diff(Named("a", before), Named("b", after), phase="optimizer")
+
+
+def test_facts_tell_what_failed_and_whether_categories_are_inferred():
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 100)
+    builder.event(Action.OOM, 5, 700)
+    failed = Snapshot(segments=(), traces=(builder.build(),))
+    device = compare(recorded((1, 1, ""), category=Category.ACTIVATION), failed)
+    assert (device.before.failed_bytes, device.after.failed_bytes) == (None, 700)
+    assert (device.before.inferred, device.after.inferred) == (False, True)
+
+
+def iterations(lengths: list[int], peak: int) -> Snapshot:
+    """Return a snapshot in which the last iteration's last event is the peak; iteration -1 is the first stretch."""
+    builder = TraceBuilder()
+    address = 0
+    for iteration, length in enumerate(lengths, start=-1):
+        for index in range(length):
+            last = iteration == len(lengths) - 2 and index == length - 1
+            address += 512
+            builder.event(Action.ALLOC, address, peak if last else 1, moment=Moment("forward", iteration, -1))
+    return Snapshot(segments=(), traces=(builder.build(),))
+
+
+def test_curves_are_laid_over_each_other_by_iteration():
+    device = compare(iterations([4, 50, 50], 1000), iterations([90, 9, 7], 5000))
+    lines = device.timeline
+    assert lines.aligned_by == "iteration"
+    assert [stretch.name for stretch in lines.stretches] == ["before the first iteration", "iteration 0", "iteration 1"]
+    assert [stretch.start for stretch in lines.stretches] == pytest.approx([0, 1 / 3, 2 / 3])
+    third = len(lines.before) // 3
+    assert len(lines.before) == len(lines.after)
+    assert max(lines.before[:third]) == 4
+    assert max(lines.after[:third]) == 90
+    assert (max(lines.before), max(lines.after)) == (1103, 5105)
+
+
+def test_curves_without_iterations_are_laid_over_each_other_by_events():
+    device = compare(recorded(*[(1, 1, "")] * 3), recorded(*[(1, 1, "")] * 1000))
+    assert device.timeline.aligned_by == "event"
+    assert device.timeline.before[-1] == 3
+    assert device.timeline.after[-1] == 1000
+    assert (np.diff(device.timeline.after) >= 0).all()
+
+
+def test_what_was_reserved_before_the_first_event_counts_among_the_most_reserved() -> None:
+    builder = TraceBuilder()
+    builder.event(Action.SEGMENT_FREE, 1 << 30, 20 << 20)
+    builder.event(Action.ALLOC, 0, 512)
+    device = compare(Snapshot(segments=(), traces=(builder.build(),)), Snapshot(segments=(), traces=(builder.build(),)))
+    assert device.before.peak_reserved_bytes == 20 << 20

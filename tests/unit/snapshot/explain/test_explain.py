@@ -1,0 +1,490 @@
+"""What is said of whole snapshots: the answer, the sums, and what the file cannot tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomscope.errors import UsageError
+from oomscope.report import explain_sentences, sentences
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.compare.aligned import align
+from oomscope.snapshot.compare.diff import Named, diff
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.judge.headline import headroom_without_card
+from oomscope.snapshot.provenance import Card, Provenance
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.replay_table import replay_file
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Category, Snapshot, Trace
+from oomscope.units import GiB, MiB, format_size
+from tests.unit.snapshot.cuts import tail
+from tests.unit.snapshot.foreign import BACKWARD, ENGINE, FORWARD, Training
+from tests.unit.snapshot.judge.test_verdict import fragmented
+from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.replay.test_replay import CONFS, STEPS, run
+from tests.unit.snapshot.strategies import recordings
+from tests.unit.snapshot.test_timeline import REAL_FILES
+
+
+def snapshot_of(machine: Machine, **facts) -> Snapshot:
+    described = machine.allocator.settings.describe()
+    facts = {"allocator_settings": described} | facts
+    return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
+
+
+def explained(machine: Machine, **asked) -> DeviceExplanation:
+    [device] = explain(snapshot_of(machine), file="snap.pickle", **asked).devices
+    sums_hold(device)
+    return device
+
+
+def sums_hold(device: DeviceExplanation) -> None:
+    for parts in filter(None, (device.composition, device.failure)):
+        for rows in (parts.categories, parts.sites, parts.modules, parts.sizes):
+            assert sum(row.bytes for row in rows) == parts.bytes
+        for row in parts.categories:
+            assert sum(row.rules.values()) == row.bytes
+    assert device.composition.bytes == device.peak.requested_bytes
+    assert device.overhead_at_peak_bytes == device.peak.reserved_bytes - device.peak.requested_bytes
+    for index, live in enumerate(device.curves.requested):
+        assert sum(curve[index] for curve in device.curves.categories.values()) == live
+    drawn = max(device.curves.requested, default=device.peak.requested_bytes)
+    assert drawn == device.peak.requested_bytes if device.peak.event >= 0 else drawn <= device.peak.requested_bytes
+    json.dumps(device.to_json(), allow_nan=False)
+
+
+def test_an_oom_without_a_limit_takes_the_card_from_the_failure():
+    machine = fragmented()
+    device = explained(machine)
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.cured_by[0] == "expandable_segments:True"
+    assert device.available_bytes == GiB
+    assert "held and 224.00 MiB free then" in device.available_source
+    assert device.failure is not None
+    assert device.failure.bytes == device.verdict.live_requested_bytes
+    assert device.verdict.categories == {row.category: row.bytes for row in device.failure.categories}
+    assert device.pins is not None
+    assert device.pins.event == device.verdict.event
+    assert device.pins.pinned_bytes == 680 * MiB
+    assert {segment.unused_bytes for segment in device.pins.segments} == {170 * MiB}
+    assert device.fidelity == 1
+
+
+def test_a_failure_with_enough_free_shows_a_memory_fraction():
+    machine = Machine(4 * GiB, fraction=0.25)
+    for _ in range(11):
+        machine.alloc(100 * MiB)
+    device = explained(machine)
+    assert device.verdict.kind == "capacity"
+    assert device.available_bytes is not None
+    assert GiB <= device.available_bytes < GiB + 100 * MiB
+    assert "a memory fraction was in force" in device.available_source
+    assert device.verdict.tags == ("fraction",)
+    assert "under the memory fraction that was set" in device.verdict.headline
+    assert "too much" not in device.verdict.headline, "D is an upper bound"
+    assert "set_per_process_memory_fraction" in sentences.advice_text(device.verdict)
+    assert "fraction" not in explained(machine, limit=GiB).verdict.tags
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_recording_that_tells_the_fraction_tells_the_card(conf):
+    machine = Machine(4 * GiB, conf, fraction=0.25)
+    for size in (500, 500, 100):
+        machine.alloc(size * MiB)
+    free = 4 * GiB - machine.allocator.reserved_bytes
+    card = Card(index=0, total_bytes=4 * GiB, free_bytes=free, memory_fraction=0.25)
+    told = replace(snapshot_of(machine), provenance=Provenance(cards=(card,)))
+    [device] = explain(told, file="snap.pickle").devices
+    assert device.available_bytes == GiB
+    assert device.verdict.kind == "capacity"
+    assert device.verdict.tags == ()
+    assert device.fidelity == 1
+    assert device.available_source.startswith("the memory fraction in force, 0.25 of")
+    larger = replace(card, memory_fraction=0.75)
+    [device] = explain(replace(told, provenance=Provenance(cards=(larger,))), file="snap.pickle").devices
+    assert device.verdict.tags == ("fraction",), "that one would not have refused"
+
+
+def test_the_limit_that_the_user_gives_counts_before_the_file():
+    device = explained(fragmented(), limit=2 * GiB, non_torch=GiB // 2)
+    assert device.available_bytes == 2 * GiB - GiB // 2
+    assert "512.00 MiB of it outside PyTorch" in device.available_source
+
+
+def test_a_failure_is_not_judged_against_a_card_that_serves_it():
+    machine = fragmented()
+    device = explained(machine, limit=80 * GiB)
+    assert device.verdict.kind == "headroom"
+    assert device.failure is None
+    assert device.verdict.headline.startswith(
+        "The failed request of 300.00 MiB would succeed: at most 1.07 GiB reserved"
+    )
+    assert "later requests are unknown" in device.verdict.headline
+    assert {fix.survives for fix in device.verdict.tried} == {True}
+
+
+def test_a_failed_recording_fails_on_a_smaller_card_where_that_is_full():
+    machine = fragmented()
+    device = explained(machine, limit=700 * MiB)
+    assert device.is_predicted
+    assert device.verdict.event == replay_file(snapshot_of(machine), limit=700 * MiB).rows[0].failed_event
+    assert device.verdict.event < machine.failure.event
+    same = explained(machine, limit=GiB).verdict
+    assert (same.kind, same.event) == ("fragmentation", machine.failure.event)
+
+
+def test_a_failure_that_the_program_survived_is_judged_on_the_same_card_too():
+    machine = fragmented()
+    machine.alloc(MiB)
+    assert explained(machine, limit=GiB).verdict.event == machine.failure.event
+    assert explained(machine, limit=2 * GiB).verdict.kind == "headroom"
+
+
+def test_a_card_that_cannot_hold_the_failed_request_is_too_small_where_nothing_can_be_replayed():
+    machine = fragmented()
+    unlike = snapshot_of(machine, allocator_settings={"expandable_segments": True})
+    [device] = explain(unlike, file="snap.pickle", limit=310 * MiB).devices
+    assert device.fidelity < 0.95
+    assert device.verdict.kind == "capacity"
+    assert (
+        "requested of 310.00 MiB available: 490.00 MiB too much. No packing could serve that" in device.verdict.headline
+    )
+
+
+def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
+    unlike = snapshot_of(fragmented(), allocator_settings={"expandable_segments": True})
+    [device] = explain(unlike, file="snap.pickle").devices
+    assert device.fidelity < 0.95
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.cured_by == device.verdict.tried == ()
+    assert not device.verdict.uncured
+    assert device.verdict.headline.endswith(
+        "The replay does not reproduce the recording, so no setting is shown to help"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase", "iteration"), [(FORWARD, "forward", 3), (BACKWARD, "backward", 3), (ENGINE, "backward", 3)]
+)
+def test_the_failed_request_is_of_its_own_phase_and_iteration(stack, phase, iteration):
+    job = trained()
+    if stack is not FORWARD:
+        job.make(MiB, FORWARD, Category.ACTIVATION)
+    job.alloc(8 * GiB, stack=stack)
+    device = explained(job)
+    assert (device.failed_at.phase, device.failed_at.iteration) == (phase, iteration)
+
+
+def trained(**how) -> Training:
+    job = Training(**how)
+    job.build()
+    for _ in range(3):
+        job.step()
+    return job
+
+
+def test_a_smaller_card_shows_where_the_job_would_have_failed():
+    job = trained()
+    device = explained(job, limit=160 * MiB)
+    assert device.is_predicted
+    event = device.verdict.event
+    assert device.failure is not None
+    assert device.verdict.live_requested_bytes == job.timeline().held[event - 1] == device.failure.bytes
+    assert device.verdict.requested_bytes == job.trace().size[event]
+    assert device.pins is None
+    small = Training(160 * MiB)
+    small.build()
+    with pytest.raises(AssertionError):
+        small.step()
+    really = explained(small).verdict
+    assert (device.verdict.kind, device.verdict.live_requested_bytes) == (really.kind, really.live_requested_bytes)
+    assert device.verdict.gaps == really.gaps
+
+
+def test_fragmentation_on_a_smaller_card_says_that_the_job_needs_more_later():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(700 * MiB)
+    device = explained(machine, limit=GiB)
+    assert device.is_predicted
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.tags == ("later: capacity",)
+
+
+def test_what_only_puts_a_failure_off_on_a_smaller_card_is_no_cure():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(700 * MiB)
+    device = explained(machine, limit=GiB)
+    verdict, last = device.verdict, len(machine.trace()) - 1
+    assert verdict.event < last
+    assert verdict.cured_by == ()
+    assert verdict.uncured
+    assert verdict.put_off_by.name == "expandable_segments:True"
+    assert verdict.put_off_by.failed_event == last
+    assert f"it fails at event {last}" in verdict.headline
+    fits = explained(machine, limit=2 * GiB - 200 * MiB)
+    assert fits.verdict.kind == "headroom"
+    recorded = {fix.name: fix.failed_event for fix in replay_file(snapshot_of(machine), limit=GiB).rows}
+    assert {fix.name: fix.failed_event for fix in verdict.tried} == recorded
+
+
+def fill(machine: Machine) -> None:
+    """Leave blocks of 30 MiB in the middle of segments of 200 MiB, and then ask for 300 MiB."""
+    for address in [machine.alloc(200 * MiB) for _ in range(4)]:
+        machine.free(address)
+    for index, address in enumerate([machine.alloc(30 * MiB) for _ in range(24)]):
+        if index % 6 != 2:
+            machine.free(address)
+    machine.alloc(300 * MiB)
+
+
+def test_a_card_smaller_than_what_was_reserved_may_do():
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.alloc(800 * MiB)
+    device = explained(machine, limit=GiB)
+    assert not device.is_predicted
+    assert device.verdict.kind == "headroom"
+    assert "No allocation would fail: at most 800.00 MiB requested" in device.verdict.headline
+    assert "would release cached memory once" in device.verdict.headline
+
+
+def test_a_card_too_small_for_what_was_cached_before_the_recording():
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.builder = TraceBuilder()
+    machine.alloc(100 * MiB)
+    device = explained(machine, limit=500 * MiB)
+    assert device.verdict.tried[0].begun_afresh
+    assert (
+        "100.00 MiB reserved of 500.00 MiB available. 700.00 MiB were reserved as recorded" in device.verdict.headline
+    )
+    assert "memory cached before the recording would not fit" in device.verdict.headline
+    assert "release" not in device.verdict.headline
+
+
+def test_overhead_under_a_setting_is_that_of_the_replay_at_the_peak():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(400 * MiB)
+    device = explained(machine)
+    replayed = replay_file(snapshot_of(machine)).rows
+    assert [fix.overhead_bytes for fix in device.verdict.tried[:2]] == [row.overhead_bytes for row in replayed[:2]]
+    under = device.verdict.tried[1]
+    said = f"{format_size(under.overhead_bytes)} with {under.name}"
+    assert said in device.verdict.headline
+    later = replace(under, peak_reserved_bytes=under.peak_reserved_bytes + GiB)
+    verdict = replace(device.verdict, tried=(device.verdict.tried[0], later))
+    assert said in headroom_without_card(verdict, Timeline.of(machine.trace(), machine.segments()).reserved_peak()), (
+        "what is held later is not of then"
+    )
+
+
+@pytest.mark.parametrize("limit", [None, 4 * GiB])
+def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_recording(limit):
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.alloc(800 * MiB)
+    snapshot = snapshot_of(machine, allocator_settings={"expandable_segments": True})
+    [device] = explain(snapshot, file="snap.pickle", limit=limit).devices
+    assert device.fidelity == 0
+    assert device.verdict.tried == ()
+    assert "max_split" not in device.verdict.headline
+    assert "as recorded" not in device.verdict.headline
+    assert "does not repeat this recording (0.0 %): no other settings are compared" in device.caveats[-1]
+    [small] = explain(snapshot, file="snap.pickle", limit=GiB).devices
+    assert "it is unknown whether an allocation would fail" in small.verdict.headline
+    assert not small.shows_end_only
+
+
+def test_a_recording_of_the_failure_alone():
+    machine = Machine(100 * MiB)
+    machine.alloc(80 * MiB)
+    machine.builder = TraceBuilder()
+    machine.alloc(60 * MiB, line=3)
+    device = explained(machine)
+    assert device.failed_at.site.line == 3
+    assert device.place.site is None, "that line did not make the peak"
+    assert explain_sentences.peak_text(device) == "80.00 MiB requested as the recording began"
+    assert device.verdict.tried
+    assert not any("nothing can be replayed" in caveat for caveat in device.caveats)
+
+
+def test_a_card_smaller_than_what_is_live_is_capacity_even_where_no_event_can_be_named():
+    machine = Machine(GiB)
+    machine.alloc(300 * MiB)
+    bare = replace(Training().trace(), missing=("trace",))
+    snapshot = Snapshot(segments=machine.segments(), traces=(bare,))
+    [device] = explain(snapshot, file="snap.pickle", limit=200 * MiB).devices
+    assert device.verdict.kind == "capacity"
+    assert device.verdict.event is None
+    assert device.failure is None
+    [device] = explain(snapshot, file="snap.pickle", limit=GiB).devices
+    assert device.verdict.kind == "headroom"
+    assert "expandable" not in device.verdict.headline, "nothing was replayed"
+
+
+def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
+    device = explained(trained())
+    document = device.to_json()
+    assert device.verdict.kind == "headroom"
+    assert document["available_bytes"] is None
+    assert document["verdict"]["available_bytes"] is None
+    assert {fix["margin_bytes"] for fix in document["tried"]} == {None}
+    assert "reserved are overhead at the peak" in device.verdict.headline
+    assert device.place.phase == "backward"
+    assert device.iterations.count == 3
+    assert device.reconciled
+
+
+def test_a_recording_of_ours_tells_its_card_and_its_torch():
+    machine = Machine(GiB)
+    machine.alloc(100 * MiB)
+    held = sum(segment.total_size for segment in machine.segments())
+    card = Card(index=0, name="NVIDIA H100", total_bytes=2 * GiB, free_bytes=2 * GiB - held - 300 * MiB)
+    told = Provenance(rank=3, torch_version="2.12.1+cu130", cards=(card,))
+    found = explain(snapshot_of(machine, provenance=told), file="snap.pickle")
+    [device] = found.devices
+    assert found.rank == 3
+    assert device.version_source == "recorded"
+    assert device.available_bytes == 2 * GiB - 300 * MiB
+    assert "NVIDIA H100" in device.available_source
+    assert "to spare" in device.verdict.headline
+
+
+def test_a_leak_is_a_tag_of_a_foreign_snapshot_too():
+    job = Training()
+    job.build()
+    for _ in range(5):
+        job.step(leak=2 * MiB)
+    device = explained(job)
+    assert device.verdict.tags == ("leak",)
+    assert (
+        "Requested memory grows 2.00 MiB an iteration, mostly from …/home/me/metrics.py:33" in device.verdict.headline
+    )
+    assert [suspect.bytes_per_iteration for suspect in device.suspects] == [2 * MiB]
+
+
+def test_a_file_without_a_trace_shows_the_end_only():
+    machine = Machine(GiB)
+    machine.alloc(30 * MiB)
+    bare = Training().trace()
+    snapshot = Snapshot(segments=machine.segments(), traces=(replace(bare, missing=("trace",)),))
+    [device] = explain(snapshot, file="snap.pickle").devices
+    sums_hold(device)
+    assert device.shows_end_only
+    assert device.peak == device.end
+    assert device.peak.requested_bytes == 30 * MiB
+    assert device.verdict.tried == ()
+    assert "overhead at the end" in device.verdict.headline
+    assert device.fidelity is None
+
+
+def test_a_peak_before_the_first_event_is_told_by_every_command():
+    machine = Machine(GiB)
+    given_up, _ = machine.alloc(300 * MiB), machine.alloc(100 * MiB)
+    start = len(machine.builder)
+    machine.free(given_up)
+    machine.empty_cache()
+    machine.alloc(50 * MiB)
+    snapshot = replace(snapshot_of(machine), traces=(tail(machine.trace(), start),))
+    [device] = explain(snapshot, file="snap.pickle").devices
+    sums_hold(device)
+    assert (device.peak.event, device.peak.requested_bytes, device.peak.reserved_bytes) == (-1, 400 * MiB, 400 * MiB)
+    assert explain_sentences.peak_text(device) == "400.00 MiB requested as the recording began"
+    assert (device.verdict.live_requested_bytes, device.verdict.event) == (400 * MiB, None)
+    [compared] = diff(Named("a", snapshot), Named("b", snapshot)).devices
+    facts = compared.after
+    assert (facts.event, facts.requested_bytes, facts.reserved_bytes, facts.phase) == (-1, 400 * MiB, 400 * MiB, "")
+    replayed = replay_file(snapshot)
+    assert (replayed.requested_peak_event, replayed.requested_peak_bytes) == (-1, 400 * MiB)
+    moment = align(Named("a", snapshot), Named("b", snapshot)).devices[0].peak
+    assert (moment.before_event, moment.after_event, moment.after_bytes) == (-1, -1, 400 * MiB)
+
+
+def test_a_device_that_the_file_does_not_know_is_refused():
+    with pytest.raises(UsageError, match=r"nothing on device 3; it knows these devices: 0"):
+        explain(snapshot_of(fragmented()), file="snap.pickle", device=3)
+
+
+def test_blocks_that_wait_for_a_stream_are_named():
+    machine = Machine(GiB)
+    kept = machine.alloc(40 * MiB)
+    machine.use_on(kept, 7)
+    machine.free(kept)
+    machine.alloc(100 * MiB)
+    device = explained(machine)
+    [row] = device.pending
+    assert (row.bytes, row.count) == (40 * MiB, 1)
+    assert device.peak.active_bytes - device.peak.allocated_bytes == 40 * MiB
+
+
+def test_the_document_has_the_keys_that_scripts_rely_on():
+    document = explain(snapshot_of(fragmented()), file="snap.pickle").to_json()
+    assert {"schema_version", "file", "devices"} <= set(document)
+    [device] = document["devices"]
+    wanted = {"index", "events", "truncated", "peak", "end", "overhead_at_peak_bytes", "verdict", "tried", "categories"}
+    assert wanted | {"sites", "reconciled"} <= set(device)
+    sizes = {"active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes", "event"}
+    assert sizes <= set(device["peak"])
+    assert sizes <= set(device["end"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(STEPS, st.sampled_from(CONFS))
+def test_a_random_program_is_explained_with_exact_sums(steps, conf):
+    machine = Machine(GiB, conf)
+    run(machine, steps)
+    device = explained(machine)
+    assert device.conf == conf or not conf
+    assert device.reconciled
+    peak, timeline = device.peak, device.composition
+    assert peak.allocated_bytes is not None
+    assert peak.active_bytes is not None
+    waiting = sum(row.bytes for row in device.pending)
+    assert timeline.bytes - waiting <= peak.allocated_bytes <= peak.active_bytes <= peak.reserved_bytes
+    assert timeline.bytes <= peak.active_bytes
+    if device.pins is not None and device.failure is None:
+        unused = device.pins.pinned_bytes + device.pins.idle_bytes + device.pins.rounding_bytes
+        assert unused == device.overhead_at_peak_bytes
+
+
+@settings(max_examples=12, deadline=None)
+@given(recordings())
+def test_random_recordings_are_explained_or_said_to_be_contradictory(recording):
+    trace, segments, _ = recording
+    for device in explain(Snapshot(segments=segments, traces=(trace,)), file="snap.pickle").devices:
+        sums_hold(device)
+
+
+@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
+def test_live_bytes_of_every_recorded_file_reconcile(path):
+    for device in explain(load_snapshot(path), file=str(path)).devices:
+        sums_hold(device)
+        assert device.reconciliation.difference_bytes == 0
+        assert device.reconciled == ("the file contradicts itself" not in device.verdict.headline)
+        held = sum(1 for row in device.composition.categories if row.category == "unknown" and row.bytes)
+        assert held <= 1
+
+
+def test_there_is_a_recorded_file(ground_truth):
+    assert REAL_FILES
+
+
+def test_columns_stay_those_of_the_recording():
+    job = Training()
+    job.build()
+    job.step()
+    snapshot = snapshot_of(job)
+    before: Trace = snapshot.traces[0]
+    copy = before.moment_id.copy()
+    explain(snapshot, file="snap.pickle")
+    assert np.array_equal(before.moment_id, copy)

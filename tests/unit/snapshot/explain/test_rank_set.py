@@ -1,0 +1,234 @@
+"""A folder of snapshots, one a rank: which file is which, who is worst, and who is not like the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import InputError, SnapshotError
+from oomscope.report.diff_sentences import not_compared
+from oomscope.snapshot.compare.diff_paths import diff_ranks
+from oomscope.snapshot.explain import explain_path as rank_folder
+from oomscope.snapshot.explain.drawing import draw
+from oomscope.snapshot.explain.explain_path import analyse_ranks, explain_path
+from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
+from oomscope.snapshot.provenance import Provenance
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.read.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.trace import Snapshot
+from oomscope.snapshot.write import write_snapshot
+from oomscope.units import GiB, MiB
+from tests.unit.snapshot.explain.test_explain import snapshot_of
+from tests.unit.snapshot.machine import Machine
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["snap-0.pickle", "snap-1.pickle", "snap-10.pickle"], [0, 1, 10]),
+        (["rank3_snapshot_0.pickle", "rank7_snapshot_0.pickle"], [3, 7]),
+        (["h100-a-2026-rank_1.pkl.gz", "h100-b-2026-rank_0.pkl.gz"], [1, 0]),
+        (["snapshot_2_of_8.pickle", "snapshot_3_of_8.pickle"], [2, 3]),
+        (["a.pickle", "b.pickle"], [0, 1]),
+        (["rank1-a.pickle", "rank1-b.pickle"], [0, 1]),
+    ],
+)
+def test_names_tell_ranks(names, ranks):
+    assert rank_numbers(names) == ranks
+
+
+def test_other_files_are_left_alone(tmp_path: Path):
+    for name in ("a.pickle", "b.pkl.gz", "c.json.zst", "notes.txt", "train.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.pickle").mkdir()
+    assert [path.name for path in snapshot_files(tmp_path)] == ["a.pickle", "b.pkl.gz", "c.json.zst"]
+
+
+def test_a_folder_without_snapshots_is_refused(tmp_path: Path):
+    with pytest.raises(SnapshotError, match="no snapshot files in it"):
+        analyse_ranks(tmp_path)
+
+
+def machine(total: int, *sizes: int) -> Machine:
+    made = Machine(total)
+    for size in sizes:
+        made.alloc(size * MiB)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Rank 1 needs most, but rank 2 fails."""
+    for rank, made in enumerate((machine(GiB, 100), machine(GiB, 300), machine(64 * MiB, 40, 100))):
+        write_snapshot(snapshot_of(made), tmp_path / f"snap-{rank}.pickle")
+    return tmp_path
+
+
+def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
+    found = analyse_ranks(folder).found
+    assert [row.rank for row in found.rows] == [2, 1, 0]
+    assert found.rows[0].failed_bytes == 100 * MiB
+    assert found.worst.rank == 2
+    assert found.worst.devices[0].verdict.kind == "capacity"
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
+    told = Provenance(rank=5)
+    write_snapshot(snapshot_of(machine(GiB, 100), provenance=told), tmp_path / "snap-0.pickle")
+    found = analyse_ranks(tmp_path).found
+    assert [row.rank for row in found.rows] == [5]
+    assert found.worst.rank == 5
+
+
+def test_recordings_that_say_the_same_rank_are_told_apart_by_their_names(tmp_path: Path):
+    for rank in range(2):
+        write_snapshot(
+            snapshot_of(machine(GiB, 100 + rank), provenance=Provenance(rank=0)), tmp_path / f"{rank}.pickle"
+        )
+    assert [row.rank for row in analyse_ranks(tmp_path).found.rows] == [1, 0]
+
+
+def test_each_file_is_read_once_also_for_pictures(folder, monkeypatch):
+    read: list[str] = []
+
+    def loaded(file, **limits):
+        read.append(file.name)
+        return load_snapshot(file, **limits)
+
+    monkeypatch.setattr(rank_folder, "load_snapshot", loaded)
+    [drawing] = map(draw, explain_path(folder).analyses)
+    assert read == ["snap-0.pickle", "snap-1.pickle", "snap-2.pickle"]
+    assert drawing.plan.reserved_bytes == 40 * MiB
+
+
+ALIKE = RankRow(
+    rank=0,
+    file="snap.pickle",
+    device=0,
+    events=100,
+    failed_bytes=None,
+    requested_bytes=100 * MiB,
+    reserved_bytes=120 * MiB,
+    overhead_bytes=20 * MiB,
+    end_requested_bytes=50 * MiB,
+    iterations=4,
+    last_time_us=10_000_000,
+    categories={"activation": 100 * MiB},
+)
+ALL_ALIKE = [replace(ALIKE, rank=rank) for rank in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"requested_bytes": 120 * MiB}, "needs 20% more at its peak than the middle rank"),
+        ({"requested_bytes": 90 * MiB}, "needs 10% less at its peak than the middle rank"),
+        ({"iterations": 2}, "shows 2 iterations, the middle rank 4"),
+        ({"last_time_us": 4_500_000}, "recorded its last event 5.5 s before the middle rank"),
+    ],
+)
+def test_the_one_that_is_not_like_the_others_is_named(change, said):
+    rows = [*ALL_ALIKE[:3], replace(ALL_ALIKE[3], **change), ALL_ALIKE[4]]
+    [straggler] = stragglers_of(rows)
+    assert (straggler.rank, straggler.text) == (3, said)
+
+
+def test_ranks_that_are_alike_have_no_stragglers():
+    assert list(stragglers_of(ALL_ALIKE)) == []
+    assert list(stragglers_of(ALL_ALIKE[:2])) == []
+
+
+def test_stages_of_a_pipeline_are_no_stragglers():
+    assert list(stragglers_of([replace(row, requested_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
+
+
+def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):
+    (folder / "snap-1.pickle").write_bytes((folder / "snap-1.pickle").read_bytes()[:-20])
+    found = analyse_ranks(folder).found
+    assert [row.rank for row in found.rows] == [2, 0]
+    [unread] = found.unread
+    assert Path(unread.file).name == "snap-1.pickle"
+    assert "no readable pickle" in unread.reason
+    assert found.to_json()["unread"] == [{"file": unread.file, "reason": unread.reason}]
+
+
+def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
+    for rank in range(2):
+        (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
+        analyse_ranks(tmp_path)
+
+
+def test_of_a_folder_in_which_nothing_can_be_read_every_file_is_named(tmp_path: Path):
+    (tmp_path / "snap-0.pickle").write_bytes(b"nothing")
+    (tmp_path / "snap-1.pickle").touch()
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: .*; nor can snap-1\.pickle \(.*empty\)"):
+        analyse_ranks(tmp_path)
+
+
+def test_a_rank_without_the_device_is_named(folder: Path):
+    trace = replace(machine(GiB, 100).trace(), device=1)
+    write_snapshot(Snapshot(segments=(), traces=(trace,)), folder / "snap-3.pickle")
+    found = analyse_ranks(folder, device=1).found
+    assert [row.rank for row in found.rows] == [3]
+    assert [(each.rank, each.text) for each in found.stragglers] == [
+        (rank, "has nothing on device 1") for rank in range(3)
+    ]
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_folders_are_compared_without_the_ranks_that_cannot_be_read(folder: Path, tmp_path: Path, damaged):
+    other = tmp_path / "other"
+    shutil.copytree(folder, other, ignore=lambda *_: ["other"])
+    (other / f"snap-{damaged}.pickle").write_bytes(b"nothing")
+    found = diff_ranks(folder, other)
+    assert sorted({row.rank for row in found.devices}) == sorted({0, 1, 2} - {damaged})
+    assert [Path(each.file).name for each in found.unread] == [f"snap-{damaged}.pickle"]
+    assert any("cannot be read" in remark for remark in not_compared(found))
+
+
+def ranks_in(folder: Path, *told: int, first: int = 0) -> Path:
+    """Rank r holds r + 1 times 10 MiB; files are named by their place."""
+    folder.mkdir()
+    for place, rank in enumerate(told, start=first):
+        size = 10 * (rank + 1 if rank >= 0 else place + 1)
+        provenance = Provenance(rank=rank) if rank >= 0 else None
+        write_snapshot(snapshot_of(machine(GiB, size), provenance=provenance), folder / f"snap-{place}.pickle")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ranks"),
+    [
+        ((0, 1, 2), (0, 1, 2), [0, 1, 2]),
+        ((0, 1, 2), (2, 0, 1), [0, 1, 2]),
+        ((5, 6), (6, 7), [6]),
+        ((-1, -1), (0, 1), [0, 1]),
+        ((-1, -1), (1, 0), [0, 1]),
+    ],
+)
+def test_what_recordings_say_of_their_ranks_pairs_them(tmp_path: Path, before, after, ranks):
+    found = diff_ranks(ranks_in(tmp_path / "a", *before), ranks_in(tmp_path / "b", *after))
+    assert sorted(row.rank for row in found.devices) == ranks
+    assert all(row.delta_bytes == 0 for row in found.devices)
+
+
+def test_recordings_that_say_the_same_rank_are_paired_by_their_names(tmp_path: Path):
+    found = diff_ranks(ranks_in(tmp_path / "a", 0, 0), ranks_in(tmp_path / "b", 1, 0))
+    assert {row.rank: row.delta_bytes for row in found.devices} == {0: 10 * MiB, 1: 0}
+
+
+def test_recordings_are_asked_where_no_name_has_a_counterpart(tmp_path: Path):
+    found = diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 1, 2, first=7))
+    assert [row.rank for row in found.devices] == [1]
+    assert (found.only_before, found.only_after) == ((0,), (2,))
+
+
+def test_folders_without_a_common_rank_are_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="no rank in common"):
+        diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 2, 3, first=2))

@@ -1,0 +1,154 @@
+"""Categories told by evidence are the true ones of a program whose categories are known, and never a silent guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
+from oomscope.snapshot.infer.category_rules import RULES, Confidence
+from oomscope.snapshot.lifetimes import BEFORE
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Category, Moment
+from oomscope.units import GiB, MiB
+from tests.unit.snapshot import foreign
+from tests.unit.snapshot.cuts import tail
+from tests.unit.snapshot.foreign import PARAMETERS, Training
+from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import recordings
+
+FIXTURES = Path(__file__).parents[4] / "fixtures" / "snapshots"
+
+
+def trained(steps: int = 3, **how) -> Training:
+    job = Training(**how)
+    job.build()
+    for _ in range(steps):
+        job.step()
+    return job
+
+
+@pytest.mark.parametrize("backward", [foreign.BACKWARD, foreign.ENGINE], ids=["python frames", "no frames"])
+def test_every_block_of_a_training_job_gets_its_true_category(backward):
+    job = trained(backward=backward)
+    timeline = job.timeline()
+    evidence = categorise(timeline)
+    found = {int(timeline.lifetimes.born[row]): Category(evidence.category[row]) for row in range(len(evidence.rule))}
+    assert found == job.truth
+    assert set(evidence.confidence.tolist()) <= {Confidence.MEDIUM, Confidence.HIGH}
+
+
+def test_what_the_recording_says_counts_first():
+    job = trained()
+    trace = job.trace()
+    said = np.where(trace.category == 0, Category.WORKSPACE, trace.category).astype(np.int8)
+    evidence = categorise(Timeline.of(replace(trace, category=said), job.segments()))
+    assert set(evidence.category.tolist()) == {Category.WORKSPACE}
+    assert set(evidence.confidence.tolist()) == {Confidence.CERTAIN}
+    assert {evidence.rules[rule] for rule in evidence.rule} == {RECORDED}
+
+
+def test_a_recording_that_was_told_of_no_model_is_not_certain_of_what_is_temporary():
+    job = trained()
+    trace, truth = job.trace(), job.truth
+    said = np.zeros_like(trace.category)
+    said[list(truth)] = Category.TEMPORARY
+    timeline = Timeline.of(replace(trace, category=said), job.segments())
+    evidence = categorise(timeline)
+    found = {int(timeline.lifetimes.born[row]): Category(evidence.category[row]) for row in range(len(evidence.rule))}
+    assert found == truth
+    assert Confidence.CERTAIN not in evidence.confidence
+
+
+def test_what_no_rule_tells_is_as_recorded_but_hardly_sure():
+    machine = Machine(GiB)
+    machine.moment = Moment("", -1, -1)
+    machine.alloc(MiB, category=Category.INPUT)
+    evidence = categorise(Timeline.of(machine.trace(), machine.segments()))
+    assert (evidence.category.tolist(), evidence.confidence.tolist()) == ([Category.INPUT], [Confidence.LOW])
+    assert evidence.rules[evidence.rule[0]] == RECORDED_WITHOUT_MODEL
+
+
+def test_a_forward_inside_backward_is_a_recomputed_activation():
+    job = trained(1)
+    job.make(40 * MiB, foreign.FORWARD, Category.ACTIVATION)
+    job.make(9 * MiB, foreign.BACKWARD, Category.TEMPORARY)
+    again = job.make(40 * MiB, foreign.RECOMPUTED, Category.ACTIVATION)
+    job.free(again)
+    timeline = job.timeline()
+    evidence = categorise(timeline)
+    row = int(np.flatnonzero(timeline.lifetimes.born == max(job.truth))[0])
+    assert Category(evidence.category[row]) is Category.ACTIVATION
+    assert evidence.rules[evidence.rule[row]] == "recomputed in backward"
+
+
+def test_a_failure_in_the_middle_of_backward_takes_blocks_for_what_their_like_were():
+    job = trained(2)
+    job.make(40 * MiB, foreign.FORWARD, Category.ACTIVATION)
+    job.make(9 * MiB, foreign.BACKWARD, Category.TEMPORARY)
+    timeline = job.timeline()
+    evidence = categorise(timeline)
+    last = int(timeline.lifetimes.born.argmax())
+    assert Category(evidence.category[last]) is Category.TEMPORARY
+    assert evidence.confidence[last] == Confidence.MEDIUM
+
+
+@pytest.mark.parametrize("states", [0, 1, 2, 3])
+def test_parameters_and_states_from_before_the_recording_are_counted_by_the_sizes_of_gradients(states):
+    job = Training()
+    older = [job.alloc(size, stack=()) for size in PARAMETERS * (1 + states)]
+    job.states = older
+    start = len(job.builder)
+    job.step()
+    job.step()
+    whole = job.trace()
+    columns = ("action", "address", "size", "stream", "time_us", "stack_id", "moment_id", "category", "module_id")
+    columns += ("forward_stack_id", "pool_id")
+    rest = replace(whole, **{name: getattr(whole, name)[start:] for name in columns})
+    timeline = Timeline.of(rest, job.segments())
+    evidence = categorise(timeline)
+    size = timeline.lifetimes.size
+    before = timeline.lifetimes.born == BEFORE
+    assert before.sum() == len(older)
+    for category, times in ((Category.PARAMETER, 1), (Category.OPTIMIZER_STATE, states)):
+        assert size[before & (evidence.category == category)].sum() == times * sum(PARAMETERS)
+    assert set(evidence.confidence[before].tolist()) == {Confidence.LOW}
+
+
+def test_without_stacks_nothing_is_claimed():
+    job = Training()
+    for _ in range(5):
+        job.free(job.alloc(4 * MiB, stack=(), category=Category.UNKNOWN))
+    evidence = categorise(job.timeline())
+    assert set(evidence.category.tolist()) == {Category.UNKNOWN}
+
+
+@given(recordings())
+def test_each_block_has_a_category_with_a_rule_or_none_with_none(recording):
+    trace, segments, _ = recording
+    timeline = Timeline.of(trace, segments)
+    evidence = categorise(timeline)
+    assert len(evidence.category) == len(evidence.confidence) == len(evidence.rule) == len(timeline.lifetimes)
+    for category, confidence, rule in zip(evidence.category, evidence.confidence, evidence.rule, strict=True):
+        assert (category == Category.UNKNOWN) == (confidence == Confidence.NONE) == (evidence.rules[rule] == NO_RULE)
+
+
+def test_rules_have_names_of_their_own():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_gradients_from_before_a_ring_that_lost_its_beginning_are_counted():
+    """They are most before the first event: backward is not run again, and later gradients are added to them."""
+    snapshot = load_snapshot(FIXTURES / "torch-2.6-wrapped-gradients.pickle")
+    for start in (0, 20, 48):
+        timeline = Timeline.of(tail(snapshot.traces[0], start), snapshot.segments)
+        table = timeline.lifetimes
+        stays = (table.born == BEFORE) & (table.freed == table.end)
+        numbers, counts = np.unique(categorise(timeline).category[stays], return_counts=True)
+        found = dict(zip(map(Category, numbers.tolist()), counts.tolist(), strict=True))
+        assert found == {Category.PARAMETER: 3, Category.GRADIENT: 3, Category.OPTIMIZER_STATE: 6}

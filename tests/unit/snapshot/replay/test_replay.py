@@ -1,0 +1,219 @@
+"""A replay puts the recorded requests to the allocator: under the recorded settings it does what was recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, merged, try_settings
+from oomscope.snapshot.replay.replay import Device, replay
+from oomscope.snapshot.replay.requests import Kind, Last, requests_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action
+from oomscope.units import GiB, MiB
+from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import recordings
+
+CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
+SIZES = st.sampled_from((1, 500, 4096, 300_000, MiB, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("alloc", "alloc", "free", "use", "synchronize")), SIZES, st.integers(0, 99)),
+    max_size=60,
+)
+
+
+def run(machine: Machine, steps) -> None:
+    """Play random steps until one fails."""
+    held = []
+    for what, size, choice in steps:
+        if what == "alloc":
+            address = machine.alloc(size, choice % 2)
+            if address is None:
+                return
+            held.append(address)
+        elif what == "synchronize":
+            machine.synchronize()
+        elif held and what == "free":
+            machine.free(held.pop(choice % len(held)))
+        elif held:
+            machine.use_on(held[choice % len(held)], 7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.sampled_from(CONFS))
+def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf):
+    machine = Machine(200 * MiB, conf, non_torch=10 * MiB, others=5 * MiB)
+    run(machine, steps)
+    assume(not machine.waited)
+    failure = machine.failure
+    timeline = Timeline.of(machine.trace(), machine.segments())
+    stream = int(timeline.trace.stream[failure.event]) if failure else 0
+    last = Last(failure.event, failure.requested_bytes, stream) if failure else None
+    assert timeline.initial_requested_bytes == 0
+    outcome = replay(requests_of(timeline, last), AllocatorSettings.parse(conf), machine.device)
+    if failure and outcome.survives:
+        requests = requests_of(timeline, last, pending_at_last=True)
+        outcome = replay(requests, AllocatorSettings.parse(conf), machine.device)
+    assert outcome.failed_event == (failure.event if failure else None)
+    assert outcome.survives == (failure is None)
+    assert outcome.retries == machine.retries
+    assert outcome.peak_reserved_bytes == machine.allocator.reserved_peak
+    assert outcome.segments == (failure.segments if failure else machine.segments())
+
+
+@given(recordings())
+def test_requests_allocate_and_free_each_block_once_in_order(recording):
+    trace, segments, _ = recording
+    requests = requests_of(Timeline.of(trace, segments))
+    held = set()
+    for kind, block in zip(requests.kind.tolist(), requests.block.tolist(), strict=True):
+        if kind == Kind.MALLOC:
+            assert block not in held
+            held.add(block)
+        elif kind == Kind.FREE:
+            held.remove(block)
+    assert (np.diff(requests.event) >= 0).all()
+
+
+@given(recordings())
+def test_what_was_there_before_the_recording_comes_first(recording):
+    trace, segments, _ = recording
+    timeline = Timeline.of(trace, segments)
+    requests = requests_of(timeline)
+    older = requests.event == -1
+    assert requests.packed_before == older.sum()
+    assert (requests.kind[older] == Kind.MALLOC).all()
+    addresses = timeline.lifetimes.address[requests.block[older]]
+    assert (addresses[1:] > addresses[:-1]).all()
+
+
+def test_a_failure_that_the_program_survived_is_asked_again_and_keeps_nothing():
+    machine = Machine(100 * MiB)
+    assert machine.alloc(200 * MiB) is None
+    machine.alloc(20 * MiB)
+    requests = requests_of(Timeline.of(machine.trace()))
+    assert requests.kind.tolist() == [Kind.TRY, Kind.GIVE_BACK, Kind.MALLOC]
+    outcome = replay(requests, AllocatorSettings.parse(""), Device(total_bytes=GiB))
+    assert outcome.survives
+    assert sum(segment.allocated_size for segment in outcome.segments) == 20 * MiB
+
+
+def test_frees_pending_on_a_stream_stay_pending_until_the_trace_says_so():
+    machine = Machine(GiB)
+    block = machine.alloc(30 * MiB)
+    machine.use_on(block, 7)
+    machine.free(block)
+    machine.alloc(30 * MiB)
+    machine.synchronize()
+    machine.alloc(30 * MiB)
+    trace = machine.trace()
+    assert trace.action.tolist().count(Action.SEGMENT_ALLOC) == 2
+    outcome = replay(requests_of(Timeline.of(trace)), AllocatorSettings.parse(""), machine.device)
+    assert outcome.segments == machine.segments()
+
+
+def test_the_margin_after_a_failure_says_by_how_much_the_device_was_short():
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB)
+    failure = machine.failure
+    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
+    outcome = replay(requests, AllocatorSettings.parse(""), machine.device)
+    assert outcome.margin_bytes == -20 * MiB
+    assert outcome.peak_reserved_bytes == 60 * MiB
+
+
+def test_the_margin_after_a_failure_counts_whole_pages():
+    machine = Machine(34 * MiB, "expandable_segments:True")
+    machine.alloc(32 * MiB)
+    failure = machine.failure
+    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
+    outcome = replay(requests, AllocatorSettings.parse(machine.conf), machine.device)
+    assert outcome.margin_bytes == 34 * MiB - 2 * 20 * MiB
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([1, 3, 12, 21, 32, 45]), st.booleans()), min_size=1, max_size=20),
+    total=st.integers(5, 120),
+    conf=st.sampled_from(["", "expandable_segments:True", "max_split_size_mb:20", "roundup_power2_divisions:8"]),
+    fraction=st.sampled_from([None, 0.5]),
+)
+def test_the_margin_after_a_failure_is_negative(steps, total, conf, fraction):
+    machine = Machine(total * MiB, conf, fraction=fraction)
+    held = []
+    for size, frees in steps:
+        if frees and held:
+            machine.free(held.pop(0))
+        address = machine.alloc(size * MiB)
+        if address is None:
+            break
+        held.append(address)
+    assume(machine.failure is not None)
+    failure = machine.failure
+    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
+    outcome = replay(requests, AllocatorSettings.parse(conf), machine.device)
+    assert outcome.failed_event == failure.event
+    assert outcome.margin_bytes < 0
+
+
+def test_a_request_beyond_the_card_that_is_rejected_outright_has_a_margin_too():
+    conf = "throw_on_cudamalloc_oom:True"
+    machine = Machine(100 * MiB, conf)
+    machine.alloc(200 * MiB)
+    requests = requests_of(Timeline.of(machine.trace()), Last(machine.failure.event, 200 * MiB))
+    assert replay(requests, AllocatorSettings.parse(conf), machine.device).margin_bytes == -100 * MiB
+
+
+@pytest.mark.parametrize(
+    ("conf", "addition", "whole"),
+    [
+        ("", "expandable_segments:True", "expandable_segments:True"),
+        ("expandable_segments:False", "expandable_segments:True", "expandable_segments:True"),
+        (
+            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64",
+            "expandable_segments:True",
+            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64,expandable_segments:True",
+        ),
+        ("roundup_power2_divisions:[256:1,>:2]", "roundup_power2_divisions:8", "roundup_power2_divisions:8"),
+        ("a:1, b:2", "", "a:1,b:2"),
+    ],
+)
+def test_a_setting_replaces_the_one_of_its_key(conf, addition, whole):
+    assert merged(conf, addition) == whole
+
+
+def test_every_setting_is_tried_but_the_one_already_in_force():
+    machine = Machine(GiB)
+    machine.alloc(MiB)
+    requests = requests_of(Timeline.of(machine.trace()))
+    names = [row.name for row in try_settings(requests, Rules(), machine.device).rows]
+    assert names == ["as recorded", *CANDIDATES]
+    rows = try_settings(requests, Rules(conf="expandable_segments:True"), machine.device).rows
+    assert [row.name for row in rows] == ["as recorded", *CANDIDATES[1:]]
+    assert all(row.conf.startswith("expandable_segments:True") for row in rows)
+
+
+def test_garbage_collection_is_tried_only_under_a_fraction():
+    machine = Machine(GiB, fraction=0.5)
+    machine.alloc(MiB)
+    tried = try_settings(requests_of(Timeline.of(machine.trace())), Rules(), machine.device)
+    assert tried.rows[-1].name == "garbage_collection_threshold:0.8"
+
+
+def test_settings_that_the_torch_of_the_trace_lacks_are_left_out():
+    machine = Machine(GiB)
+    machine.alloc(MiB)
+    requests = requests_of(Timeline.of(machine.trace()))
+    tried = try_settings(
+        requests, Rules(), machine.device, candidates=("expandable_segments:True", "no_such_setting:1")
+    )
+    assert [row.name for row in tried.rows] == ["as recorded", "expandable_segments:True"]
+
+
+def test_other_processes_gone_leaves_room_under_a_fraction_too():
+    device = Device(total_bytes=100, non_torch_bytes=10, other_process_bytes=20, fraction=0.5)
+    assert device.available_bytes == 50
+    assert device.without_other_processes().available_bytes == 70
