@@ -1,7 +1,7 @@
-"""All that lies between two states of something: the good one with any choice of its changes made.
+"""A change set: two states, good and bad, and every state with some of its changes made.
 
-What the changes are (configuration keys, environment variables, packages, hunks of a commit) is for each
-:class:`ChangeSet` to know; the search over them (:mod:`oomscope.bisect.changes.delta_search`) only numbers them.
+The changes are configuration keys, environment variables, packages or hunks. Each :class:`ChangeSet` knows its own; the
+search (:mod:`oomscope.bisect.changes.delta_search`) only numbers them. Several sets are searched as one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Environment variables in which two runs differ; of the allocator's variable each setting by itself."""
+"""Environment variables in which two runs differ, as changes; each setting of the allocator's variable is one."""
 
 from __future__ import annotations
 

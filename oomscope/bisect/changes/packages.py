@@ -1,7 +1,7 @@
-"""Packages in which two lock files differ, as changes: each version laid over the environment that oomscope runs in.
+"""Packages in which two lock files differ, as changes: versions laid over the environment that oomscope runs in.
 
-A mixture's packages that are not installed as they should be go into a folder that comes first on ``PYTHONPATH``;
-everything else (torch, oomscope itself) is the environment's own.
+Packages that are not installed in the version wanted go into a folder of their own, first on ``PYTHONPATH``. pip makes
+each folder once, beside the results. Everything else (torch, oomscope itself) is the environment's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each commit's code with a configuration file that is not its own: another commit's, or a mixture of two."""
+"""Each commit's code with a configuration file of another commit, or with some leaves of two files (YAML or JSON)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A search over commits in the language of ``git bisect log``, which ``git bisect replay`` reads.
+"""Export of a search over commits as ``git bisect log`` writes it, which ``git bisect replay`` reads.
 
-git keeps one bad commit and any number of good ones, which must be its ancestors. So only what narrowed the search is a
-command; what was measured besides (steps, hunks, the corners of a square) is a comment. Where answers were weighed, a
-commit is called what the search believes of it, once, and answers that do not agree with that are comments.
+git keeps one bad commit and any number of good ones, which must be its ancestors. So only answers that narrowed the
+search are commands; what was measured besides (steps, hunks, corners) is a comment. Where answers may be wrong, a
+commit is called once what the search concluded, and answers that disagree are comments.
 """
 
 from __future__ import annotations

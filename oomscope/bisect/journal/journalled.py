@@ -1,4 +1,4 @@
-"""Lets a search keep a journal: it is begun with the plan, and a search that goes on finds its answers in it."""
+"""Keeps the journal of a search: begins it with the plan, or resumes a search from the answers in it."""
 
 from __future__ import annotations
 

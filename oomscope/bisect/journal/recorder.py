@@ -1,4 +1,4 @@
-"""Writes the journal of a running search, and answers from it what an earlier life of the search has asked."""
+"""Writes the journal of a running search, and answers from it what the search asked before it was resumed."""
 
 from __future__ import annotations
 

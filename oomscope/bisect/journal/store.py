@@ -1,4 +1,7 @@
-"""Journals on disk: one file a search, named by its number, appended to by the one process that holds its lock."""
+"""Journals on disk: one file a search, named by its number, written by the process that holds its lock.
+
+Journals of searches that ended long ago, or many searches ago, are removed. A search that runs or can be resumed stays.
+"""
 
 from __future__ import annotations
 

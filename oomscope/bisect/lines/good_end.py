@@ -1,4 +1,4 @@
-"""Looks for a good end where none was given: back along first parents, by ever more days, until a commit is good."""
+"""Looks for a good end where none was given: back along first parents in growing steps of days."""
 
 from __future__ import annotations
 

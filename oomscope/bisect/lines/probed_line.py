@@ -1,7 +1,7 @@
-"""A line of commits with what was asked of it: who measures its positions, what was answered, what that says of bytes.
+"""A line of commits with all answers along it, and the bytes measured at each position.
 
-Searches are built on it. Answers may be believed, one for each position, or weighed, several for some: here is what
-both need, and where a line begins and ends, which differs for what a merge brought in.
+Searches are built on it. A position has one answer, or several where answers may be wrong. The ends of a line differ
+for what a merge brought in.
 """
 
 from __future__ import annotations

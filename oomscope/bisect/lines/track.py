@@ -1,4 +1,4 @@
-"""The commits of a line by what is measured of them: the positions that a search asks about."""
+"""The positions of a line: neighbouring commits that measure the same are one position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a result becomes JSON: the fields of each dataclass, and what its class names besides. The one way in bisect."""
+"""The one way in which results of bisect become JSON: all fields of a dataclass, and the properties that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search does where answers may be wrong, and what it answers beside the culprit: probabilities."""
+"""How a search treats answers that may be wrong, and the probabilities that it reports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What inside a commit is at fault: a minimal set of its hunks, and the hunks that wrote lines whose bytes grew; or a
-minimal set of the keys that it changed, where a configuration is measured.
-"""
+"""Sections of a result: what inside a commit is at fault, code against configuration, found steps, commits walked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Results on disk, outside any repository: a file each, written whole or not at all, trusted only if its key agrees."""
+"""Results that are used again: kept on disk by key, remembered from a journal; and the output of failed probes.
+
+An entry is a file of its own outside any repository. It is written whole or not at all, and used only if its key
+agrees.
+"""
 
 from __future__ import annotations
 

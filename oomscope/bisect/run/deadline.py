@@ -1,4 +1,4 @@
-"""When a search has to end: an instant on a clock, and what is raised once it has passed."""
+"""The deadline of a search."""
 
 from __future__ import annotations
 

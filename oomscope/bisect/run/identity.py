@@ -1,4 +1,7 @@
-"""The key under which a probe's result may be used again: everything that can change it, and nothing else."""
+"""The key under which a result may be used again: all that can change it, installed packages among it.
+
+An editable package keeps its version while its files change, so its code counts by its content.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all searches are asked: plain values."""
+"""What all searches have in common in their requests."""
 
 from __future__ import annotations
 

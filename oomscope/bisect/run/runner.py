@@ -1,4 +1,4 @@
-"""Where a search has its probes run: on this machine, or elsewhere."""
+"""Runs one probe: on this machine or as a cluster's job, in a slot with a checkout and a card of its own."""
 
 from __future__ import annotations
 

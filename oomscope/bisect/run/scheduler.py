@@ -1,6 +1,6 @@
-"""Runs what a search asks for, and in idle slots what it is likely to ask next.
+"""Keeps slots busy: runs what a search asks for, and in idle slots what it is likely to ask next.
 
-Speculation only begins work early: what is asked, in which order, and what is answered do not depend on it.
+Speculation only begins work early: it changes neither the questions and their order nor the answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the files of one probe are made ready, and how a command of the user's runs there: with an end, and traceless.
+"""The checkout of one probe while it is made ready, and how commands of the user run there.
 
-A command sees the variables that the probe will see, runs in the checkout and in a session of its own, and takes all
-that it started with it when it ends, also where oomscope is killed.
+A command sees the variables that the probe will see, and runs in the checkout in a session of its own. Its processes
+end with it, also where oomscope is killed.
 """
 
 from __future__ import annotations

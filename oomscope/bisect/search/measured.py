@@ -1,4 +1,4 @@
-"""The bytes of one probe that a search compares, and their differences; what they are is said in ``probe.wanted``."""
+"""The bytes of one probe that a search compares, and their differences (see ``oomscope.probe.demand``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The steps of a range: what changed from each measured position to the next, and when that counts as a change.
+"""Steps of bytes along a line: pure. Ranges whose ends differ are split until every visible step is found.
 
 A step between neighbours is exact; one over several commits says where to look. All of them sum to the difference of
-the two ends.
+the two ends. A range whose ends do not differ is left alone: a step and its revert inside cannot be seen from its
+ends. A number of looks buys probes inside such ranges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Commits that need a repair or a build: each is laid out as ever, then repaired, then set up, then measured."""
+"""Commits that need a repair (``--fixup``) or a build (``--setup``) before they can be measured.
+
+A repair is a patch, or a command run in the checkout: ``RANGE: PATCH-FILE or COMMAND``. It changes the disposable clone
+alone, which the next commit finds clean.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a commit is measured: the configuration that lies in it, or the whole checkout by its own code."""
+"""What of a commit is measured: the configuration file in it, or its code through a harness, an entry or a command."""
 
 from __future__ import annotations
 

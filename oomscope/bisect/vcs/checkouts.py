@@ -1,7 +1,9 @@
-"""A disposable clone in which one commit after another is laid out; the user's repository is only read.
+"""A disposable clone that shows one commit after another. The user's repository is only read.
 
 ``git clone --shared`` borrows the objects of the repository instead of copying them and leaves no trace there, unlike
-``git worktree``, which registers itself in the repository and locks branches.
+``git worktree``, which registers itself in the repository and locks branches. What a clone lacks is named: submodules,
+files that a partial clone left out, and content that Git LFS keeps elsewhere (git-lfs itself is not called, since it
+is a filter that a repository sets, and may fetch; pointers are replaced from ``lfs/objects``, git-lfs, docs/spec.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One commit's header in the words of its author, whatever encoding they are written in."""
+"""The header of one commit, decoded as the commit declares."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Runs git so that nothing but the arguments decides what it does, and so that it writes nothing unasked.
+"""Runs git, and opens repositories with GitPython, independently of the user's environment and settings.
 
-The user's environment and settings are kept out: variables such as ``GIT_DIR`` (set inside hooks) would point git at
-another repository, and settings can run programs. History is read through GitPython in the same environment
-(:mod:`oomscope.bisect.vcs.git`); git itself is called for what GitPython does not do: to find the repository at or
-above a directory (GitPython knows no ``safe.directory``), and for clones and checkouts with all that is in them.
+Variables such as ``GIT_DIR`` (set inside hooks) would point git at another repository, and settings can run programs.
+GitPython takes such variables from its own process, which has an isolated environment while it reads. git itself is
+called for what GitPython does not do: to find the repository at or above a directory (GitPython knows no
+``safe.directory``), and for clones and checkouts.
 """
 
 from __future__ import annotations
