@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import FILE, MOST, json_option, settings_overrides, world_size_option
+from oomscope.cli.options.common import json_option, settings_overrides, world_size_option
 from oomscope.cli.options.completion import complete_key, complete_preset
 from oomscope.cli.options.source import DIALECTS, config_source, source_options
+from oomscope.cli.options.types import FILE, MOST
 from oomscope.cli.terminal.output import print_json, refuse_existing, remark, say, write_file
 from oomscope.errors import ConfigError, ExitCode, UsageError
 

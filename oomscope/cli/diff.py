@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.options.common import (
-    FILE,
     csv_option,
     json_option,
     progress_options,
     redact_option,
     snapshot_limits_options,
 )
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import DIFF_TABLES, Files, diff_tables
 from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_of

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.options.common import (
-    FILE,
-    PICTURE,
     card_options,
     csv_option,
     json_option,
@@ -18,6 +16,7 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
+from oomscope.cli.options.types import FILE, PICTURE
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import EXPLAIN_TABLES, Files, explain_tables
 from oomscope.cli.terminal.progress import shown_progress, verbosity_of

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.options.common import (
-    FILE,
     csv_option,
     json_option,
     measurement_options,
@@ -20,6 +19,7 @@ from oomscope.cli.options.common import (
 from oomscope.cli.options.completion import complete_key, complete_preset
 from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
 from oomscope.cli.options.targets import TargetOptions
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import (
     keep_log,
     may_replace,

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options.common import (
-    FILE,
-    card_options,
-    json_option,
-    named_card,
-    progress_options,
-    snapshot_limits_options,
-)
+from oomscope.cli.options.common import card_options, json_option, named_card, progress_options, snapshot_limits_options
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ExitCode

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.options.common import (
-    FILE,
-    PICTURE,
     csv_option,
     json_option,
     measurement_options,
@@ -19,6 +17,7 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
+from oomscope.cli.options.types import FILE, PICTURE
 from oomscope.cli.terminal.hints import nearest
 from oomscope.cli.terminal.output import print_json, print_report, remark
 from oomscope.cli.terminal.output_files import SWEEP_TABLES, Files, sweep_tables

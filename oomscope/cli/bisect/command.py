@@ -21,9 +21,7 @@ from oomscope.cli.bisect.options import (
 )
 from oomscope.cli.bisect.request import SearchOptions, run_search
 from oomscope.cli.options.common import (
-    FILE,
     csv_option,
-    finite,
     jobs_option,
     json_option,
     measurement_options,
@@ -34,6 +32,7 @@ from oomscope.cli.options.completion import complete_ends, complete_key
 from oomscope.cli.options.lazy import LazyGroup
 from oomscope.cli.options.source import dialect_option
 from oomscope.cli.options.targets import TargetOptions
+from oomscope.cli.options.types import FILE, finite
 from oomscope.cli.terminal.hints import missing_in_checkouts
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import BISECT_TABLES, Files, bisect_tables

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from oomscope.cli.options.common import FILE
+from oomscope.cli.options.types import FILE
 from oomscope.errors import ExitCode, InputError, OomscopeError
 
 if TYPE_CHECKING:

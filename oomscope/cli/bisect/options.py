@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import MOST, Size, finite
 from oomscope.cli.options.generate import Options, option
+from oomscope.cli.options.types import MOST, Size, finite
 from oomscope.errors import UsageError
 from oomscope.units import parse_size
 

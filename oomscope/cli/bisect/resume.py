@@ -12,7 +12,8 @@ import click
 from oomscope.bisect.run.places import JournalUse
 from oomscope.cli.bisect.command import bisect
 from oomscope.cli.bisect.journals import USE, found, search_options
-from oomscope.cli.options.common import FILE, Jobs, json_option, progress_options
+from oomscope.cli.options.common import json_option, progress_options
+from oomscope.cli.options.types import FILE, Jobs
 from oomscope.errors import ExitCode, InputError
 
 if TYPE_CHECKING:

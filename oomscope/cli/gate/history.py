@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path
-from oomscope.cli.options.common import FILE, PICTURE, json_option
+from oomscope.cli.options.common import json_option
+from oomscope.cli.options.types import FILE, PICTURE
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.output_files import Files
 from oomscope.errors import ExitCode, InputError, UsageError, gravest

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path, read_night
-from oomscope.cli.options.common import FILE, json_option
+from oomscope.cli.options.common import json_option
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import print_json, say
 from oomscope.errors import ExitCode, UsageError
 

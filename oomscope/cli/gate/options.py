@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from oomscope.cli.options.common import FILE
 from oomscope.cli.options.generate import Options, option
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import refuse_existing, write_file
 from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ConfigError, InputError, UsageError

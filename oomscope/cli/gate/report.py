@@ -9,7 +9,8 @@ import click
 
 from oomscope.cli.gate.options import OutputOptions, read_night
 from oomscope.cli.gate.outputs import write_outputs
-from oomscope.cli.options.common import FILE, json_option
+from oomscope.cli.options.common import json_option
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import refuse_one_place
 from oomscope.errors import ExitCode
 

@@ -22,7 +22,8 @@ from oomscope.cli.gate.options import (
     suite_argument,
 )
 from oomscope.cli.gate.outputs import keep_outputs, write_outputs
-from oomscope.cli.options.common import FILE, jobs_option, json_option, progress_options
+from oomscope.cli.options.common import jobs_option, json_option, progress_options
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import internal_error, refuse_one_place, remark
 from oomscope.errors import UsageError
 from oomscope.gate.checkouts import home_of, standings, with_places

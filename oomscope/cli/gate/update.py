@@ -19,7 +19,8 @@ from oomscope.cli.gate.options import (
     suite_argument,
     write_baseline,
 )
-from oomscope.cli.options.common import FILE, jobs_option, json_option, progress_options
+from oomscope.cli.options.common import jobs_option, json_option, progress_options
+from oomscope.cli.options.types import FILE
 from oomscope.cli.terminal.output import print_json, refuse_one_place, say
 from oomscope.errors import ExitCode
 from oomscope.files import held

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from oomscope.cli.options.common import FILE
 from oomscope.cli.options.generate import Options, option
+from oomscope.cli.options.types import FILE
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def test_what_is_asked_for(requests: list[CommitRequest], options: list[str], wa
 def test_jobs_are_a_number_or_the_cores(
     requests: list[CommitRequest], monkeypatch: pytest.MonkeyPatch, options: list[str], jobs: int
 ) -> None:
-    monkeypatch.setattr("oomscope.cli.options.common.cores", lambda: 5)
+    monkeypatch.setattr("oomscope.cli.options.types.cores", lambda: 5)
     assert run(["bisect", *options, "v1..v2", "--config", "a.yaml"]) == 0
     assert requests[0].jobs == jobs
 
