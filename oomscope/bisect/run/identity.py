@@ -79,7 +79,7 @@ class Machine:
     """What a result depends on besides its job and content."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions, oomscope's own sources and the measured variables (:func:`oomscope.probe.fingerprint.fingerprint`)."""
+    """Versions, oomscope's own sources and the measured variables (:mod:`oomscope.probe.machine.fingerprint`)."""
     packages: str = ""
     """Hash of all installed distributions (:func:`oomscope.bisect.run.identity.installed_packages`)."""
     gpus: tuple[str, ...] = ()
