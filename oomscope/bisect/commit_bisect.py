@@ -11,9 +11,8 @@ from oomscope.bisect.lines.good_end import GoodEndSearch
 from oomscope.bisect.lines.line_search import LineSearch
 from oomscope.bisect.lines.merges import MergeOpener, Walked
 from oomscope.bisect.lines.noisy_line import LineSearcher, posterior_of, sure
-from oomscope.bisect.lines.probed_line import Known
+from oomscope.bisect.lines.probed_line import Known, Track
 from oomscope.bisect.lines.step_walk import StepWalk
-from oomscope.bisect.lines.track import Track
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import percent

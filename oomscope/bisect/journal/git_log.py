@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from oomscope.bisect.journal.events import Answered, Question
-from oomscope.bisect.journal.journal_state import Closing, JournalState
+from oomscope.bisect.journal.journal_state import Answered, Closing, JournalState, Question
 from oomscope.bisect.results.result import Role
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import Answer

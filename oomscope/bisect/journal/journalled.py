@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from oomscope.bisect.journal.events import Begun, begun_event, resumed_event
 from oomscope.bisect.journal.inputs import Surroundings, changed_inputs, inputs_of, plain
-from oomscope.bisect.journal.journal_state import JournalState
+from oomscope.bisect.journal.journal_state import Begun, JournalState, begun_event, resumed_event
 from oomscope.bisect.journal.recorder import Recorder
 from oomscope.bisect.journal.store import JournalFile, JournalStore, remove_old
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest

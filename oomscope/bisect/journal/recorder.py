@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oomscope.bisect.journal.events import Answered, Event, Question, ended_event, planned_event, probed_event
-from oomscope.bisect.journal.journal_state import JournalState
+from oomscope.bisect.journal.journal_state import (
+    Answered,
+    Event,
+    JournalState,
+    Question,
+    ended_event,
+    planned_event,
+    probed_event,
+)
 from oomscope.bisect.journal.store import JournalFile
 from oomscope.bisect.results.reporter import Reporter, SearchPlan, Work
 from oomscope.bisect.results.result import BisectResult, ProbeRecord

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from oomscope.bisect.journal.events import Begun, Event, encode
-from oomscope.bisect.journal.journal_state import JournalState, journal_state_of, whole_lines
+from oomscope.bisect.journal.journal_state import Begun, Event, JournalState, encode, journal_state_of, whole_lines
 from oomscope.errors import InputError, UsageError
 from oomscope.files import sync_directory
 

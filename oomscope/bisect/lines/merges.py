@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
-from oomscope.bisect.lines.probed_line import ProbedLine
-from oomscope.bisect.lines.track import BRANCH_ENDS, LineEnds, Track
+from oomscope.bisect.lines.probed_line import BRANCH_ENDS, LineEnds, ProbedLine, Track
 from oomscope.bisect.results.result import ProbeRecord, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.deadline import OutOfTimeError

@@ -17,7 +17,7 @@ from oomscope.cli.options.types import FILE, Jobs
 from oomscope.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.journal.events import Begun
+    from oomscope.bisect.journal.journal_state import Begun
 
 
 @click.command(short_help="Go on with a search that was cut off.")

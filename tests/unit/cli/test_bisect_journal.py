@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.journal.events import begun_event
+from oomscope.bisect.journal.journal_state import begun_event
 from oomscope.bisect.journal.store import JournalStore
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.runner import Here

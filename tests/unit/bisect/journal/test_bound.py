@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.journal import store as journal_bound
-from oomscope.bisect.journal.events import Event, begun_event, ended_event
+from oomscope.bisect.journal.journal_state import Event, begun_event, ended_event
 from oomscope.bisect.journal.store import LONGEST_S, JournalStore, remove_old
 from tests.unit.bisect.journal.test_journal_state import begun, probed
 

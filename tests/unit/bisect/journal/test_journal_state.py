@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.journal.events import (
+from oomscope.bisect.journal.journal_state import (
     Answered,
     Begun,
     Event,
+    JournalState,
     begun_event,
     encode,
     ended_event,
+    journal_state_of,
     planned_event,
     probed_event,
 )
-from oomscope.bisect.journal.journal_state import JournalState, journal_state_of
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.run.cache import KeptAnswer
 from oomscope.bisect.run.experiment import Untestable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.journal import store as journal_store
-from oomscope.bisect.journal.events import begun_event, resumed_event
+from oomscope.bisect.journal.journal_state import begun_event, resumed_event
 from oomscope.bisect.journal.store import JournalStore
 from oomscope.errors import InputError, UsageError
 from tests.unit.bisect.journal.test_journal_state import begun, commits, probed

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.lines.line_search import LineSearch
-from oomscope.bisect.lines.track import Track
+from oomscope.bisect.lines.probed_line import Track
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.prober import Question

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from oomscope.bisect.changes.delta_search import DeltaSearch
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
+from oomscope.bisect.lines.probed_line import Track
 from oomscope.bisect.lines.step_walk import StepWalk
-from oomscope.bisect.lines.track import Track
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SilentReporter
 from oomscope.bisect.results.result import ProbeRecord
