@@ -123,13 +123,17 @@ def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys: pytest.Captur
     ["probe", "advise", "sweep", "explain", "diff", "replay", "bisect", "bisect resume", "gate run", "gate update"],
 )
 def test_the_later_of_quiet_and_verbose_counts(name: str) -> None:
-    command: click.Command = cli
+    context = cli.make_context("oomscope", [], resilient_parsing=True)
     for word in name.split():
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    words = ["x.yaml", "y.yaml"][: len([each for each in command.params if isinstance(each, click.Argument)])]
-    words = ["1"] if name == "bisect resume" else ["a..b"] if name == "bisect" else words
+        assert isinstance(context.command, click.Group)
+        command = context.command.get_command(context, word)
+        assert command is not None
+        context = click.Context(command, info_name=word, parent=context)
+    command = context.command
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    words = (
+        ["1"] if name == "bisect resume" else ["a..b"] if name == "bisect" else ["x.yaml", "y.yaml"][: len(arguments)]
+    )
     for options, verbosity in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
-        assert command.make_context(name, [*words, *options]).params["verbosity"] == verbosity
+        made = command.make_context(name, [*words, *options], parent=context.parent)
+        assert made.params["verbosity"] == verbosity
