@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from oomscope.model.base.observer import Silent
+from oomscope.model.base.observer import NullObserver
 from oomscope.model.parallel.p2p_communication import Action, StageLinks
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.parallel.schedules import in_flight_microbatches, run_one_forward_one_backward
@@ -90,7 +90,7 @@ def ours(layer: torch.nn.Module, rank: int, microbatches: int, *, deallocate: bo
         rank=rank, world_size=STAGES, pp_rank=rank, pp_size=STAGES, pp_group=dist.distributed_c10d._get_default_group()
     )
     links = StageLinks(
-        state, shape=(TOKENS, HIDDEN), dtype=torch.float32, device=torch.device("cpu"), observer=Silent()
+        state, shape=(TOKENS, HIDDEN), dtype=torch.float32, device=torch.device("cpu"), observer=NullObserver()
     )
     return lambda: run_one_forward_one_backward(
         LinearStage(layer), links, state=state, num_microbatches=microbatches, deallocate_outputs=deallocate

@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.model.base.observer import Observer, Silent
+from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.base.transformer_engine import workspaces
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.distributed.finalize_model_grads import finalize_grads
@@ -27,7 +27,7 @@ from oomscope.model.distributed.parameter_store import ParameterStore
 from oomscope.model.fp8.weight import fp8_tensors
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.layers.core_attention import causal_mask
-from oomscope.model.moe.expert_bias import settle_routers
+from oomscope.model.moe.router import update_expert_bias
 from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
 from oomscope.model.parallel.context_parallel import context_parallel
 from oomscope.model.parallel.interleaved_schedule import interleaved_schedule, run_interleaved
@@ -35,7 +35,7 @@ from oomscope.model.parallel.p2p_communication import Action, RingLinks, StageLi
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.parallel.schedules import run_one_forward_one_backward
 
-_SILENT = Silent()
+_NULL_OBSERVER = NullObserver()
 _SEED_STEP = 100
 """Between pipeline stages, so that their dropouts differ (Megatron-LM ``initialize.py``)."""
 
@@ -67,7 +67,7 @@ class Trainer:
         config: validated; its ``probe.seed`` fixes weights, data and dropout.
         state: this rank's place and process groups.
         device: where everything lives.
-        observer: told phases and roles.
+        observer: receives phases and roles.
         data: random tokens if None.
     """
 
@@ -77,7 +77,7 @@ class Trainer:
         state: ParallelState,
         *,
         device: torch.device,
-        observer: Observer = _SILENT,
+        observer: Observer = _NULL_OBSERVER,
         data: Batches | None = None,
     ) -> None:
         self.config = config
@@ -108,7 +108,7 @@ class Trainer:
                 _share_embedding(chunk, self.state)
                 self.observer.role("parameter", chain(chunk.parameters(), chunk.buffers(), fp8_tensors(chunk)))
                 for store in stores_of_chunk:
-                    store.tell(self.observer)
+                    store.report_roles(self.observer)
             optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*stores)), self.observer)
             links = _build_links(self.config, self.state, self.device, self.observer)
             links.connect()
@@ -129,7 +129,7 @@ class Trainer:
             if output_layer is not None:
                 output_layer.finish_step()
             finalize_grads(list(chain(*parts.stores)), self.state, self.observer)
-            settle_routers(parts.chunks, self.state, rate=self.config.model.moe_router_bias_update_rate)
+            update_expert_bias(parts.chunks, self.state, rate=self.config.model.moe_router_bias_update_rate)
         with self.observer.phase("optimizer", iteration=iteration):
             parts.optimizer.step()
             return _mean_loss(microbatches.losses, self.state)
@@ -137,7 +137,7 @@ class Trainer:
     def sync_parameters(self) -> None:
         """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
         for store in chain(*self._built().stores):
-            store.make_whole()
+            store.wait_until_gathered()
 
     def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
         deallocate = self.config.parallel.deallocate_pipeline_outputs

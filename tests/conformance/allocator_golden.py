@@ -225,14 +225,14 @@ def differences_by_version(
     found: dict[str, list[str]] = {}
     by_version = {}
     for version in versions:
-        told = _told(record, version)
+        told = _reported(record, version)
         if told not in found:
             found[told] = differences(record, version, batched=batched, compiled=compiled)
         by_version[version] = found[told]
     return by_version
 
 
-def _told(record: Record, torch_version: str) -> str:
+def _reported(record: Record, torch_version: str) -> str:
     """Return all that an engine learns of its version: its memory at the start and after each change from outside.
 
     The engine knows nothing but its memory, so that what it then does can differ only where this does.

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config
-from oomscope.model.base.observer import Silent
+from oomscope.model.base.observer import NullObserver
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
@@ -68,7 +68,7 @@ def begin() -> int:
 def trained(config: Config, steps: int = 1) -> tuple[int, int]:
     """Return the requested bytes that a world of one holds after ``steps``, and the peak."""
     before = begin()
-    trainer = Trainer(config, ParallelState(), device=CARD, observer=Silent())
+    trainer = Trainer(config, ParallelState(), device=CARD, observer=NullObserver())
     trainer.setup()
     for iteration in range(steps):
         trainer.step(iteration)

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.rules import check
-from oomscope.model.base.observer import Silent
-from oomscope.model.base.side_stream import SideStream
+from oomscope.model.base.device import SideStream
+from oomscope.model.base.observer import NullObserver
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 from tests.conformance.megatron_stages import (
@@ -96,7 +96,7 @@ class TestK8:
         dist.init_process_group("cuda:fake,cpu:fake", store=FakeStore(), rank=rank, world_size=stages)
         try:
             state = build_parallel_state(config, rank=rank, world_size=stages)
-            trainer = Trainer(config, state, device=CARD, observer=Silent())
+            trainer = Trainer(config, state, device=CARD, observer=NullObserver())
             trainer.setup()
             for iteration in range(2):
                 trainer.step(iteration)
@@ -138,7 +138,7 @@ class TestK9:
         model = {"hidden_size": 256, "num_layers": 1, "vocab_size": 512}
         config = config_of(model=model, optimizer={"use_distributed_optimizer": True, **optimizer}, precision=precision)
         before = begin()
-        trainer = Trainer(config, ParallelState(), device=CARD, observer=Silent())
+        trainer = Trainer(config, ParallelState(), device=CARD, observer=NullObserver())
         with mock.patch.object(SideStream, "pinned", pinned):
             trainer.setup()
             trainer.step(0)

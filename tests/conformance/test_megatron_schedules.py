@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from oomscope.model.base.observer import Silent
+from oomscope.model.base.observer import NullObserver
 from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.p2p_communication import Action
@@ -83,7 +83,7 @@ class TestK11:
             parallel={"data_parallel_size": dp},
         )
         state = ParallelState(world_size=dp, rank=rank, dp_size=dp, dp_rank=rank, dp_cp_size=dp, dp_cp_rank=rank)
-        (buffer,) = build_grad_buffers([module], config, state, Silent())
+        (buffer,) = build_grad_buffers([module], config, state, NullObserver())
         return buffer
 
     @pytest.mark.parametrize("overlap", [False, True])

@@ -277,13 +277,13 @@ def _exchange_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
 
 
 def _gather_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
-    """What ``allgather`` keeps: the local experts' columns of everybody's probabilities and visits, and a map."""
+    """What ``allgather`` keeps: the local experts' columns of tp_ep_group's probabilities and visits, and a map."""
     model, ep = config.model, _expert_parallel(config)
-    everybody, local = tokens * ep.ranks, (model.num_moe_experts or 0) // ep.size
+    tp_ep_group, local = tokens * ep.ranks, (model.num_moe_experts or 0) // ep.size
     return {
-        "local_probabilities": _router_element(config) * everybody * local,
-        "local_visits": everybody * local,
-        "row_map": 4 * everybody * (2 * local + 1) if model.moe_permute_fusion else 0,
+        "local_probabilities": _router_element(config) * tp_ep_group * local,
+        "local_visits": tp_ep_group * local,
+        "row_map": 4 * tp_ep_group * (2 * local + 1) if model.moe_permute_fusion else 0,
         "row_tokens": 0 if model.moe_permute_fusion else _INDEX * sum(plan.by_expert),
     }
 

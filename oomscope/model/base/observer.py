@@ -1,4 +1,4 @@
-"""How the trainer tells an live where in a step it is; the model knows nothing else of measurement."""
+"""How the trainer reports phases and the roles of tensors; the model knows nothing else of measurement."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
-    """The observer of a run that nobody measures."""
+class NullObserver:
+    """The observer of a run that is not measured."""
 
     def phase(
         self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.model.base.devices import computes
+from oomscope.model.base.operations import Function
 
 _MODEL_PARALLEL_OFFSET = 2718
 
 
 class RandomStates(NamedTuple):
-    """Everything that dropout depends on; empty where the device draws nothing."""
+    """Everything that dropout depends on."""
 
-    device: torch.Tensor | None
+    device: torch.Tensor
     model_parallel: torch.Tensor | None
 
 
@@ -35,11 +35,10 @@ class ModelParallelRandom:
     """
 
     def __init__(self, device: torch.device, *, seed: int, tp_rank: int = 0, tp_size: int = 1) -> None:
-        self._device = device
-        self._draws = computes(device)
+        self._device = device if device.type == "cuda" else torch.device("cpu")
         self._state: torch.Tensor | None = None
-        if self._draws and tp_size > 1:
-            generator = torch.Generator(device)
+        if tp_size > 1:
+            generator = torch.Generator(self._device)
             generator.manual_seed(seed + _MODEL_PARALLEL_OFFSET + tp_rank)
             self._state = generator.get_state()
 
@@ -59,14 +58,11 @@ class ModelParallelRandom:
 
     def states(self) -> RandomStates:
         """Return the states of both streams, to be given to ``replay``."""
-        return RandomStates(self._get() if self._draws else None, self._state)
+        return RandomStates(self._get(), self._state)
 
     @contextmanager
     def replay(self, states: RandomStates) -> Iterator[None]:
         """Draw again what was drawn from ``states`` on, then go on as if nothing had happened."""
-        if states.device is None:
-            yield
-            return
         now = self.states()
         self._restore(states)
         try:
@@ -75,8 +71,7 @@ class ModelParallelRandom:
             self._restore(now)
 
     def _restore(self, states: RandomStates) -> None:
-        if states.device is not None:
-            self._set(states.device)
+        self._set(states.device)
         self._state = states.model_parallel
 
     def _get(self) -> torch.Tensor:
@@ -87,3 +82,27 @@ class ModelParallelRandom:
             torch.set_rng_state(state)
         else:
             torch.cuda.set_rng_state(state, self._device)
+
+
+class _DropoutAdd(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, residual: torch.Tensor, p: float) -> torch.Tensor:
+        out, mask = torch.native_dropout(x, p, True)
+        ctx.save_for_backward(mask)
+        ctx.scale = 1.0 / (1.0 - p)
+        return out.add_(residual)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return torch.ops.aten.native_dropout_backward(grad, mask, ctx.scale), grad, None
+
+
+def dropout_add(x: torch.Tensor, residual: torch.Tensor, p: float) -> torch.Tensor:
+    """Return ``residual`` + dropout(``x``), both [s/σ, b, h]."""
+    return _DropoutAdd.apply(x, residual, p) if p > 0 else residual + x
+
+
+def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
+    """Drop elements of ``x``, saving a mask of one byte an element (on the CPU too, unlike ``F.dropout``)."""
+    return torch.native_dropout(x, p, True)[0] if p > 0 else x

@@ -40,7 +40,7 @@ def takes_flash_attn(card: tuple[int, int] | None, kernels: FlashKernels = "auto
 
 
 def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:
-    """Return the cuBLAS workspaces, which the first products make and nobody frees.
+    """Return the cuBLAS workspaces, which the first products make and which are never freed.
 
     32 MiB and 1 KiB from Hopper on, else 4 MiB; grouped experts have further ones, one for each of their streams, and
     products that overlap with communication one more, as large as their streams need together

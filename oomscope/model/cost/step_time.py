@@ -1,4 +1,4 @@
-"""An estimate of what a step takes, part by part: what a saving of memory costs in time, before anybody runs it.
+"""An estimate of what a step takes, part by part: what a saving of memory costs in time.
 
 Time is work over speed: matrix products over FLOP/s, element-wise kernels over memory bandwidth, collectives and
 copies over their links, with a share of each peak that is assumed (``cost.*``). ``advise`` and ``sweep`` rank by it.
@@ -203,7 +203,7 @@ class _Estimate:
     def _data_parallel(self, passes: _Passes) -> float:
         """Return the exposed seconds of reducing gradients and of gathering or keeping parameters.
 
-        Fully sharded parameters are gathered for every microbatch, in forward and, if they were let go, in backward.
+        Fully sharded parameters are gathered for every microbatch, in forward and, if they were freed, in backward.
         """
         parallel, optimizer, times = self._config.parallel, self._config.optimizer, self._config.num_microbatches
         element, reduced = element_bytes(self._config), self._reduced_bytes()

@@ -1,5 +1,5 @@
 """What is left to do for the gradients once backward has ended, in the order of Megatron-Core's
-``finalize_model_grads.py``: the mean over replicas, then what sequence parallelism and a tied embedding
+``distributed/finalize_model_grads.py``: the mean over replicas, then what sequence parallelism and a tied embedding
 have split.
 """
 

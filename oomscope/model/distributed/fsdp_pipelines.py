@@ -18,9 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from oomscope.model.base.collectives import all_gather, reduce_scatter
-from oomscope.model.distributed.fsdp_buffers import ShardedBuffer
-from oomscope.model.distributed.fsdp_groups import ParameterGroup
+from oomscope.model.base.operations import all_gather, reduce_scatter
+from oomscope.model.distributed.fsdp_buffers import ParameterGroup, ShardedBuffer
 
 
 class Status(Enum):
@@ -78,7 +77,7 @@ class GatherPipeline:
         self.status = [Status.EMPTY for _ in groups]
         self._works: dict[int, dist.Work] = {}
         self._releasable: set[int] = set()
-        """Units that are let go before the next bucket is gathered."""
+        """Units that are freed before the next bucket is gathered."""
 
     def gather(self, needed: Collection[int], *, forward: bool | None) -> None:
         """Begin to gather the buckets ``needed``, and those behind them in a pass ``forward`` or backward.
@@ -141,7 +140,7 @@ class GatherPipeline:
             self.status[index] = Status.READY
 
     def release(self, indices: Collection[int], *, lazily: bool = False) -> None:
-        """Let go of buckets, or ``lazily`` when the next one is gathered."""
+        """Free buckets, or ``lazily`` when the next one is gathered."""
         for index in indices:
             if self.status[index] is Status.EMPTY:
                 continue
@@ -154,7 +153,7 @@ class GatherPipeline:
             self._releasable.discard(index)
 
     def release_units_lazily(self) -> None:
-        """Let go of every unit's bucket before the next one is gathered, unless it is needed first."""
+        """Free every unit's bucket before the next one is gathered, unless it is needed first."""
         self._releasable |= {index for index, group in enumerate(self._groups) if group.unit is not None}
 
     def _recycle(self) -> None:
@@ -162,7 +161,7 @@ class GatherPipeline:
         self._releasable.clear()
 
     def reset(self) -> None:
-        """Let go of all units; what is in none stays allocated, with values that are old from now on."""
+        """Free all units; what is in none stays allocated, with stale values."""
         indices = range(len(self._groups))
         self.wait(indices)
         self.release([index for index in indices if self._groups[index].unit is not None])
@@ -222,7 +221,7 @@ class ReducePipeline:
         self.reset()
 
     def reset(self) -> None:
-        """Wait for all reductions and let go of the whole gradients."""
+        """Wait for all reductions and free the whole gradients."""
         self._free(0)
         for buffer in self._buffers:
             buffer.free(forget=True)

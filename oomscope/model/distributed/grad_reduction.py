@@ -4,7 +4,7 @@ Without the distributed optimizer by one all-reduce, with it by a reduce-scatter
 instances of the distributed optimizer (``num_distributed_optimizer_instances``) each shard over fewer ranks: the
 reduce-scatter runs inside an instance, and an all-reduce of the shard over the instances follows it. All of it is in
 place, so that no byte depends on the number of instances but those of the shards (Megatron-Core
-``param_and_grad_buffer.py``, ``start_grad_sync``).
+``distributed/param_and_grad_buffer.py``, ``start_grad_sync``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from oomscope.model.base.collectives import reduce_scatter
+from oomscope.model.base.operations import reduce_scatter
 
 
 class GradReduction:

@@ -27,10 +27,9 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import Config
-from oomscope.model.base.autograd import Function
 from oomscope.model.base.observer import Observer, Role
-from oomscope.model.distributed.fsdp_buffers import ShardedBuffer
-from oomscope.model.distributed.fsdp_groups import ParameterGroup, parameter_groups
+from oomscope.model.base.operations import Function
+from oomscope.model.distributed.fsdp_buffers import ParameterGroup, ShardedBuffer, parameter_groups
 from oomscope.model.distributed.fsdp_pipelines import GatherPipeline, ReducePipeline
 from oomscope.model.distributed.param_and_grad_buffer import Span
 from oomscope.model.gpt.stage import GPTStage
@@ -48,7 +47,7 @@ class MegatronShardedParameters:
         stage: the whole model; its parameters move into buckets here.
         config: a configuration that satisfies the rules.
         state: this rank's place.
-        observer: told of what is gathered, and of gradients when they arrive.
+        observer: receives what is gathered, and gradients when they arrive.
     """
 
     def __init__(self, stage: GPTStage, config: Config, state: ParallelState, observer: Observer) -> None:
@@ -81,27 +80,27 @@ class MegatronShardedParameters:
             device=self._device,
         )
         self._in_backward: set[nn.Module] = set()
-        """Modules that gather nothing ahead: a unit from the loss to the end of its backward, others for good."""
+        """Modules that gather nothing ahead: a unit from the loss to the end of its backward, others permanently."""
         self._unhandled: set[nn.Parameter] = set()
         """Parameters whose gradients of this backward are still to come."""
         self._hook(stage, units)
 
     # What the optimizer asks -------------------------------------------------------------------------------------
 
-    def tell(self, observer: Observer) -> None:
-        """Tell what is kept for good."""
+    def report_roles(self, observer: Observer) -> None:
+        """Report the permanent tensors to ``observer``."""
         observer.role("parameter", [buffer.data for buffer in self._weights])
         observer.role("optimizer_state", [buffer.data for buffer in self._mains])
         observer.role("main_gradient", [buffer.data for buffer in self._grads])
 
     def zero(self) -> None:
-        """Forget all gradients."""
+        """Discard all gradients."""
         for buffer in self._grads:
             buffer.data.zero_()
         self.is_last_microbatch = False
 
     def reduce(self) -> None:
-        """Finish the reductions, and let go of the units' parameters (``finish_grad_sync``)."""
+        """Finish the reductions, and free the units' parameters (``finish_grad_sync``)."""
         if self._overlaps_reduce:
             self._reducing.reset()
         else:
@@ -130,7 +129,7 @@ class MegatronShardedParameters:
         """Wait for what is on its way."""
         self._gathering.wait(range(len(self._groups)))
 
-    def make_whole(self) -> None:
+    def wait_until_gathered(self) -> None:
         """Gather all parameters."""
         if self._weights:
             self._gathering.gather(range(len(self._groups)), forward=None)
@@ -281,7 +280,7 @@ class MegatronShardedParameters:
         engine.queue_callback(self._after_backward)
 
     def _after_backward(self) -> None:
-        """Take in parameters that got no gradient, and let go of the whole gradients."""
+        """Reduce parameters that got no gradient as well, and free the whole gradients."""
         for param in self.params:
             if param in self._unhandled:
                 self._on_grad(param)

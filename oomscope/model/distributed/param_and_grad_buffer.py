@@ -8,7 +8,7 @@ parameters move into a contiguous buffer of the same layout, so that shards can 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import Config
-from oomscope.model.base.collectives import all_gather
 from oomscope.model.base.observer import Observer
+from oomscope.model.base.operations import all_gather
 from oomscope.model.distributed.grad_reduction import GradReduction
-from oomscope.model.fp8.weight import bytes_of, quantized_of, write_masters
+from oomscope.model.fp8.weight import bytes_of, quantized_of
 from oomscope.model.parallel.parallel_state import ParallelState
 
 PARAM_ALIGNMENT = 64
@@ -178,7 +178,7 @@ class GradBuffer:
         }
 
     def zero(self) -> None:
-        """Forget all gradients; the first thing of a step."""
+        """Discard all gradients; called first in a step."""
         self.grads.zero_()
         self.is_last_microbatch = False
         for param in self.params:
@@ -236,22 +236,17 @@ class GradBuffer:
                 bucket.work.wait()
                 bucket.work = None
 
-    def make_whole(self) -> None:
+    def wait_until_gathered(self) -> None:
         """Wait for what is being gathered: that is all of them."""
         self.await_gather()
 
-    def tell(self, observer: Observer) -> None:
-        """Tell that the main gradients are."""
+    def report_roles(self, observer: Observer) -> None:
+        """Report main gradients to ``observer``."""
         observer.role("main_gradient", [self.grads])
 
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates."""
         return self._part(bytes_of(self.params[index]), index)
-
-    def quantize(self, masters: Mapping[int, torch.Tensor]) -> None:
-        """Write the masters that this rank updates, by index, into parameters in fp8."""
-        parts = {index: (self.owned(index).start, master) for index, master in masters.items()}
-        write_masters(self.params, parts, self._group if self.shards is not None else None)
 
     def master(self, index: int) -> None:
         """Return None: masters are the optimizer's."""

@@ -21,12 +21,12 @@ class ParameterStore(Protocol):
     is_last_microbatch: bool
     """Set by the schedule: gradients that arrive now complete the step."""
 
-    def tell(self, observer: Observer) -> None:
-        """Tell the roles of the tensors that are kept for good."""
+    def report_roles(self, observer: Observer) -> None:
+        """Report the roles of permanent tensors to ``observer``."""
         ...
 
     def zero(self) -> None:
-        """Forget all gradients; the first thing of a step."""
+        """Discard all gradients; called first in a step."""
         ...
 
     def reduce(self) -> None:
@@ -41,8 +41,8 @@ class ParameterStore(Protocol):
         """Wait for what is being gathered."""
         ...
 
-    def make_whole(self) -> None:
-        """Let all parameters be whole and up to date, as far as any one rank can hold them, for who reads them."""
+    def wait_until_gathered(self) -> None:
+        """Wait until all parameters that this rank can hold are gathered and current."""
         ...
 
     def value(self, index: int) -> torch.Tensor:

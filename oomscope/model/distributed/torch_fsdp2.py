@@ -2,7 +2,7 @@
 
 Each embedding, transformer layer and (with Transformer Engine) output layer is a unit whose parameters are gathered
 when it runs and dropped behind it; what is left belongs to the model as a whole
-(Megatron-Core ``torch_fully_sharded_data_parallel.py``). There is no mixed-precision policy: parameters
+(Megatron-Core ``distributed/torch_fully_sharded_data_parallel.py``). There is no mixed-precision policy: parameters
 are gathered, and gradients reduced and kept, in the parameters' own dtype, and every microbatch reduces its own.
 
 Bytes a parameter (d = data-parallel times context-parallel size), besides the units that are gathered::
@@ -37,7 +37,7 @@ class FullyShardedParameters:
         stage: the whole model (FSDP2 and pipelines exclude each other); it is sharded here.
         config: a configuration that satisfies the rules.
         state: this rank's place; its ``dp_cp_group`` shares the parameters.
-        observer: told of gradients when they arrive.
+        observer: receives gradients when they arrive.
 
     Raises:
         UsageError: this rank holds its parameters alone.
@@ -55,8 +55,8 @@ class FullyShardedParameters:
         for param in self.params:
             param.register_post_accumulate_grad_hook(on_grad)
 
-    def tell(self, observer: Observer) -> None:
-        """Tell the shards of the parameters."""
+    def report_roles(self, observer: Observer) -> None:
+        """Report the shards of the parameters to ``observer``."""
         observer.role("parameter", self.params)
 
     def zero(self) -> None:
@@ -73,7 +73,7 @@ class FullyShardedParameters:
     def await_gather(self) -> None:
         """Do nothing: FSDP2 waits by itself."""
 
-    def make_whole(self) -> None:
+    def wait_until_gathered(self) -> None:
         """Do nothing: a parameter is a DTensor, which can be asked for all of itself."""
 
     def value(self, index: int) -> torch.Tensor:

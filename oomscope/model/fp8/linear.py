@@ -1,5 +1,6 @@
 """Linear layers that multiply in fp8: what they keep is the input in fp8, or the 16-bit input that others keep anyway.
 
+They allocate what Transformer Engine's products allocate, and compute nothing: they run on a virtual card alone.
 The order of allocations is Transformer Engine's (pytorch/module/linear.py and layernorm_linear.py). Outputs, gradients
 of inputs and gradients of weights have 16 bits. Inputs under sequence parallelism are gathered in fp8: 1 byte an
 element of all ranks' rows for the length of a product, 2 where the weight's gradient needs them turned.
@@ -7,14 +8,12 @@ element of all ranks' rows for the length of a product, 2 where the weight's gra
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.devices import computes
+from oomscope.model.base.operations import Function
 from oomscope.model.fp8.tensor import SAVED, Quantized, gather, quantize
 from oomscope.model.fp8.weight import Fp8Weight
 from oomscope.model.parallel.tensor_parallel import (
@@ -24,7 +23,6 @@ from oomscope.model.parallel.tensor_parallel import (
     all_reduce,
     reduce_scatter_sequence,
 )
-from oomscope.model.parallel.weight_gradients import add_weight_gradient
 
 
 class _How(NamedTuple):
@@ -35,37 +33,24 @@ class _How(NamedTuple):
     with_backward: bool
     """Whether a backward follows; not so in the first pass of a checkpoint."""
     empties_input: bool = False
-    """Free the 16-bit input once it is quantised: nobody else reads it."""
+    """Free the 16-bit input once it is quantised: it has no other reader."""
     keeps_input: bool = False
-    """Keep the 16-bit input, which somebody else keeps too, in place of what it was quantised to."""
+    """Keep the 16-bit input, which another operation keeps too, in place of what it was quantised to."""
 
 
 def _matrix(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def _product(
-    rows: int, columns: int, like: torch.Tensor, compute: Callable[[], torch.Tensor], bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return the [rows, columns] of ``compute`` in the dtype of ``like``: one kernel, one allocation."""
-    out = torch.empty((rows, columns), dtype=like.dtype, device=like.device)
-    if computes(like.device):
-        value = compute()
-        out.copy_(value if bias is None else value + bias)
-    return out
+def _product(rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+    """Return room for a product [rows, columns] in the dtype of ``like``: one kernel, one allocation."""
+    return torch.empty((rows, columns), dtype=like.dtype, device=like.device)
 
 
-def _weight_gradient(grad: Quantized, x: Quantized, weight: nn.Parameter, tp: TensorParallel) -> torch.Tensor | None:
-    """Return gradᵀ · x in the dtype of ``weight``, or what stands for it once ``weight.main_grad`` has it."""
-    main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if tp.placeholders is not None else None
-
-    def compute() -> torch.Tensor:
-        return grad.values(columnwise=True).t() @ x.values(columnwise=True)
-
-    if main_grad is None or tp.placeholders is None:
-        return _product(weight.shape[0], weight.shape[1], weight, compute)
-    if computes(weight.device):
-        add_weight_gradient(main_grad, grad.values(columnwise=True), x.values(columnwise=True))
+def _weight_gradient(weight: nn.Parameter, tp: TensorParallel) -> torch.Tensor | None:
+    """Return the gradient in the dtype of ``weight``, or what stands for it where ``weight.main_grad`` takes it."""
+    if tp.placeholders is None or getattr(weight, "main_grad", None) is None:
+        return torch.empty_like(weight, memory_format=torch.contiguous_format)
     return tp.placeholders.of(weight)
 
 
@@ -74,19 +59,18 @@ class _Fp8Column(Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, how: _How) -> torch.Tensor:
         tp, recipe = how.tp, how.weight.recipe
         gathered = tp.sequence_parallel
-        group = tp.group if gathered else None
         turned_later = gathered and recipe.per_tensor
         columnwise = how.with_backward and not turned_later
-        local = quantize(_matrix(x), recipe, columnwise=columnwise, group=group)
+        local = quantize(_matrix(x), recipe, columnwise=columnwise)
         if how.empties_input:
             x.untyped_storage().resize_(0)
         total = gather(local, tp, rowwise=True, columnwise=False) if gathered else local
         copy = how.weight.copy(columnwise=how.with_backward)
-        out = _product(total.shape[0], weight.shape[0], weight, lambda: total.values() @ copy.values().t(), bias)
+        out = _product(total.shape[0], weight.shape[0], weight)
         if how.with_backward:
             if not turned_later:
                 local.drop_rows()
-            ctx.local, ctx.copy = local.with_tensors(()), copy.with_tensors(())
+            ctx.local = local.with_tensors(())
             ctx.save_for_backward(weight, *local.tensors(), *copy.tensors())
         ctx.how, ctx.has_bias, ctx.shape = how, bias is not None, x.shape
         return out.view(-1, *x.shape[1:-1], weight.shape[0])
@@ -97,19 +81,16 @@ class _Fp8Column(Function):
         how: _How = ctx.how
         tp, recipe = how.tp, how.weight.recipe
         local = ctx.local.with_tensors(saved[:SAVED])
-        copy = ctx.copy.with_tensors(saved[SAVED:])
         rows = _matrix(grad)
         grad_bias = rows.sum(0) if ctx.has_bias else None
         slopes = quantize(rows, recipe, columnwise=True, backward=True)
         x = local
         if tp.sequence_parallel:
             x = gather(local, tp, rowwise=recipe.per_tensor, columnwise=not recipe.per_tensor)
-        grad_x = _product(
-            slopes.shape[0], weight.shape[1], weight, lambda: slopes.values() @ copy.values(columnwise=True)
-        ).view(-1, *ctx.shape[1:])
+        grad_x = _product(slopes.shape[0], weight.shape[1], weight).view(-1, *ctx.shape[1:])
         grad_in = reduce_scatter_sequence(grad_x, tp) if tp.sequence_parallel else all_reduce(grad_x, tp)
         x.need_columns()
-        grad_weight = _weight_gradient(slopes, x, weight, tp)
+        grad_weight = _weight_gradient(weight, tp)
         return grad_in, grad_weight, grad_bias, None
 
 
@@ -119,8 +100,7 @@ class _Fp8Row(Function):
         tp = how.tp
         local = quantize(_matrix(x), how.weight.recipe, columnwise=how.with_backward and not how.keeps_input)
         copy = how.weight.copy(columnwise=how.with_backward)
-        first = bias if tp.size == 1 else None
-        partial = _product(local.shape[0], weight.shape[0], weight, lambda: local.values() @ copy.values().t(), first)
+        partial = _product(local.shape[0], weight.shape[0], weight)
         out = partial = partial.view(*x.shape[:-1], weight.shape[0])
         if tp.size > 1:
             out = reduce_scatter_sequence(partial, tp) if tp.sequence_parallel else all_reduce(partial, tp)
@@ -128,7 +108,7 @@ class _Fp8Row(Function):
         if how.with_backward:
             local.drop_rows()
             kept: tuple[torch.Tensor | None, ...] = (x,) if how.keeps_input else local.tensors()
-            ctx.local, ctx.copy = local.with_tensors(()), copy.with_tensors(())
+            ctx.local = local.with_tensors(())
             ctx.save_for_backward(weight, *copy.tensors(), *kept)
         ctx.how, ctx.has_bias, ctx.shape = how, bias is not None, x.shape
         return out
@@ -138,17 +118,16 @@ class _Fp8Row(Function):
         weight, *saved = ctx.saved_tensors
         how: _How = ctx.how
         tp, recipe = how.tp, how.weight.recipe
-        copy = ctx.copy.with_tensors(saved[:SAVED])
         grad_bias = _matrix(grad).sum(0) if ctx.has_bias else None
         slopes = _gradient(grad, how)
         if how.keeps_input:
             x = quantize(_matrix(saved[SAVED]), recipe, rowwise=recipe.per_tensor, columnwise=True)
         else:
             x = ctx.local.with_tensors(saved[SAVED:])
-        grad_x = _product(
-            slopes.shape[0], weight.shape[1], weight, lambda: slopes.values() @ copy.values(columnwise=True)
-        ).view(ctx.shape)
-        return grad_x, _weight_gradient(slopes, x, weight, tp), grad_bias, None
+        grad_x = _product(slopes.shape[0], weight.shape[1], weight).view(ctx.shape)
+        grad_weight = _weight_gradient(weight, tp)
+        del x, slopes  # the last product reads both
+        return grad_x, grad_weight, grad_bias, None
 
 
 def _gradient(grad: torch.Tensor, how: _How) -> Quantized:
@@ -156,7 +135,7 @@ def _gradient(grad: torch.Tensor, how: _How) -> Quantized:
     tp, recipe, rows = how.tp, how.weight.recipe, _matrix(grad)
     if not tp.sequence_parallel:
         return quantize(rows, recipe, columnwise=True, backward=True)
-    local = quantize(rows, recipe, columnwise=not recipe.per_tensor, backward=True, group=tp.group)
+    local = quantize(rows, recipe, columnwise=not recipe.per_tensor, backward=True)
     return gather(local, tp, rowwise=True, columnwise=True, backward=True)
 
 
@@ -193,7 +172,7 @@ class Fp8RowParallelLinear(RowParallelLinear):
         bias: [out].
         tp: how the group works.
         fp8: the weight's copies.
-        keeps_input: keep the 16-bit input, which somebody else keeps too, and quantise it again in backward
+        keeps_input: keep the 16-bit input, which another operation keeps too, and quantise it again in backward
             (Megatron-Core transformer/attention.py, ``set_save_original_input``; not under delayed scaling).
     """
 

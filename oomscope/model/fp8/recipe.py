@@ -17,7 +17,7 @@ import torch
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
 from oomscope.model.base.transformer_engine import capability
 
 Scaling = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
@@ -48,7 +48,7 @@ class Fp8Recipe:
     history: int = 1
     """Largest values remembered of each tensor under delayed scaling (``fp8_amax_history_len``)."""
     caches_weights: bool = True
-    """Whether a weight's copies are made at the first microbatch and kept for good."""
+    """Whether a weight's copies are made at the first microbatch and kept."""
 
     @property
     def per_tensor(self) -> bool:
@@ -94,16 +94,16 @@ def fp8_recipe(config: Config, device: torch.device) -> Fp8Recipe | None:
     """Return the recipe of a configuration on ``device``, None without fp8 or without Transformer Engine's layers.
 
     Raises:
-        ConfigError: the card has no such products, or is a real one: the bundled products in fp8 are simulated.
+        ConfigError: the card has no such products, or is no virtual one: the bundled products in fp8 compute nothing.
     """
     precision = config.precision
     has_layers = config.model.transformer_impl == "transformer_engine"
     if precision.fp8 is None or precision.fp8_recipe == "custom" or not has_layers:
         return None
     card = capability(device)
-    if device.type == "cuda" and computes(device):
+    if device.type != "meta" and computes(device):
         raise ConfigError(
-            "products in fp8 are Transformer Engine's, which the bundled model does not run on a real card",
+            "products in fp8 are Transformer Engine's, which the bundled model runs on a virtual card alone",
             where="precision.fp8",
             remedy="probe with --backend virtual, or measure your own training code with a harness (docs/probe.md)",
         )

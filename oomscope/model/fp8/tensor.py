@@ -1,7 +1,7 @@
 """A matrix in fp8: its bytes row by row, its bytes column by column, and their scales.
 
 Either copy is there as long as a product needs it (Transformer Engine pytorch/quantized_tensor.py, ``update_usage``).
-Where a device has no values the copies are made and nothing is written.
+The copies are made and nothing is written: the model multiplies in fp8 on a virtual card alone.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
-from oomscope.model.base.collectives import all_gather
-from oomscope.model.base.devices import computes
-from oomscope.model.fp8 import values
+from oomscope.model.base.operations import all_gather
 from oomscope.model.fp8.recipe import Fp8Recipe
 from oomscope.model.parallel.tensor_parallel import TensorParallel
 
@@ -57,25 +54,6 @@ class Quantized:
         """Make the copy along columns of the one along rows, if a product needs it and it is not there."""
         if self.transpose is None and self.recipe.per_tensor and not self.recipe.one_copy and self.data is not None:
             self.transpose = torch.empty((self.shape[1], self.shape[0]), dtype=torch.uint8, device=self.data.device)
-            self.refresh()
-
-    def refresh(self) -> None:
-        """Write the transpose again, after the data has changed."""
-        if self.transpose is not None and self.data is not None and computes(self.data.device):
-            self.transpose.data.copy_(self.data.t())
-
-    def values(self, *, columnwise: bool = False) -> torch.Tensor:
-        """Return the matrix that a product along rows, or along columns, reads; in fp32."""
-        separate = columnwise and not self.recipe.one_copy
-        data, scale = (self.transpose, self.transpose_scale) if separate else (self.data, self.scale)
-        if scale is None:
-            scale = self.scale
-        if data is None or scale is None:
-            raise RuntimeError(f"a product along {'columns' if columnwise else 'rows'} found no such copy")
-        block = self.recipe.block(self.shape, columnwise=columnwise, weight=self.is_weight)
-        scales = values.load_scales(scale, self.shape, block)
-        turned = separate and self.recipe.scaling != "mxfp8"
-        return values.dequantised(data.t().contiguous() if turned else data, scales, block, self.dtype)
 
 
 def empty(
@@ -117,9 +95,8 @@ def quantize(
     columnwise: bool = False,
     weight: bool = False,
     backward: bool = False,
-    group: dist.ProcessGroup | None = None,
 ) -> Quantized:
-    """Return ``x`` [r, c] in fp8.
+    """Return what ``x`` [r, c] is quantised into.
 
     Args:
         x: the matrix.
@@ -128,10 +105,9 @@ def quantize(
         columnwise: for products along columns.
         weight: whether it is a weight, which is cut into other blocks.
         backward: whether it is a gradient.
-        group: ranks whose matrices have one scale, because they are gathered.
     """
     rows, columns = x.shape
-    made = empty(
+    return empty(
         (rows, columns),
         recipe,
         device=x.device,
@@ -140,29 +116,6 @@ def quantize(
         weight=weight,
         backward=backward,
     )
-    if computes(x.device):
-        write(made, x, group)
-    return made
-
-
-def write(made: Quantized, x: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
-    """Write ``x`` [r, c] into the copies that ``made`` has, on a device with values.
-
-    Autograd, which may have saved them, is not told: the next microbatch writes the same once more.
-    """
-    recipe = made.recipe
-    copies = ((made.data, made.scale, False), (made.transpose, made.transpose_scale, True))
-    for copy, own_scale, columnwise in copies:
-        scale = made.scale if own_scale is None else own_scale
-        if copy is None or scale is None:
-            continue
-        block = recipe.block(made.shape, columnwise=columnwise, weight=made.is_weight)
-        scales = values.scales_of(
-            x, block, made.dtype, powers=recipe.scaling == "mxfp8", group=group if recipe.per_tensor else None
-        )
-        values.store_scales(scale, scales)
-        data = values.quantised(x, scales, block, made.dtype)
-        copy.data.copy_(data.t() if columnwise and recipe.scaling != "mxfp8" else data)
 
 
 def gather(
@@ -186,21 +139,9 @@ def gather(
         total.scale = local.scale
         if total.data is not None and local.data is not None:
             all_gather(total.data, local.data, tp.group)
-            total.refresh()
         return total
-    if computes(device):
-        _gather_values(total, local, tp)
-    elif recipe.scaling == "blockwise":
+    if recipe.scaling == "blockwise":
         sources = (local.scale if rowwise else None, local.transpose if columnwise else None)
         scratch = [x.new_empty((x.shape[0] * tp.size, *x.shape[1:])) for x in sources if x is not None]
         del scratch
     return total
-
-
-def _gather_values(total: Quantized, local: Quantized, tp: TensorParallel) -> None:
-    """Gather numbers: no block lies on two ranks, so that quantising them again changes none."""
-    columnwise = local.data is None
-    mine = local.values(columnwise=columnwise)
-    everyone = torch.empty(total.shape, dtype=mine.dtype, device=mine.device)
-    all_gather(everyone, mine, tp.group)
-    write(total, everyone)

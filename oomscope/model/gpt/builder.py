@@ -37,7 +37,7 @@ _INIT_STD = 0.02
 """Megatron-Core ``init_method_std``."""
 
 
-class Assembly:
+class GPTBuilder:
     """Builds the parts that one rank holds.
 
     Args:
@@ -48,7 +48,7 @@ class Assembly:
         balance: the losses of the routers.
         random: the rank's random numbers.
         offload: what single modules save and is to go to the host.
-        observer: told the roles of what single modules keep for good.
+        observer: receives the roles of what single modules keep permanently.
         device: where everything lives.
         dtype: of parameters and activations.
 
@@ -93,7 +93,7 @@ class Assembly:
 
     @property
     def constants(self) -> tuple[torch.Tensor, ...]:
-        """The tensors that all layers read and nobody trains."""
+        """The tensors that all layers read and none trains."""
         return () if self._rotary is None else tuple(self._rotary)
 
     def embedding(self) -> Embedding:

@@ -5,6 +5,10 @@ joins the norm of the hidden state with the norm of the next token's embedding, 
 layer more of the kind of the model's last. Beside what that layer keeps stay the hidden state and the embedding, their
 join, and the projection's output, whole on every tensor-parallel rank: the rows that sequence parallelism works on are
 a view of it. The states of all depths leave joined in one tensor.
+
+Each depth reads token ids, labels and masks one place further on (``roll_tensor`` of the same file). Under context
+parallelism the last place of each of a rank's two chunks comes from a neighbour: one element a sequence is sent each
+way.
 """
 
 from __future__ import annotations
@@ -13,15 +17,15 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import Config
 from oomscope.model.base.random import ModelParallelRandom
-from oomscope.model.gpt.token_shift import shift_left
 from oomscope.model.gpt.transformer_layer import TransformerLayer
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.moe.aux_loss import WithLoss
+from oomscope.model.moe.aux_loss import LossAutoScaler
 from oomscope.model.parallel.context_parallel import ContextParallel
 from oomscope.model.parallel.tensor_parallel import (
     ColumnParallelLinear,
@@ -29,6 +33,50 @@ from oomscope.model.parallel.tensor_parallel import (
     gather_columns,
     view_of_sequence,
 )
+
+
+def shift_left(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
+    """Return [b, s/c] with what stands at the next place of the whole sequence, and 0 at its end.
+
+    Args:
+        x: [b, s/c], this rank's two chunks of every sequence.
+        cp: which chunks those are, and who has the next ones.
+    """
+    if cp.size == 1:
+        rolled = torch.roll(x, -1, dims=-1)
+        rolled.select(-1, -1).fill_(0)
+        return rolled
+    chunks = [torch.roll(chunk, -1, dims=-1) for chunk in x.chunk(2, dim=-1)]
+    firsts = [chunk.select(-1, -1).contiguous() for chunk in chunks]
+    for chunk, following in zip(chunks, _following(firsts, cp), strict=True):
+        chunk.select(-1, -1).copy_(following)
+    return torch.cat(chunks, dim=-1)
+
+
+def _following(firsts: list[torch.Tensor], cp: ContextParallel) -> list[torch.Tensor]:
+    """Return the first elements [b] of the chunks that follow this rank's two, given the first elements of its own.
+
+    Chunk r is followed by the next rank's, chunk 2c - 1 - r by the previous rank's; at the fold by this rank's other.
+    """
+    following = [torch.zeros_like(first) for first in firsts]
+    cp.observer.role("communication", following)
+    exchanges: list[dist.P2POp] = []
+    if cp.rank > 0:
+        exchanges += _exchange(firsts[0], following[1], cp.rank - 1, cp)
+    if cp.rank < cp.size - 1:
+        exchanges += _exchange(firsts[1], following[0], cp.rank + 1, cp)
+    else:
+        following[0] = firsts[1]
+    for work in dist.batch_isend_irecv(exchanges):
+        work.wait()
+    return following
+
+
+def _exchange(sent: torch.Tensor, received: torch.Tensor, peer: int, cp: ContextParallel) -> list[dist.P2POp]:
+    return [
+        dist.P2POp(dist.isend, sent, group=cp.group, group_peer=peer),
+        dist.P2POp(dist.irecv, received, group=cp.group, group_peer=peer),
+    ]
 
 
 class PredictionLayer(nn.Module):
@@ -150,5 +198,5 @@ class MultiTokenPrediction(nn.Module):
             logits = output_layer(state)
             labels, counted = shift_left(labels, self._cp), shift_left(counted, self._cp)
             losses = counted.t() * loss(logits, labels.t())
-            hidden = WithLoss.apply(hidden, self._weight * losses / counted.sum().clamp(min=1), self._scale)
+            hidden = LossAutoScaler.apply(hidden, self._weight * losses / counted.sum().clamp(min=1), self._scale)
         return hidden

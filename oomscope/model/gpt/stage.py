@@ -15,12 +15,11 @@ from torch import nn
 
 from oomscope.config.layer_split import has_final_norm
 from oomscope.config.schema import Config
-from oomscope.model.base.memory_buffer import MemoryBuffer
-from oomscope.model.base.observer import Observer, Silent
+from oomscope.model.base.device import MemoryBuffer
+from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.base.random import ModelParallelRandom
-from oomscope.model.gpt.builder import Assembly
-from oomscope.model.gpt.deferred_gradients import DeferredGradients
-from oomscope.model.gpt.output_layer import OutputLayer
+from oomscope.model.gpt.builder import GPTBuilder
+from oomscope.model.gpt.output_layer import DeferredGradients, OutputLayer
 from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
 from oomscope.model.memory.fine_grained_offload import ModuleOffload
 from oomscope.model.memory.layer_groups import layer_groups
@@ -30,10 +29,9 @@ from oomscope.model.moe.aux_loss import balance_of
 from oomscope.model.moe.row_plan import ExpertParallel
 from oomscope.model.parallel.context_parallel import context_parallel
 from oomscope.model.parallel.parallel_state import ParallelState
-from oomscope.model.parallel.tensor_parallel import TensorParallel
-from oomscope.model.parallel.weight_gradients import Placeholders
+from oomscope.model.parallel.tensor_parallel import Placeholders, TensorParallel
 
-_SILENT = Silent()
+_NULL_OBSERVER = NullObserver()
 
 
 class GPTStage(nn.Module):
@@ -47,7 +45,7 @@ class GPTStage(nn.Module):
         post_process: this stage ends with the final norm, the output layer and the loss.
         device: where everything lives.
         dtype: of parameters and activations.
-        observer: is told when the loss begins.
+        observer: receives the beginning of the loss, and roles.
         beside: another model chunk of this rank; scratch memory, random numbers and offloading of single modules are
             one for all of them.
 
@@ -74,7 +72,7 @@ class GPTStage(nn.Module):
         post_process: bool,
         device: torch.device,
         dtype: torch.dtype,
-        observer: Observer = _SILENT,
+        observer: Observer = _NULL_OBSERVER,
         beside: GPTStage | None = None,
     ) -> None:
         super().__init__()
@@ -97,7 +95,7 @@ class GPTStage(nn.Module):
             tp_group=state.expert_tp_group,
             tp_rank=state.expert_tp_rank,
             tp_size=state.expert_tp_size,
-            everybody=state.expert_tp_ep_group,
+            tp_ep_group=state.expert_tp_ep_group,
             buffer=self._scratch,
             imbalance=config.model.moe_imbalance_factor,
         )
@@ -105,7 +103,7 @@ class GPTStage(nn.Module):
         self._module_offload = (
             ModuleOffload.of(config, pp_rank=state.pp_rank, device=device) if beside is None else beside._module_offload
         )
-        assembly = Assembly(
+        builder = GPTBuilder(
             config,
             tp=self._tp,
             cp=cp,
@@ -117,19 +115,19 @@ class GPTStage(nn.Module):
             device=device,
             dtype=dtype,
         )
-        observer.role("input", assembly.constants)
+        observer.role("input", builder.constants)
         predicts_further = post_process and config.model.mtp_num_layers is not None
-        self.embedding = assembly.embedding() if pre_process or predicts_further else None
+        self.embedding = builder.embedding() if pre_process or predicts_further else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))
-        self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
+        self.layers = nn.ModuleList(builder.layer(index) for index in layers)
         offload = config.offload
         offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
         self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
         has_norm = has_final_norm(config, layers, post_process=post_process)
-        self.final_norm = assembly.norm(config.model.hidden_size) if has_norm else None
-        self.mtp = assembly.multi_token_prediction() if predicts_further else None
-        self.output_layer = self._make_output_layer(assembly) if post_process else None
+        self.final_norm = builder.norm(config.model.hidden_size) if has_norm else None
+        self.mtp = builder.multi_token_prediction() if predicts_further else None
+        self.output_layer = self._make_output_layer(builder) if post_process else None
         self._loss_form = loss_form(config)
 
     def forward(
@@ -202,7 +200,7 @@ class GPTStage(nn.Module):
             hidden = self.layers[index](hidden, *mask)
         return hidden
 
-    def _make_output_layer(self, assembly: Assembly) -> OutputLayer:
+    def _make_output_layer(self, builder: GPTBuilder) -> OutputLayer:
         """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h].
 
         Where multi-token prediction has its copy of a tied embedding, Megatron-Core multiplies by that, and keeps the
@@ -210,15 +208,15 @@ class GPTStage(nn.Module):
         first stage; ``language_module.py::shared_embedding_or_output_weight``).
         """
         if not self._config.model.share_embeddings_and_output_weights:
-            weight = assembly.vocabulary("output")
+            weight = builder.vocabulary("output")
         elif self.embedding is not None:
             weight = self.embedding.words.weight
             if self.is_first:
                 weight.zero_out_wgrad = True  # type: ignore[attr-defined]
             else:
-                self.idle_output_weight = assembly.vocabulary("output")
+                self.idle_output_weight = builder.vocabulary("output")
         else:
-            weight = assembly.vocabulary("embedding.words")
+            weight = builder.vocabulary("embedding.words")
             weight.shared_embedding = True  # type: ignore[attr-defined]
         parallel = self._config.parallel
         if not parallel.defer_embedding_wgrad_compute:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection
 import torch
 from torch import nn
 
-from oomscope.model.base.dropout import dropout_add
-from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.base.random import ModelParallelRandom, dropout_add
 from oomscope.model.layers.attention import SelfAttention
 from oomscope.model.layers.mlp import MLP
 from oomscope.model.layers.multi_latent_attention import LatentAttention

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import FlashKernels
-from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.base.device import MemoryBuffer
 from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.layers.context_attention import context_attention
 from oomscope.model.layers.core_attention import flash_attention, unfused_attention

@@ -14,9 +14,9 @@ import torch
 
 from oomscope.config.schema import FlashKernels
 from oomscope.errors import ConfigError
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.dropout import dropout
-from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.base.device import MemoryBuffer
+from oomscope.model.base.operations import Function
+from oomscope.model.base.random import dropout
 from oomscope.model.base.transformer_engine import capability, takes_flash_attn
 
 

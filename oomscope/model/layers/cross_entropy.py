@@ -16,9 +16,8 @@ import torch.distributed as dist
 
 from oomscope.config.fine_grained_rules import te_version
 from oomscope.config.schema import Config
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.collectives import all_gather
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
+from oomscope.model.base.operations import Function, all_gather
 from oomscope.model.parallel.tensor_parallel import TensorParallel, all_reduce
 
 _GRADIENT_IN_FP32 = (2, 18)

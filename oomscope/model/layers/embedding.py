@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from oomscope.model.base.dropout import dropout
-from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.base.random import ModelParallelRandom, dropout
 from oomscope.model.parallel.context_parallel import ContextParallel
 from oomscope.model.parallel.tensor_parallel import (
     TensorParallel,

@@ -151,10 +151,8 @@ class Parameters:
         """Fill ``shard``, this rank's part along ``dim`` of the weight ``name`` of ``shape``.
 
         ``tp``: which part, of how many, if not that of the dense layers. ``differs``: other ranks hold other weights
-        also where this one is not split. On the meta device there is nothing to fill, yet torch takes its time for it.
+        also where this one is not split.
         """
-        if shard.is_meta:
-            return
         part = tp or Shard(self._tp.rank, self._tp.size)
         elements = torch.Size(shape).numel()
         if self._device.type == "cpu" and elements <= _LARGEST_WHOLE_WEIGHT:

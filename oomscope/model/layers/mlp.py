@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from oomscope.model.base.autograd import Function
+from oomscope.model.base.operations import Function
 from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
 Activation = Literal["gelu", "silu", "relu", "squared_relu"]

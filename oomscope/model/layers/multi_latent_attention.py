@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from oomscope.model.base.autograd import Function
+from oomscope.model.base.operations import Function
 from oomscope.model.layers.attention import CoreAttention
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
 from oomscope.model.layers.rotary import RotaryTable, rotate_into

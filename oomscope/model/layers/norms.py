@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oomscope.model.base.autograd import Function
+from oomscope.model.base.operations import Function
 
 
 class _LayerNorm(Function):

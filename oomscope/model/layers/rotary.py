@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.devices import computes
+from oomscope.model.base.operations import Function
 
 
 class RotaryTable(NamedTuple):
@@ -30,8 +29,6 @@ def rotary_table(positions: torch.Tensor, head_dim: int, base: float, *, dtype: 
 
 def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign: int = 1) -> None:
     """Write ``x`` […, d] turned by ``sign`` times its angle into ``out``, without temporaries."""
-    if not computes(x.device):
-        return
     x_real, x_imaginary = x.chunk(2, dim=-1)
     out_real, out_imaginary = out.chunk(2, dim=-1)
     torch.mul(x_real, table.cos, out=out_real).addcmul_(x_imaginary, table.sin, value=-sign)

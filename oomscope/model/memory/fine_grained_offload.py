@@ -1,14 +1,18 @@
 """Offload of what single modules save for backward (Megatron-Core ``fine_grained_activation_offload.py``).
 
 What is saved while a module runs is one *group*. When the module is done, the group is copied to pinned memory on a
-side stream and its tensors are let go, unless it is spared (``offload_plan.py``). The end of each group's backward
-brings back the last that is still away, of the same pass or else of the next: as many are back early as were spared.
-What is saved twice goes twice and comes back twice, as attention's probabilities do (``bulk_offload_group``).
+side stream and its tensors are freed, unless it stays resident. The end of each group's backward brings back the last
+that is still away, of the same pass or else of the next: as many are back early as stayed. What is saved twice goes
+twice and comes back twice, as attention's probabilities do (``bulk_offload_group``).
+
+One manager serves all model chunks and microbatches of a rank. It sends everything away in its first iteration; from
+the second on it leaves on the device what would come back at once, and then the share that is not to be offloaded
+(``post_warmup_callback``, ``should_bulk_offload``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,9 +20,62 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import Config
-from oomscope.model.base.side_stream import SideStream
-from oomscope.model.memory.offload_plan import SavedGroup, resident_groups
-from oomscope.model.parallel.turns import PassOrder, pass_order
+from oomscope.model.base.device import SideStream
+from oomscope.model.parallel.schedules import PassOrder, pass_order
+
+
+class SavedGroup(NamedTuple):
+    """What one run of a module saved."""
+
+    name: str
+    """Of the module."""
+    nbytes: int
+    """In tensors that are large enough to be offloaded."""
+
+
+def resident_groups(passes: Sequence[Sequence[SavedGroup]], order: PassOrder, fraction: float) -> list[set[int]]:
+    """Return of each pass, in the order of forwards, which of its groups stay, by number.
+
+    Three kinds do: of each module's name the last group of the first pass to be differentiated that has any, as many
+    names at most as one pass has; of the groups with bytes that are then left in a pass the last
+    ``int(n * (1 - fraction))``; and the last group of each name in a pass that is differentiated next when it has run,
+    as on the last stage.
+
+    Args:
+        passes: the groups of each.
+        order: when they are differentiated.
+        fraction: of the groups that may go, how many do.
+    """
+    resident: list[set[int]] = [set() for _ in passes]
+    for forward, group in _first_needed(passes, order):
+        resident[forward].add(group)
+    for groups, staying in zip(passes, resident, strict=True):
+        movable = [number for number, group in enumerate(groups) if group.nbytes and number not in staying]
+        staying.update(movable[len(movable) - int(len(movable) * (1 - fraction)) :])
+    for forward in range(len(passes)):
+        resident[forward] |= _read_next(forward, passes, order)
+    return resident
+
+
+def _first_needed(passes: Sequence[Sequence[SavedGroup]], order: PassOrder) -> list[tuple[int, int]]:
+    """Return pass and number of the last group of each name in the earliest backward that has any of that name."""
+    last: dict[str, tuple[int, int]] = {}
+    for forward in reversed(order.backward):
+        last.update({group.name: (forward, number) for number, group in enumerate(passes[forward])})
+    most = max((len({group.name for group in groups}) for groups in passes), default=0)
+    return list(last.values())[:most]
+
+
+def _read_next(forward: int, passes: Sequence[Sequence[SavedGroup]], order: PassOrder) -> set[int]:
+    """Return the last groups of those names of which no pass is differentiated before this one, once it has run."""
+    before: set[str] = set()
+    for waiting in order.backward[order.differentiated_before(forward) :]:
+        if waiting == forward:
+            break
+        before |= {group.name for group in passes[waiting]}
+    last = {group.name: number for number, group in enumerate(passes[forward])}
+    return {number for name, number in last.items() if name not in before}
+
 
 _LEAST_COVERAGE = 0.5
 """A view of at least this share of its storage takes the whole storage along (upstream's rule)."""
@@ -100,7 +157,7 @@ class ModuleOffload:
         Args:
             name: of the group.
             part: returns a tensor, or several.
-            inputs: its arguments; the gradient of the first one tells that the group's backward is over.
+            inputs: its arguments; the gradient of the first one ends the group's backward.
             ends: whether the group ends here; else the next part of the same name goes on with it.
         """
         if name not in self._modules or not torch.is_grad_enabled():
@@ -153,7 +210,7 @@ class _Pass:
             gone.pop().reload()
 
 
-class _Parcel:
+class _OffloadedStorage:
     """One saved tensor, or the storage that it is most of: on the device, on the host, or both."""
 
     def __init__(self, flat: torch.Tensor, group: _Group) -> None:
@@ -163,9 +220,9 @@ class _Parcel:
 
 
 class _Packed(NamedTuple):
-    """A saved tensor as autograd holds it: a parcel, and how the tensor lies in it."""
+    """A saved tensor as autograd holds it: a storage, and how the tensor lies in it."""
 
-    parcel: _Parcel
+    storage: _OffloadedStorage
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
@@ -183,7 +240,7 @@ class _Group:
         self._owner = owner
         self._offload = offload
         self._stays = stays
-        self._parcels: list[_Parcel] = []
+        self._storages: list[_OffloadedStorage] = []
         self._sent: object = None
         self._returned: object = None
 
@@ -199,25 +256,25 @@ class _Group:
         else:
             base = tensor.detach().contiguous().flatten()
             form = (tensor.size(), _contiguous_strides(tensor.size()), 0)
-        self._parcels.append(_Parcel(base, self))
-        return _Packed(self._parcels[-1], *form)
+        self._storages.append(_OffloadedStorage(base, self))
+        return _Packed(self._storages[-1], *form)
 
     def offload(self) -> None:
-        """Begin to copy everything to the host, and let go of it, unless the group stays."""
+        """Begin to copy everything to the host, and free it, unless the group stays."""
         if self._stays:
             return
         stream = self._offload.streams[0]
         pairs = []
-        for parcel in self._parcels:
-            if parcel.device is not None:
-                parcel.host = stream.host_like(parcel.device)
-                pairs.append((parcel.host, parcel.device))
+        for storage in self._storages:
+            if storage.device is not None:
+                storage.host = stream.host_like(storage.device)
+                pairs.append((storage.host, storage.device))
         self._sent = stream.copy(pairs)
         for _, source in pairs:
             stream.keep_for_copies(source)
-        for parcel in self._parcels:
-            parcel.device = None
-        self.is_away = bool(self._parcels)
+        for storage in self._storages:
+            storage.device = None
+        self.is_away = bool(self._storages)
         self._owner.gone.append(self)
 
     def reload(self) -> None:
@@ -229,13 +286,13 @@ class _Group:
         stream = self._offload.streams[1]
         stream.wait(self._sent)
         pairs = []
-        for parcel in self._parcels:
-            if parcel.host is not None:
-                parcel.device = stream.device_like(parcel.host)
-                pairs.append((parcel.device, parcel.host))
-                parcel.host = None
+        for storage in self._storages:
+            if storage.host is not None:
+                storage.device = stream.device_like(storage.host)
+                pairs.append((storage.device, storage.host))
+                storage.host = None
         self._returned = stream.copy(pairs)
-        self._parcels = []  # from now on autograd alone holds them
+        self._storages = []  # from now on autograd alone holds them
         self.is_away = False
 
     def arrived(self) -> None:
@@ -252,10 +309,10 @@ class _Group:
 def _unpack(packed: torch.Tensor | _Packed) -> torch.Tensor:
     if isinstance(packed, torch.Tensor):
         return packed
-    packed.parcel.group.arrived()
-    if packed.parcel.device is None:
+    packed.storage.group.arrived()
+    if packed.storage.device is None:
         raise RuntimeError("an offloaded activation was neither on the device nor on the host")
-    return packed.parcel.device.as_strided(packed.size, packed.stride, packed.offset)
+    return packed.storage.device.as_strided(packed.size, packed.stride, packed.offset)
 
 
 def _contiguous_strides(size: torch.Size) -> tuple[int, ...]:

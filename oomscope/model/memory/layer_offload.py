@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
-from oomscope.model.base.side_stream import SideStream
+from oomscope.model.base.device import SideStream
 
 
-class _Parcel:
+class _OffloadedStorage:
     """One storage that a layer saved: on the device, on the host, or both."""
 
     def __init__(self, flat: torch.Tensor) -> None:
@@ -27,9 +27,9 @@ class _Parcel:
 
 
 class _Packed(NamedTuple):
-    """A saved tensor as autograd holds it: a parcel, and how the tensor lies in it."""
+    """A saved tensor as autograd holds it: a storage, and how the tensor lies in it."""
 
-    parcel: _Parcel
+    storage: _OffloadedStorage
     group: _LayerGroup
     size: torch.Size
     stride: tuple[int, ...]
@@ -42,7 +42,7 @@ class _LayerGroup:
     def __init__(self, side: SideStream, parameters: Iterable[nn.Parameter]) -> None:
         self._side = side
         self._kept = {parameter.untyped_storage()._cdata for parameter in parameters}
-        self._parcels: dict[int, _Parcel] = {}
+        self._storages: dict[int, _OffloadedStorage] = {}
         self._event: Any = None
 
     def hooks(self) -> AbstractContextManager[object]:
@@ -52,32 +52,32 @@ class _LayerGroup:
     def offload(self) -> None:
         """Begin to copy to the host."""
         pairs = []
-        for parcel in self._parcels.values():
-            if parcel.device is not None:
-                parcel.host = self._side.host_like(parcel.device)
-                pairs.append((parcel.host, parcel.device))
+        for storage in self._storages.values():
+            if storage.device is not None:
+                storage.host = self._side.host_like(storage.device)
+                pairs.append((storage.host, storage.device))
         self._event = self._side.copy(pairs)
 
     def release(self) -> None:
-        """Let go of the device's copies, once they have reached the host."""
+        """Free the device's copies, once they have reached the host."""
         self._side.wait(self._event)
-        for parcel in self._parcels.values():
-            parcel.device = None
+        for storage in self._storages.values():
+            storage.device = None
 
     def reload(self) -> None:
-        """Begin to copy back to the device. From then on autograd alone holds the parcels."""
+        """Begin to copy back to the device. From then on autograd alone holds the storages."""
         pairs = []
-        for parcel in self._parcels.values():
-            if parcel.device is None and parcel.host is not None:
-                parcel.device = self._side.device_like(parcel.host)
-                pairs.append((parcel.device, parcel.host))
-            parcel.host = None
+        for storage in self._storages.values():
+            if storage.device is None and storage.host is not None:
+                storage.device = self._side.device_like(storage.host)
+                pairs.append((storage.device, storage.host))
+            storage.host = None
         self._event = self._side.copy(pairs)
-        self._parcels = {}
+        self._storages = {}
 
     def arrived(self) -> None:
         """Wait until everything is on the device."""
-        if self._parcels:
+        if self._storages:
             self.reload()
         self._side.wait(self._event)
         self._event = None
@@ -88,18 +88,18 @@ class _LayerGroup:
         covers = storage.nbytes() == tensor.numel() * tensor.element_size()
         if tensor.numel() < SMALLEST_OFFLOADED or key in self._kept or not covers:
             return tensor
-        if key not in self._parcels:
-            self._parcels[key] = _Parcel(tensor.detach().as_strided((tensor.numel(),), (1,), 0))
-        return _Packed(self._parcels[key], self, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+        if key not in self._storages:
+            self._storages[key] = _OffloadedStorage(tensor.detach().as_strided((tensor.numel(),), (1,), 0))
+        return _Packed(self._storages[key], self, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
 
 def _unpack(packed: torch.Tensor | _Packed) -> torch.Tensor:
     if isinstance(packed, torch.Tensor):
         return packed
     packed.group.arrived()
-    if packed.parcel.device is None:
+    if packed.storage.device is None:
         raise RuntimeError("an offloaded activation was neither on the device nor on the host")
-    return packed.parcel.device.as_strided(packed.size, packed.stride, packed.offset)
+    return packed.storage.device.as_strided(packed.size, packed.stride, packed.offset)
 
 
 class LayerOffload:

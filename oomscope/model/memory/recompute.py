@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from oomscope.model.base.autograd import Function
+from oomscope.model.base.operations import Function
 from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.parallel.tensor_parallel import TensorParallel, all_gather_sequence, flat_shard
 
@@ -74,7 +74,7 @@ def checkpoint(
         random: the rank's random numbers.
         inputs: its arguments.
         distribute: keep only this rank's part of the first input, which all ranks of the group hold alike. Its
-            storage is emptied, so that nobody else who holds the tensor keeps it whole.
+            storage is emptied, so that no other holder of the tensor keeps it whole.
 
     Raises:
         RuntimeError: in backward, where ``torch.autograd.grad`` asks for the gradients of some inputs alone.
@@ -144,13 +144,13 @@ class DiscardedOutput:
 
     def __init__(self, region: Callable[..., Any]) -> None:
         self._rerun = _Rerun(region)
-        self._husks: list[torch.Tensor] = []
+        self._outputs: list[torch.Tensor] = []
         self.context: Any = None
 
     def run(self, *inputs: torch.Tensor) -> Any:
         """Return what the region makes of ``inputs``."""
         outputs = _Discarding.apply(self._rerun, self, *inputs)
-        self._husks = [out.detach() for out in _as_list(outputs)]
+        self._outputs = [out.detach() for out in _as_list(outputs)]
         return outputs
 
     def discard(self, *, refill_before: torch.Tensor) -> None:
@@ -162,16 +162,16 @@ class DiscardedOutput:
         if not refill_before.requires_grad:
             return  # nothing will come back: without gradients the outputs die by themselves
         context, rerun = self.context, self._rerun
-        husks = [(husk, husk.untyped_storage().nbytes()) for husk in self._husks]
+        emptied = [(output, output.untyped_storage().nbytes()) for output in self._outputs]
 
         def refill(_grad: torch.Tensor) -> None:
             outputs = rerun.run(context.saved_tensors)
-            for husk, size in husks:
-                husk.untyped_storage().resize_(size)
-                husk.data.copy_(outputs.pop(0).detach())
-            husks.clear()  # the hook lives as long as the graph
+            for output, size in emptied:
+                output.untyped_storage().resize_(size)
+                output.data.copy_(outputs.pop(0).detach())
+            emptied.clear()  # the hook lives as long as the graph
 
-        for husk, _ in husks:
-            husk.untyped_storage().resize_(0)
+        for output, _ in emptied:
+            output.untyped_storage().resize_(0)
         refill_before.register_hook(refill)
-        self._husks, self.context = [], None
+        self._outputs, self.context = [], None

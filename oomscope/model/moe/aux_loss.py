@@ -3,8 +3,8 @@ ST-MoE's z-loss.
 
 One formula serves the three: E · Σ (share of visits · mean score) over the experts, where the visits are counted over
 more or fewer tokens (Fedus et al. 2021, equation 4; DeepSeek-V2, equation 12; Qiu et al. 2025, arXiv:2501.11873).
-Megatron-Core ``moe_utils.py``, ``switch_load_balancing_loss_func``, ``compute_routing_scores_for_aux_loss`` and
-``z_loss_func``; ``router.py``, ``_apply_aux_loss``, ``_apply_seq_aux_loss``, ``_apply_global_aux_loss``.
+Megatron-Core ``moe/moe_utils.py``, ``switch_load_balancing_loss_func``, ``compute_routing_scores_for_aux_loss`` and
+``z_loss_func``; ``moe/router.py``, ``_apply_aux_loss``, ``_apply_seq_aux_loss``, ``_apply_global_aux_loss``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config, ModelConfig
-from oomscope.model.base.autograd import Function
+from oomscope.model.base.operations import Function
 from oomscope.model.moe.routing import normalized_sigmoid, visits_of
 from oomscope.model.parallel.parallel_state import ParallelState
 
@@ -43,7 +43,7 @@ def balance_of(config: Config, state: ParallelState) -> Balance:
 
     Gradients become the mean over CP ranks, and so are scaled by their number.
 
-    Source: Megatron-Core ``pipeline_parallel/schedules.py`` (the scale), ``router.py`` (the groups).
+    Source: Megatron-Core ``pipeline_parallel/schedules.py`` (the scale), ``moe/router.py`` (the groups).
     """
     is_global = config.model.moe_router_load_balancing_type == "global_aux_loss"
     is_split = config.parallel.sequence_parallel
@@ -97,7 +97,7 @@ def z_loss(logits: torch.Tensor, balance: Balance) -> torch.Tensor:
     return torch.logsumexp(logits, dim=-1).square().mean() * (balance.z_loss_coeff / balance.sharers)
 
 
-class WithLoss(Function):
+class LossAutoScaler(Function):
     """Returns x; in backward each element of ``loss`` is differentiated at ``scale``.
 
     Megatron-Core ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``.

@@ -14,19 +14,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
+from oomscope.model.base.operations import Function
 from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
 from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import DiscardedOutput
-from oomscope.model.parallel.tensor_parallel import TensorParallel, column_parallel_linear
-from oomscope.model.parallel.weight_gradients import Placeholders, add_weight_gradient
+from oomscope.model.parallel.tensor_parallel import (
+    Placeholders,
+    TensorParallel,
+    add_weight_gradient,
+    column_parallel_linear,
+)
 
 
 class _GroupedLinear(Function):
     """rows [R, in] of E local experts, expert by expert, times their weights [E, out, in] → [R, out].
 
-    Every product is written into its place, so that a device without values has nothing left to do.
+    Every product is written into its place. On a device without values none is run: the grouped kernel has workspaces
+    of its own (``transformer_engine.py``), and not those that torch's products would take.
     """
 
     @staticmethod

@@ -4,7 +4,7 @@ Megatron-Core ``moe/moe_layer.py::MoELayer``. Kept are the layer's input, what t
 (``router.py``, ``permutation.py``), and of the rows that visit this rank fc1's input and output, fc2's input and the
 weights (``experts.py``). Probabilities, visits and the map of the rows outlive the microbatch, until the next one
 (they are attributes of Megatron-Core's dispatchers). Recomputing ``moe`` keeps the layer's input only and sends all
-tokens twice; ``shared_experts`` spares their fc1's output and fc2's input.
+tokens twice; ``shared_experts`` drops their fc1's output and fc2's input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oomscope.model.memory.recompute import checkpoint
 from oomscope.model.moe.experts import GroupedExperts, SequentialExperts
 from oomscope.model.moe.router import Router
 from oomscope.model.moe.row_plan import ExpertParallel
-from oomscope.model.moe.token_dispatcher import Journey, journey
+from oomscope.model.moe.token_dispatcher import TokenDispatcher, token_dispatcher
 
 
 class MoE(nn.Module):
@@ -57,7 +57,7 @@ class MoE(nn.Module):
         self._recompute = "moe" in recompute_modules
         self._recompute_shared = "shared_experts" in recompute_modules
         self._random = random
-        self._trip: Journey | None = None
+        self._dispatcher: TokenDispatcher | None = None
         """The last microbatch's: what its dispatcher knows of the routing stays until the next one is dispatched."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -69,8 +69,8 @@ class MoE(nn.Module):
     def _run(self, hidden: torch.Tensor) -> torch.Tensor:
         shared = self._run_shared(hidden)
         x = hidden.reshape(-1, hidden.shape[-1])
-        self._trip = trip = journey(self.router(hidden), self._model, self._ep)
-        out = trip.back(self.experts(*trip.there(x))).view(hidden.shape)
+        self._dispatcher = dispatcher = token_dispatcher(self.router(hidden), self._model, self._ep)
+        out = dispatcher.combine(self.experts(*dispatcher.dispatch(x))).view(hidden.shape)
         return out if shared is None else out + shared
 
     def _run_shared(self, hidden: torch.Tensor) -> torch.Tensor | None:

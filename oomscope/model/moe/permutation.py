@@ -1,6 +1,6 @@
 """Rows for the visits of tokens to experts, sorted by expert, and their sum for each token.
 
-Written as Megatron-Core ``moe_utils.py`` (``permute``, ``unpermute``) writes it, because the sort's own indices
+Written as Megatron-Core ``moe/moe_utils.py`` (``permute``, ``unpermute``) writes it, because the sort's own indices
 are what backward keeps: 8·n·E bytes of the sort and 8 a row, where the fused kernels of Transformer Engine
 (``pytorch/permutation.py``) keep one map of 4·n·(2E + 1).
 """
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
+from oomscope.model.base.operations import Function
 from oomscope.model.moe.routing import Routing
 
 

@@ -1,22 +1,24 @@
 """Scores every token against every expert, chooses, drops, and balances: the order of Megatron-Core's ``TopKRouter``.
 
-What autograd keeps follows from upstream's own sequence of operations (``router.py``), so most of it is written in
-plain torch (``routing.py``, ``token_drop.py``, ``aux_loss.py``).
+What autograd keeps follows from upstream's own sequence of operations (``moe/router.py``), so most of it is written in
+plain torch (``routing.py``, ``aux_loss.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import ModelConfig
-from oomscope.model.base.autograd import Function
-from oomscope.model.moe.aux_loss import Balance, WithLoss, balancing_loss, count_visits, scores_of_all, z_loss
-from oomscope.model.moe.routing import Routing, choose
+from oomscope.model.base.operations import Function
+from oomscope.model.moe.aux_loss import Balance, LossAutoScaler, balancing_loss, count_visits, scores_of_all, z_loss
+from oomscope.model.moe.routing import Routing, choose, drop
 from oomscope.model.moe.row_plan import capacity
-from oomscope.model.moe.token_drop import drop
+from oomscope.model.parallel.parallel_state import ParallelState
 
 
 def router_dtype(model: ModelConfig, dtype: torch.dtype) -> torch.dtype:
@@ -89,20 +91,22 @@ class Router(nn.Module):
         learns = self.training and torch.is_grad_enabled()
         logits = _Gating.apply(x, self.weight, router_dtype(self._model, x.dtype))
         if learns and self._balance.z_loss_coeff:
-            logits = WithLoss.apply(logits, z_loss(logits, self._balance), self._balance.scale)
+            logits = LossAutoScaler.apply(logits, z_loss(logits, self._balance), self._balance.scale)
         routing = choose(logits, self._model, self.expert_bias, training=self.training)
         limit = capacity(x.shape[0], self._model)
         if limit is not None:
             routing = drop(routing, self._model, limit)
         if learns and self._balance.aux_loss_coeff:
             loss = self._balancing_loss(logits, sequences)
-            routing = routing._replace(probabilities=WithLoss.apply(routing.probabilities, loss, self._balance.scale))
+            routing = routing._replace(
+                probabilities=LossAutoScaler.apply(routing.probabilities, loss, self._balance.scale)
+            )
         if self.visits_of_step is not None and torch.is_grad_enabled():
             self.visits_of_step += routing.visits.sum(dim=0)
         return routing
 
     def start_batch(self) -> None:
-        """Forget the visits of the step that has ended (Megatron-Core ``reset_model_temporary_tensors``)."""
+        """Reset the visits of the step that has ended (Megatron-Core ``reset_model_temporary_tensors``)."""
         for counts in (self.visits_of_step, self.visits_of_batch, self.microbatches):
             if counts is not None:
                 counts.zero_()
@@ -116,3 +120,32 @@ class Router(nn.Module):
             self.microbatches += 1
             counts = self.visits_of_batch / self.microbatches
         return balancing_loss(scores, counts, self._model, self._balance, sequences=apart)
+
+
+def update_expert_bias(chunks: Iterable[nn.Module], state: ParallelState, *, rate: float) -> None:
+    """Move the biases of all routers in ``chunks`` by ``rate``, and let them count anew.
+
+    Args:
+        chunks: model chunks of this rank.
+        state: visits are summed over its TP, CP and DP ranks.
+        rate: ``moe_router_bias_update_rate``.
+    """
+    routers = [module for chunk in chunks for module in chunk.modules() if isinstance(module, Router)]
+    _move_biases([router for router in routers if router.expert_bias is not None and router.training], state, rate)
+    for router in routers:
+        router.start_batch()
+
+
+@torch.no_grad()
+def _move_biases(routers: Sequence[Router], state: ParallelState, rate: float) -> None:
+    if not routers:
+        return
+    visits = torch.stack([counts for router in routers if (counts := router.visits_of_step) is not None])
+    biases = [bias for router in routers if (bias := router.expert_bias) is not None]
+    stacked = torch.stack(biases)
+    for group in (state.tp_group, state.dp_cp_group):
+        if group is not None:
+            dist.all_reduce(visits, group=group)
+    missing = visits.sum(dim=-1, keepdim=True) / visits.shape[-1] - visits
+    for bias, moved in zip(biases, stacked + torch.sign(missing) * rate, strict=True):
+        bias.copy_(moved)

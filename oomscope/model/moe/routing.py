@@ -1,7 +1,7 @@
 """Which experts a token visits, and what each visit weighs: top-k of scores, or sinkhorn's even shares.
 
-The operations are those of Megatron-Core (``moe_utils.py``, ``topk_routing_with_score_function``,
-``group_limited_topk``, ``sinkhorn``; ``router.py``, ``sinkhorn_load_balancing``), in their order, since autograd
+The operations are those of Megatron-Core (``moe/moe_utils.py``, ``topk_routing_with_score_function``,
+``group_limited_topk``, ``sinkhorn``; ``moe/router.py``, ``sinkhorn_load_balancing``), in their order, since autograd
 keeps what they keep.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from oomscope.config.schema import ModelConfig
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
 
 _NO_ZERO_SUM = 1e-20
 """Added to the sum that sigmoid scores are divided by."""
@@ -127,3 +127,22 @@ def even_shares(logits: torch.Tensor) -> torch.Tensor:
         is_even = change <= _SINKHORN_TOLERANCE if computes(cost.device) else rounds == _SINKHORN_ROUNDS_WITHOUT_VALUES
         if is_even:
             return of_expert * cost * of_token.unsqueeze(1)
+
+
+def drop(routing: Routing, model: ModelConfig, limit: int) -> Routing:
+    """Leave each expert ``limit`` of its tokens, or fill it up with others where the model pads.
+
+    Kept are the most probable (``moe_token_drop_policy: probs``), or some ``limit`` of those routed to it
+    (``position``). Autograd keeps the boolean mask, [n, E].
+    """
+    probabilities, visits = routing
+    if limit > probabilities.shape[0]:
+        taken = torch.ones_like(probabilities).bool()
+    else:
+        by_position = model.moe_token_drop_policy == "position"  # noqa: S105
+        worth = visits.int() if by_position else probabilities.detach()
+        best = worth.topk(limit, dim=0, sorted=False).indices
+        taken = torch.zeros_like(probabilities).scatter(0, best, 1).bool()
+    if not model.moe_pad_expert_input_to_capacity:
+        taken = visits.logical_and(taken)
+    return Routing(probabilities * taken, taken)

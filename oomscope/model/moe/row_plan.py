@@ -11,7 +11,7 @@ from oomscope.config.schema import ModelConfig
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-    from oomscope.model.base.memory_buffer import MemoryBuffer
+    from oomscope.model.base.device import MemoryBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class ExpertParallel:
     """Ranks that hold parts of the same experts."""
     tp_rank: int = 0
     tp_size: int = 1
-    everybody: dist.ProcessGroup | None = None
+    tp_ep_group: dist.ProcessGroup | None = None
     """Both together, expert TP fastest."""
     buffer: MemoryBuffer | None = None
     """Where ``allgather`` brings all tokens of the group; None brings them into fresh memory."""
@@ -34,7 +34,7 @@ class ExpertParallel:
 
     @property
     def ranks(self) -> int:
-        """Ranks of ``everybody``."""
+        """Ranks of ``tp_ep_group``."""
         return self.size * self.tp_size
 
 
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     sent: list[int]
     """Rows for each rank of the expert-parallel group."""
     received: list[list[int]]
-    """Rows from each rank of ``everybody`` for each of this rank's experts; senders with expert TP slowest."""
+    """Rows from each rank of ``tp_ep_group`` for each of this rank's experts; senders with expert TP slowest."""
 
     @property
     def by_expert(self) -> list[int]:

@@ -1,6 +1,6 @@
 """Sends each token to the ranks that hold its experts, and brings the results back.
 
-Two ways of Megatron-Core ``token_dispatcher.py``: ``alltoall`` sends each row where it is wanted, and under expert
+Two ways of Megatron-Core ``moe/token_dispatcher.py``: ``alltoall`` sends each row where it is wanted, and under expert
 tensor parallelism gathers what arrives over the ranks that share an expert; ``allgather`` brings all tokens of the
 group to every rank, which picks its own. Rows reach the experts sorted by expert.
 """
@@ -13,16 +13,14 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import ModelConfig
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.collectives import all_gather, reduce_scatter
-from oomscope.model.base.devices import computes
-from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.base.device import MemoryBuffer, computes
+from oomscope.model.base.operations import Function, all_gather, reduce_scatter
 from oomscope.model.moe.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
 from oomscope.model.moe.routing import Routing
 from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
 
 
-class Arrival(NamedTuple):
+class DispatchedRows(NamedTuple):
     """What reaches the experts of a rank."""
 
     rows: torch.Tensor
@@ -33,14 +31,14 @@ class Arrival(NamedTuple):
     """Rows of each local expert."""
 
 
-class Journey(Protocol):
+class TokenDispatcher(Protocol):
     """The way of one microbatch's tokens through one layer's experts, and back."""
 
-    def there(self, x: torch.Tensor) -> Arrival:
+    def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
         ...
 
-    def back(self, rows: torch.Tensor) -> torch.Tensor:
+    def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         ...
 
@@ -63,14 +61,14 @@ def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
     everyone = counts
     if ep.ranks > 1:
         everyone = torch.empty(ep.ranks * num_experts, dtype=counts.dtype, device=counts.device)
-        all_gather(everyone, counts, ep.everybody)
+        all_gather(everyone, counts, ep.tp_ep_group)
     by_sender = everyone.view(ep.size, ep.tp_size, ep.size, local)[:, :, ep.rank].transpose(0, 1).flatten(0, 1)
     return Plan(counts.view(ep.size, local).sum(1).tolist(), by_sender.tolist())
 
 
 def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
     """Whether the router's choice is known: there are values, and the other ranks are not only played."""
-    return computes(device) and (ep.everybody is None or dist.get_backend(ep.everybody) != "fake")
+    return computes(device) and (ep.tp_ep_group is None or dist.get_backend(ep.tp_ep_group) != "fake")
 
 
 # Collectives on rows ---------------------------------------------------------------------------------------------
@@ -133,7 +131,7 @@ def _gather_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch
 
 
 def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
-    """Reduce to each rank its rows; ``x``, which nobody reads again, is overwritten."""
+    """Reduce to each rank its rows; ``x``, which is not read again, is overwritten."""
     parts = x.contiguous().split(sizes)
     for rank, part in enumerate(parts):
         dist.reduce(part, group=ep.tp_group, group_dst=rank)
@@ -141,7 +139,7 @@ def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torc
 
 
 class _GatherTokens(Function):
-    """The tokens of everybody [n·ranks, …]; in backward this rank's part of the sum. Both in ``buffer`` if given."""
+    """The tokens of all ranks [n·ranks, …]; in backward this rank's part of the sum. Both in ``buffer`` if given."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None) -> torch.Tensor:
@@ -154,7 +152,7 @@ class _GatherTokens(Function):
 
 
 class _ScatterTokens(Function):
-    """This rank's part [n, …] of the sum over everybody."""
+    """This rank's part [n, …] of the sum over all ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
@@ -168,13 +166,13 @@ class _ScatterTokens(Function):
 
 def _gather_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
     out = _room(x, x.shape[0] * ep.ranks, buffer)
-    all_gather(out, x.contiguous(), ep.everybody)
+    all_gather(out, x.contiguous(), ep.tp_ep_group)
     return out
 
 
 def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
     out = _room(x, x.shape[0] // ep.ranks, buffer)
-    reduce_scatter(out, x.contiguous(), ep.everybody)
+    reduce_scatter(out, x.contiguous(), ep.tp_ep_group)
     return out
 
 
@@ -202,8 +200,6 @@ class _SortChunks(Function):
 
 
 def _reorder(x: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
-    if not computes(x.device):
-        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     blocks = x.split_with_sizes(sizes)
     return torch.cat([blocks[index] for index in order])
 
@@ -219,7 +215,7 @@ def _inverse(sizes: list[int], order: list[int]) -> tuple[list[int], list[int]]:
 # The two ways ----------------------------------------------------------------------------------------------------
 
 
-class ExchangedJourney:
+class AlltoAllTokenDispatcher:
     """``alltoall``: permute, exchange over EP, gather over expert TP, sort by expert; and back.
 
     Sums over expert TP are taken in the router's number format (``combine_preprocess``).
@@ -245,7 +241,7 @@ class ExchangedJourney:
         local = len(self._counts)
         self._order = [sender * local + expert for expert in range(local) for sender in range(ep.ranks)]
 
-    def there(self, x: torch.Tensor) -> Arrival:
+    def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
         rows, weights, source = permute_with_probabilities(
             x, self._routing, sum(self._sent), fused=self._fused, padded=self._padded
@@ -254,9 +250,9 @@ class ExchangedJourney:
         rows, weights = (self._carry(part) for part in (rows, weights))
         if len(self._counts) > 1:
             rows, weights = _SortChunks.apply(self._sizes, self._order, self._fused, rows, weights)
-        return Arrival(rows, weights, self._counts)
+        return DispatchedRows(rows, weights, self._counts)
 
-    def back(self, rows: torch.Tensor) -> torch.Tensor:
+    def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
@@ -273,8 +269,8 @@ class ExchangedJourney:
         return _GatherRows.apply(rows, self._gathered, self._ep) if self._ep.tp_size > 1 else rows
 
 
-class GatheredJourney:
-    """``allgather``: every rank of ``everybody`` sees all their tokens, and adds up what its own experts made of them.
+class AllGatherTokenDispatcher:
+    """``allgather``: every rank of ``tp_ep_group`` sees all their tokens, and sums the outputs of its experts.
 
     Upstream moves probabilities and sums in the router's number format, and gathers tokens into scratch memory that
     stays for the whole run (``use_global_buffer``).
@@ -298,16 +294,16 @@ class GatheredJourney:
         mine = slice(ep.rank * local, (ep.rank + 1) * local)
         self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
 
-    def there(self, x: torch.Tensor) -> Arrival:
+    def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
         if self._ep.ranks > 1:
             x = _GatherTokens.apply(x, self._ep, self._ep.buffer)
         counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
         rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
         self._probabilities = select_probabilities(Routing(self._probabilities, self._visits), sum(counts))
-        return Arrival(rows, self._probabilities, counts)
+        return DispatchedRows(rows, self._probabilities, counts)
 
-    def back(self, rows: torch.Tensor) -> torch.Tensor:
+    def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         out = unpermute(rows, self._source, self._visits.shape[0])
         if self._ep.ranks == 1:
@@ -315,12 +311,12 @@ class GatheredJourney:
         return _ScatterTokens.apply(out.to(self._dtype), self._ep).to(rows.dtype)  # type: ignore[no-any-return]
 
 
-_JOURNEYS: dict[str, type[ExchangedJourney] | type[GatheredJourney]] = {
-    "alltoall": ExchangedJourney,
-    "allgather": GatheredJourney,
+_DISPATCHERS: dict[str, type[AlltoAllTokenDispatcher] | type[AllGatherTokenDispatcher]] = {
+    "alltoall": AlltoAllTokenDispatcher,
+    "allgather": AllGatherTokenDispatcher,
 }
 
 
-def journey(routing: Routing, model: ModelConfig, ep: ExpertParallel) -> Journey:
+def token_dispatcher(routing: Routing, model: ModelConfig, ep: ExpertParallel) -> TokenDispatcher:
     """Return how tokens of ``routing`` travel under ``moe_token_dispatcher_type``."""
-    return _JOURNEYS[model.moe_token_dispatcher_type](routing, model, ep)
+    return _DISPATCHERS[model.moe_token_dispatcher_type](routing, model, ep)

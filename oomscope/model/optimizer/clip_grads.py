@@ -1,6 +1,6 @@
 """Clipping by the global norm: every rank's share of the gradients is counted once, and scaled in place.
 
-Megatron-Core (``clip_grads.py``) takes the norm with one multi-tensor kernel that needs a few hundred
+Megatron-Core (``optimizer/clip_grads.py``) takes the norm with one multi-tensor kernel that needs a few hundred
 floats. Here each tensor's norm is a reduction to one number, which needs as little; neither ever makes a tensor of a
 gradient's size.
 """

@@ -1,6 +1,6 @@
 """Loss scaling: gradients too small for fp16 are made larger by a factor on the loss, and divided by it at the step.
 
-Megatron-Core ``grad_scaler.py``. The factor and the flag that an infinity was found are single numbers on
+Megatron-Core ``optimizer/grad_scaler.py``. The factor and the flag that an infinity was found are single numbers on
 the device, a 512-byte block each; gradients are divided in place, so that scaling costs no other byte.
 """
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config, OptimizerConfig
-from oomscope.model.base.devices import computes
+from oomscope.model.base.device import computes
 
 _GROWTH = 2.0
 _BACKOFF = 0.5
@@ -32,7 +32,7 @@ class GradScaler:
 
     @property
     def tensors(self) -> Iterator[torch.Tensor]:
-        """What lives on the device for good."""
+        """The scaler's permanent tensors on the device."""
         yield from (self.scale, self._found_inf)
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ class GradScaler:
         return not computes(self._found_inf.device) or self._found_inf.item() == 0
 
     def update(self, *, is_finite: bool) -> None:
-        """Take note of how a step went."""
+        """Do nothing: the factor is constant."""
 
 
 class DynamicGradScaler(GradScaler):
@@ -75,7 +75,7 @@ class DynamicGradScaler(GradScaler):
 
     @property
     def tensors(self) -> Iterator[torch.Tensor]:
-        """What lives on the device for good."""
+        """The scaler's permanent tensors on the device."""
         yield from (*super().tensors, self._lowest, self._growth, self._backoff)
 
     def update(self, *, is_finite: bool) -> None:
@@ -96,7 +96,7 @@ class DynamicGradScaler(GradScaler):
 def build_grad_scaler(config: Config, device: torch.device) -> GradScaler | None:
     """Return the scaler that ``config`` asks for; bf16 and fp32 need none.
 
-    As upstream (``__init__.py``) a given ``loss_scale`` is constant in any precision.
+    As upstream (``optimizer/__init__.py``) a given ``loss_scale`` is constant in any precision.
     """
     if config.optimizer.loss_scale is not None:
         return GradScaler(config.optimizer.loss_scale, device)

@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from oomscope.config.schema import OptimizerConfig
-from oomscope.model.base.devices import computes
-from oomscope.model.base.side_stream import SideStream
-from oomscope.model.optimizer.adam import FusedAdam
+from oomscope.model.base.device import SideStream, computes
+from oomscope.model.optimizer.fused_optimizers import FusedAdam
 
 
 class Updated(Protocol):

@@ -14,7 +14,7 @@ Bytes a parameter (d = data-parallel size, of one optimizer instance; Megatron-C
 Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
 optimizer their master too: then the parameters left on the device have an fp32 master, two fp32 moments and, where main
 gradients have 16 bits, an fp32 gradient from one step to the next, 12 or 16 bytes whatever dtypes of states are asked
-for (Megatron-Core ``__init__.py``: of the hybrid optimizer's parts none is precision-aware).
+for (Megatron-Core ``optimizer/__init__.py``: of the hybrid optimizer's parts none is precision-aware).
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from torch.optim import Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.base.observer import Observer
-from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, is_expert, is_shared_embedding
+from oomscope.model.distributed.param_and_grad_buffer import is_expert, is_shared_embedding
 from oomscope.model.distributed.parameter_store import ParameterStore
-from oomscope.model.fp8.weight import new_master, quantized_of
-from oomscope.model.optimizer.adam import FusedAdam, GroupedOptimizer
+from oomscope.model.fp8.weight import quantized_of
 from oomscope.model.optimizer.clip_grads import clip, squared_norm
+from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer
 from oomscope.model.optimizer.grad_scaler import build_grad_scaler
 from oomscope.model.optimizer.hybrid_optimizer import HostAdam, split_by_fraction
 from oomscope.model.optimizer.muon import Chain, Matrix, Muon
 from oomscope.model.optimizer.precision_aware_adam import PrecisionAwareAdam
-from oomscope.model.optimizer.sgd import FusedSGD
 from oomscope.model.parallel.parallel_state import ParallelState
 
 
@@ -57,7 +56,7 @@ class MasterWeight:
     counted: bool
     """Whether this rank counts it in the global norm: replicas are counted once."""
     decayed: bool
-    """Whether weight decay applies: not to biases and norms (Megatron-Core ``__init__.py``)."""
+    """Whether weight decay applies: not to biases and norms (Megatron-Core ``optimizer/__init__.py``)."""
 
     @property
     def param(self) -> nn.Parameter:
@@ -81,7 +80,7 @@ class MixedPrecisionOptimizer:
         config: the ``optimizer`` and ``precision`` sections are read.
         state: this rank's place.
         stores: where all parameters and their gradients are.
-        observer: told which tensors are optimizer states.
+        observer: receives the optimizer states.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class MixedPrecisionOptimizer:
         self._device = stores[0].params[0].device
         self._sharded = config.shards_optimizer_states
         self._has_experts = config.model.num_moe_experts is not None
-        self._told = False
+        self._reported = False
         self.scaler = build_grad_scaler(config, self._device)
         values = [weight for store in stores for weight in _weights(store, state)]
         fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
@@ -114,7 +113,7 @@ class MixedPrecisionOptimizer:
             self._observer.role("optimizer_state", self.scaler.tensors)
 
     def zero_grad(self) -> None:
-        """Forget all gradients; the first thing of a step."""
+        """Discard all gradients; called first in a step."""
         for store in self._stores:
             store.zero()
         if not self._reads_main_grads:  # else an fp32 copy stays until the next one takes its place
@@ -138,7 +137,7 @@ class MixedPrecisionOptimizer:
         if self._host is not None:
             self._host.step(self._grads(self._on_host))
         self.inner.step()
-        self._tell_states()
+        self._report_states()
         self._quantize_masters()
         for weight in self.weights:
             if weight.master is not weight.value and not weight.is_fp8:
@@ -148,12 +147,14 @@ class MixedPrecisionOptimizer:
         return norm
 
     def _quantize_masters(self) -> None:
+        """Round the masters of parameters in fp8 to 16 bits, those of a store all at once, before they are quantised.
+
+        Source: Transformer Engine pytorch/tensor/utils.py, quantize_master_weights.
+        """
         for store in self._stores:
-            masters = {
-                weight.index: weight.master for weight in self.weights if weight.store is store and weight.is_fp8
-            }
-            if isinstance(store, GradBuffer) and (masters or any(map(quantized_of, store.params))):
-                store.quantize(masters)
+            narrow = [weight for weight in self.weights if weight.store is store and weight.is_fp8]
+            rounded = [weight.master.to(weight.param.dtype) for weight in narrow]
+            del rounded
 
     def _hand_over_grads(self) -> None:
         """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
@@ -172,7 +173,7 @@ class MixedPrecisionOptimizer:
         return [weight.master.grad for weight in weights if weight.master.grad is not None]
 
     def _unscale(self) -> bool:
-        """Undo the loss scaling; return whether all gradients of all ranks are finite, as far as anybody looks."""
+        """Undo the loss scaling; return whether all gradients of all ranks are finite."""
         if self.scaler is None:
             return True
         state = self._state
@@ -203,12 +204,12 @@ class MixedPrecisionOptimizer:
         counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert])
         return squared_norm(counted, groups, self._device)
 
-    def _tell_states(self) -> None:
-        if not self._told:
+    def _report_states(self) -> None:
+        if not self._reported:
             kept = [*self.inner.state.values(), *self.inner.param_groups]
             tensors = (value for state in kept for value in state.values() if isinstance(value, torch.Tensor))
             self._observer.role("optimizer_state", tensors)
-        self._told = True
+        self._reported = True
 
 
 def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeight]:
@@ -229,9 +230,8 @@ def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeig
 
 
 def _with_master(weight: MasterWeight) -> MasterWeight:
-    if weight.is_fp8 and isinstance(weight.store, GradBuffer):
-        start = weight.store.owned(weight.index).start
-        return replace(weight, master=new_master(weight.store.params[weight.index], start, weight.value.numel()))
+    if weight.is_fp8:  # upstream starts from the 16-bit value (distrib_optimizer.py, get_high_precision_init_val)
+        return replace(weight, master=torch.empty(weight.value.shape, dtype=torch.float32, device=weight.value.device))
     has_one = weight.master is not weight.value or weight.value.dtype == torch.float32
     return weight if has_one else replace(weight, master=weight.value.float())
 
@@ -254,7 +254,7 @@ def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight], s
 def _is_orthogonalised(param: nn.Parameter) -> bool:
     """Whether Muon updates ``param``: a matrix, or those of several experts, that is no table of words.
 
-    Learned positions are, too (Megatron-Core ``layer_wise_optimizer.py``, is_managed_by_layer_wise_optimizer;
+    Learned positions are, too (Megatron-Core ``optimizer/layer_wise_optimizer.py``, is_managed_by_layer_wise_optimizer;
     ``models/common/language_module/language_module.py``).
     """
     return param.ndim > 1 and not getattr(param, "is_embedding_or_output_parameter", False)

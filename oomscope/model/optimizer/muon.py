@@ -4,7 +4,7 @@ One fp32 state a parameter, and temporaries while one matrix after the other is 
 from all TP ranks, these are copies in fp32 before the iteration (8mn bytes), the normalised matrix in fp32 and in bf16
 (6mn), or two in bf16 and two squares of the smaller side, then the result and its scaled copies. What they are and when
 they go follows the library that Megatron-Core calls (Emerging-Optimizers ``orthogonalized_optimizer.py`` and
-``muon_utils.py``, newton_schulz_tp; Megatron-Core ``emerging_optimizers.py``, TensorParallelMuon).
+``muon_utils.py``, newton_schulz_tp; Megatron-Core ``optimizer/emerging_optimizers.py``, TensorParallelMuon).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from oomscope.config.schema import OptimizerConfig
-from oomscope.model.optimizer.adam import GroupedOptimizer
+from oomscope.model.optimizer.fused_optimizers import GroupedOptimizer
 
 _QUINTIC = (
     (4.0848, -6.8946, 2.9270),

@@ -3,7 +3,7 @@
 Transformer Engine's FusedAdam (``pytorch/optimizers/fused_adam.py``) with master weights of its own: it is given the
 16-bit parameters, reads gradients in the dtype of their buffer, and computes in fp32 inside one kernel. An fp32 master
 of a bf16 parameter is kept as the 16 bits that the parameter lacks. Bytes a parameter over d shards (Megatron-Core
-``distrib_optimizer.py``): ``4 + 2 + (2 + 4 + 4)/d`` with remainders, ``(2 + 2 + 2)/d`` with bf16 moments.
+``optimizer/distrib_optimizer.py``): ``4 + 2 + (2 + 4 + 4)/d`` with remainders, ``(2 + 2 + 2)/d`` with bf16 moments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import library
 
 from oomscope.config.schema import OptimizerConfig
-from oomscope.model.optimizer.adam import GroupedOptimizer
+from oomscope.model.base.device import computes
+from oomscope.model.optimizer.fused_optimizers import GroupedOptimizer
 
 _PIECE = 4 * 1024**2
 """Elements that are computed at once where the kernel is played by single operations."""
@@ -51,15 +51,12 @@ class PrecisionAwareAdam(GroupedOptimizer):
         states = [self._states(param) for param in params]
         read = [{name: self._readable(state[name]) for name in self._moments} for state in states]
         beta1, beta2 = self._config.adam_beta1, self._config.adam_beta2
-        _adam_kernel(
-            params,
-            [self.grads[param] for param in params],
-            [moments["exp_avg"] for moments in read],
-            [moments["exp_avg_sq"] for moments in read],
-            [state["master_param"] for state in states],
-            factors=[group["lr"], beta1, beta2, self._config.adam_eps, group["weight_decay"]],
-            step=group["step"],
-        )
+        factors = [group["lr"], beta1, beta2, self._config.adam_eps, group["weight_decay"]]
+        for param, moments, state in zip(params, read, states, strict=True):
+            if computes(param.device):  # in pieces; upstream's kernel has no temporaries
+                tensors = (param, self.grads[param], moments["exp_avg"], moments["exp_avg_sq"], state["master_param"])
+                for pieces in zip(*(tensor.view(-1).split(_PIECE) for tensor in tensors), strict=True):
+                    _update(*pieces, factors=factors, step=group["step"])
         for state, moments in zip(states, read, strict=True):
             for name, updated in moments.items():
                 if updated is not state[name]:
@@ -76,37 +73,6 @@ class PrecisionAwareAdam(GroupedOptimizer):
             keeps_rest = self._config.store_param_remainders and param.dtype == torch.bfloat16
             state["master_param"] = torch.zeros_like(param, dtype=torch.int16) if keeps_rest else param.float().clone()
         return state
-
-
-@library.custom_op("oomscope::precision_aware_adam_", mutates_args=["params", "exp_avgs", "exp_avg_sqs", "masters"])
-def _adam_kernel(
-    params: list[torch.Tensor],
-    grads: list[torch.Tensor],
-    exp_avgs: list[torch.Tensor],
-    exp_avg_sqs: list[torch.Tensor],
-    masters: list[torch.Tensor],
-    *,
-    factors: list[float],
-    step: int,
-) -> None:
-    """Stand for the fused kernel, which has no temporaries."""
-    for tensors in zip(params, grads, exp_avgs, exp_avg_sqs, masters, strict=True):
-        for pieces in zip(*(tensor.view(-1).split(_PIECE) for tensor in tensors), strict=True):
-            _update(*pieces, factors=factors, step=step)
-
-
-@_adam_kernel.register_fake
-def _(
-    params: list[torch.Tensor],
-    grads: list[torch.Tensor],
-    exp_avgs: list[torch.Tensor],
-    exp_avg_sqs: list[torch.Tensor],
-    masters: list[torch.Tensor],
-    *,
-    factors: list[float],
-    step: int,
-) -> None:
-    return None
 
 
 def _update(

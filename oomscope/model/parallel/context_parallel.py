@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config
-from oomscope.model.base.observer import Observer, Silent
+from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.parallel.parallel_state import ParallelState
 
 CommunicationType = Literal["p2p", "a2a", "all_gather", "a2a+p2p"]
@@ -28,8 +28,8 @@ class ContextParallel:
     rank: int = 0
     size: int = 1
     communication: CommunicationType = "p2p"
-    observer: Observer = field(default_factory=Silent)
-    """Told which tensors are buffers of communication."""
+    observer: Observer = field(default_factory=NullObserver)
+    """Receives buffers of communication."""
     levels: tuple[ContextParallel, ContextParallel] | None = None
     """With ``a2a+p2p``, the neighbours that exchange heads, and the ring of those at the same place among theirs. What
     neighbours hold together is what one rank of a ring of that size would."""

@@ -17,8 +17,7 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.model.parallel.p2p_communication import Action, Direction, RingLinks, Shift
 from oomscope.model.parallel.parallel_state import ParallelState
-from oomscope.model.parallel.schedules import InFlight, StageStep
-from oomscope.model.parallel.turns import Turn, turns, warmup_turns
+from oomscope.model.parallel.schedules import InFlight, StageStep, Turn, turns, warmup_turns
 
 
 @dataclass(frozen=True)

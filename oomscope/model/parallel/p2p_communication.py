@@ -43,7 +43,7 @@ class _Links:
         shape: of every tensor on the links.
         dtype: of every tensor on the links.
         device: where buffers are made.
-        observer: told in which phase a buffer is made, and of gradients that they are communication.
+        observer: receives the phase in which a buffer is made, and received gradients as communication.
     """
 
     def __init__(

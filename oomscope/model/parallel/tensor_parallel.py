@@ -3,6 +3,12 @@
 Column-parallel layers split the output, row-parallel layers the input (Shoeybi et al. 2019). With sequence
 parallelism the tensors between them are split along the sequence, and only that shard is kept for backward, which
 gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves its input and nothing else.
+
+A weight's gradient goes to autograd, or straight into the main gradients (``gradient_accumulation_fusion``). Then
+autograd is given a placeholder, so that what waits for the parameter's gradient still hears of it: memory of the
+weight's shape that is never read, made once for each shape and kept for the whole run (Transformer Engine
+``pytorch/module/base.py``, ``get_dummy_wgrad``, which Megatron-Core ``tensor_parallel/layers.py`` uses too). Weights
+whose gradients no buffer collects need none.
 """
 
 from __future__ import annotations
@@ -15,10 +21,63 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from oomscope.model.base.autograd import Function
-from oomscope.model.base.collectives import all_gather, reduce_scatter
-from oomscope.model.base.memory_buffer import MemoryBuffer
-from oomscope.model.parallel.weight_gradients import Placeholders, weight_gradient
+from oomscope.model.base.device import MemoryBuffer
+from oomscope.model.base.observer import Observer
+from oomscope.model.base.operations import Function, all_gather, reduce_scatter
+
+
+class Placeholders:
+    """What autograd is given for weight gradients that are in their main gradients already."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._made: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
+
+    def of(self, weight: torch.Tensor, *, experts: bool = False) -> torch.Tensor | None:
+        """Return the placeholder of ``weight``, None where no buffer collects its gradients.
+
+        With ``experts`` the weight [E, …] is that of E experts, which upstream are E parameters of one shape.
+        """
+        if not hasattr(weight, "grad_added_to_main_grad"):
+            return None
+        weight.grad_added_to_main_grad = True
+        shape = weight.shape[1:] if experts else weight.shape
+        key = (shape, weight.dtype)
+        if key not in self._made:
+            self._made[key] = torch.empty(shape, dtype=weight.dtype, device=weight.device)
+            self._observer.role("workspace", [self._made[key]])
+        if getattr(weight, "zero_out_wgrad", False):
+            self._made[key].zero_()
+        return self._made[key].detach()
+
+
+def weight_gradient(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, placeholders: Placeholders | None
+) -> torch.Tensor | None:
+    """Return gradᵀ · x, or with ``placeholders`` what stands for it once ``weight.main_grad`` has it.
+
+    Args:
+        grad: [..., out], of the layer's output.
+        x: [..., in], the layer's input.
+        weight: [out, in].
+        placeholders: None gives the gradient to autograd.
+    """
+    grad_rows, x_rows = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+    main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if placeholders is not None else None
+    if main_grad is None or placeholders is None:
+        return grad_rows.t().mm(x_rows)
+    add_weight_gradient(main_grad, grad_rows, x_rows)
+    return placeholders.of(weight)
+
+
+def add_weight_gradient(main_grad: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) -> None:
+    """Add gradᵀ · x to ``main_grad`` without a temporary of its size (on accelerators)."""
+    if main_grad.dtype == grad.dtype:
+        main_grad.addmm_(grad.t(), x)
+    elif main_grad.device.type == "cpu":  # torch has the kernel of mixed precision for accelerators only
+        main_grad.addmm_(grad.t().to(main_grad.dtype), x.to(main_grad.dtype))
+    else:
+        torch.ops.aten.addmm.dtype_out(main_grad, grad.t(), x, main_grad.dtype, out=main_grad)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.model.base.observer import Silent
+from oomscope.model.base.observer import NullObserver
 from oomscope.model.data import Batch, RandomTokens
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
@@ -51,7 +51,7 @@ def losses(config: Config, steps: int, **options: Any) -> list[float]:
     return [loss.item() for loss in map(trainer.step, range(steps)) if loss is not None]
 
 
-class Log(Silent):
+class Log(NullObserver):
     """Keeps what is told: phases as they begin, bytes by role and phase."""
 
     def __init__(self) -> None:

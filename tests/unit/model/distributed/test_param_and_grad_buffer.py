@@ -1,0 +1,173 @@
+"""Where gradients lie, how they get there, and that shards cover every parameter once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig
+from oomscope.model.base.observer import NullObserver
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers, lay_out
+from oomscope.model.parallel.parallel_state import ParallelState
+
+numels = st.lists(st.integers(1, 1000), min_size=1, max_size=20)
+bucket_sizes = st.none() | st.integers(1, 2000)
+
+
+def make_config(*, distributed: bool = False, overlap: bool = False, **precision: bool) -> Config:
+    return Config(
+        model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2),
+        parallel=ParallelConfig(),
+        optimizer=OptimizerConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=overlap),
+        precision=PrecisionConfig(**precision),
+    )
+
+
+@given(numels, bucket_sizes, st.none() | st.integers(1, 12), st.data())
+def test_layout(numels: list[int], bucket_size: int | None, shards: int | None, data: st.DataObject) -> None:
+    own = [data.draw(st.booleans()) for _ in numels]
+    layout = lay_out(numels, shards=shards, bucket_size=bucket_size, own_bucket=own)
+    assert [span.numel for span in layout.params] == numels
+    assert all(left.end <= right.start for left, right in zip(layout.params, layout.params[1:], strict=False))
+    assert [bucket.start for bucket in layout.buckets] == [0, *(bucket.end for bucket in layout.buckets[:-1])]
+    for span, separate in zip(layout.params, own, strict=True):
+        (home,) = [bucket for bucket in layout.buckets if bucket.start <= span.start and span.end <= bucket.end]
+        if separate:
+            assert [p for p in layout.params if home.start <= p.start < home.end] == [span]
+    if shards is None:
+        assert layout.numel == sum(numels)
+    else:
+        assert all(span.start % 64 == 0 for span in layout.params)
+        assert all(bucket.end % math.lcm(shards, 128) == 0 for bucket in layout.buckets)
+        slack = 64 * len(numels) + math.lcm(shards, 128) * (len(layout.buckets) + sum(own))
+        assert layout.numel <= sum(numels) + slack
+
+
+def test_one_bucket_unless_a_size_is_given() -> None:
+    assert len(lay_out([500, 500, 500], shards=None).buckets) == 1
+    assert len(lay_out([500, 500, 500], shards=None, bucket_size=400).buckets) == 3
+
+
+def shards_of(numels: list[int], ranks: int, **layout: object) -> Iterator[list[tuple[int, int]]]:
+    params = [nn.Parameter(torch.zeros(numel)) for numel in numels]
+    for rank in range(ranks):
+        buffer = GradBuffer(params, grad_dtype=torch.float32, group=None, shards=ranks, rank=rank, scale=1.0, **layout)  # type: ignore[arg-type]
+        yield [tuple(buffer.owned(index)) for index in range(len(params))]
+
+
+@given(numels, st.integers(1, 6))
+def test_shards_cover_each_parameter_once(numels: list[int], ranks: int) -> None:
+    owned = list(shards_of(numels, ranks))
+    for index, numel in enumerate(numels):
+        elements = [e for rank in range(ranks) for e in range(*owned[rank][index])]
+        assert sorted(elements) == list(range(numel))
+
+
+def test_a_tied_embedding_is_cut_alike_whatever_lies_around_it() -> None:
+    """First and last stage add up shards of it, which must be the same elements on both."""
+    first = list(shards_of([1000, 300, 7], 4, own_bucket=[True, False, False]))
+    last = list(shards_of([55, 1000], 4, own_bucket=[False, True]))
+    assert [rank[0] for rank in first] == [rank[1] for rank in last]
+
+
+def tiny_model(dtype: torch.dtype = torch.bfloat16) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)).to(dtype)
+
+
+def test_main_gradients_accumulate_and_grad_is_dropped() -> None:
+    model, reference = tiny_model(), tiny_model()
+    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
+    buffer.zero()
+    inputs = torch.randn(3, 5, 8).bfloat16()
+    expected = {name: torch.zeros_like(p, dtype=torch.float32) for name, p in reference.named_parameters()}
+    for batch in inputs:
+        model(batch).sum().backward()
+        reference(batch).sum().backward()
+        for name, param in reference.named_parameters():
+            assert param.grad is not None
+            expected[name] += param.grad.float()
+            param.grad = None
+    assert all(param.grad is None for param in model.parameters())
+    for name, param in model.named_parameters():
+        assert torch.equal(param.main_grad, expected[name])
+
+
+def test_buffers_are_contiguous_and_in_reverse_order() -> None:
+    model = tiny_model()
+    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
+    assert buffer.grads.numel() == sum(param.numel() for param in model.parameters())
+    assert buffer.grads.dtype == torch.float32
+    assert list(buffer.params) == list(reversed(list(model.parameters())))
+    assert all(
+        param.main_grad.untyped_storage().data_ptr() == buffer.grads.untyped_storage().data_ptr()
+        for param in model.parameters()
+    )
+    assert buffer.values is None
+
+
+def test_parameters_move_into_a_buffer_under_the_distributed_optimizer() -> None:
+    model, reference = tiny_model(), tiny_model()
+    (buffer,) = build_grad_buffers([model], make_config(distributed=True), ParallelState(), NullObserver())
+    assert buffer.values is not None
+    for param, original in zip(model.parameters(), reference.parameters(), strict=True):
+        assert param.untyped_storage().data_ptr() == buffer.values.untyped_storage().data_ptr()
+        assert torch.equal(param, original)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "expected"),
+    [
+        ({}, torch.bfloat16, torch.float32),
+        ({"grad_reduce_in_fp32": False}, torch.bfloat16, torch.bfloat16),
+        ({"bf16": False}, torch.float32, torch.float32),
+    ],
+)
+def test_gradient_dtype(precision: dict[str, bool], dtype: torch.dtype, expected: torch.dtype) -> None:
+    (buffer,) = build_grad_buffers([tiny_model(dtype)], make_config(**precision), ParallelState(), NullObserver())
+    assert buffer.grads.dtype == expected
+
+
+def test_experts_have_a_buffer_of_their_own() -> None:
+    model = tiny_model()
+    model[1].weight.allreduce = False  # type: ignore[assignment]
+    buffers = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
+    assert sorted(len(buffer.params) for buffer in buffers) == [1, 3]
+
+
+def test_reduction_scales_to_the_mean() -> None:
+    model = tiny_model()
+    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(dp_cp_size=4), NullObserver())
+    buffer.zero()
+    buffer.grads.fill_(2.0)
+    buffer.reduce()
+    assert torch.equal(buffer.grads, torch.full_like(buffer.grads, 0.5))
+
+
+def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:
+    params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
+    buffer = GradBuffer(
+        params, grad_dtype=torch.float32, group=None, shards=None, rank=0, scale=0.5, bucket_size=8, overlap=True
+    )
+
+    def arrive(index: int) -> None:
+        params[index].grad = torch.ones(4)
+        buffer.accumulate(params[index])
+
+    buffer.zero()
+    arrive(0)
+    arrive(1)
+    assert not any(bucket.launched for bucket in buffer.buckets)
+    buffer.is_last_microbatch = True
+    arrive(0)
+    assert not any(bucket.launched for bucket in buffer.buckets)
+    arrive(1)
+    assert [bucket.launched for bucket in buffer.buckets] == [True, False]
+    buffer.reduce()
+    assert buffer.grads.tolist() == [1.0] * 8 + [0.0] * 8

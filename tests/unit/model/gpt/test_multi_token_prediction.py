@@ -1,0 +1,132 @@
+"""Multi-token prediction computes what its definition says, keeps what its ledger says, and is placed as upstream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from oomscope.model.cost.parameters import stage_parameters
+from oomscope.model.gpt.multi_token_prediction import shift_left
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.context_parallel import ContextParallel
+from oomscope.model.parallel.parallel_state import ParallelState
+from tests.ledgers.stage import stage_bytes
+from tests.ranks import run_ranks
+
+PLAIN = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "position_embedding_type": "rope"}
+FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+CPU = torch.device("cpu")
+
+
+def stage_of(config, *, layers=None, pre_process=True) -> GPTStage:
+    return GPTStage(
+        config,
+        ParallelState(),
+        layers=range(config.model.num_layers) if layers is None else layers,
+        pre_process=pre_process,
+        post_process=True,
+        device=CPU,
+        dtype=torch.float32,
+    )
+
+
+def further_losses(stage: GPTStage, tokens: torch.Tensor, labels: torch.Tensor, depths: int) -> list[torch.Tensor]:
+    """Return each depth's mean loss from its definition: depth k reads token i + k and guesses label i + k."""
+    hidden = stage.embedding(tokens)
+    for layer in stage.layers:
+        hidden = layer(hidden)
+    hidden, losses, s = stage.final_norm(hidden), [], tokens.shape[1]
+    for depth in range(1, depths + 1):
+        own = stage.mtp.layers[(depth - 1) % len(stage.mtp.layers)]
+        ahead = F.pad(tokens[:, depth:], (0, depth))
+        joined = torch.cat((own.enorm(stage.embedding(ahead)), own.hnorm(hidden)), -1)
+        hidden = own.final_norm(own.layer(F.linear(joined, own.eh_proj.weight)))
+        logits = F.linear(hidden, stage.output_layer.weight)[: s - depth]
+        losses.append(F.cross_entropy(logits.flatten(0, 1), labels[:, depth:].t().flatten()))
+    return losses
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("repeated", [True, False])
+@pytest.mark.parametrize("recompute", [{}, FULL])
+def test_gradients_are_those_of_all_losses(config_of, tied, repeated, recompute):
+    model = {"mtp_num_layers": 2, "mtp_use_repeated_layer": repeated, "mtp_loss_scaling_factor": 0.3}
+    config = config_of(
+        model={**PLAIN, **model, "share_embeddings_and_output_weights": tied},
+        precision={"bf16": False},
+        recompute=recompute,
+        data={"num_microbatches": 4, "seq_length": 16, "micro_batch_size": 2},
+    )
+    stage = stage_of(config)
+    assert len(stage.mtp.layers) == (1 if repeated else 2)
+    tokens, labels = torch.randint(0, 1000, (2, 2, 16), generator=torch.Generator().manual_seed(6))
+    loss = stage(tokens, labels)
+    (loss / config.num_microbatches).backward()
+    found = {name: weight.grad.clone() for name, weight in stage.named_parameters()}
+    stage.zero_grad()
+    logits = stage(tokens).flatten(0, 1)
+    own = F.cross_entropy(logits, labels.t().flatten())
+    further = sum(further_losses(stage, tokens, labels, 2))
+    ((own + 0.3 / 2 * further) / config.num_microbatches).backward()
+    torch.testing.assert_close(loss, own)
+    for name, weight in stage.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("recompute", [{}, FULL, {"recompute_granularity": "selective", "recompute_modules": ["mlp"]}])
+@pytest.mark.parametrize("split", [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize("depths", [1, 2])
+def test_a_stage_keeps_what_its_ledger_says(config_of, meta_stage, meter_of, depths, split, recompute):
+    t, sequence_parallel = split
+    config = config_of(
+        model={**PLAIN, "mtp_num_layers": depths, "hidden_dropout": 0.1, "add_bias_linear": False},
+        parallel={"tensor_model_parallel_size": t, "sequence_parallel": sequence_parallel},
+        recompute=recompute,
+    )
+    stage = meta_stage(config)
+    assert sum(p.numel() for p in stage.parameters()) == stage_parameters(
+        config, 2, pre_process=True, post_process=True
+    )
+    meter = meter_of(stage)
+    tokens = torch.zeros((2, 16), dtype=torch.int64, device="meta")
+    meter(lambda: stage(tokens, tokens))
+    assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_last_stage_has_a_copy_of_the_embedding(config_of, tied):
+    config = config_of(model={**PLAIN, "mtp_num_layers": 1, "share_embeddings_and_output_weights": tied})
+    stage = stage_of(config, layers=range(1, 2), pre_process=False)
+    words = stage.embedding.words.weight
+    assert words.shared_embedding
+    assert (stage.output_layer.weight is words) is tied
+    held = sum(parameter.numel() for parameter in stage.parameters())
+    assert held == stage_parameters(config, 1, first=1, pre_process=False, post_process=True)
+
+
+def test_without_labels_nothing_further_is_predicted(config_of):
+    stage = stage_of(config_of(model={**PLAIN, "mtp_num_layers": 1}, precision={"bf16": False}))
+    stage(torch.zeros((2, 16), dtype=torch.int64)).sum().backward()
+    assert all(parameter.grad is None for parameter in stage.mtp.parameters())
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=4, max_size=4), min_size=1, max_size=3))
+def test_a_shift_drops_the_first_and_ends_with_nothing(rows):
+    shifted = shift_left(torch.tensor(rows), ContextParallel())
+    assert shifted.tolist() == [[*row[1:], 0] for row in rows]
+
+
+def check_shards(rank: int) -> None:
+    whole = torch.arange(1, 49).view(3, 16)
+    cp = ContextParallel(group=torch.distributed.group.WORLD, rank=rank, size=2)
+    expected = cp.shard(shift_left(whole, ContextParallel()), dim=1)
+    assert torch.equal(shift_left(cp.shard(whole, dim=1), cp), expected)
+
+
+def test_shards_shift_as_the_whole_does(tmp_path: Path):
+    run_ranks(check_shards, world=2, folder=tmp_path)

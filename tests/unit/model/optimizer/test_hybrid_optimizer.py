@@ -1,0 +1,105 @@
+"""The host's share of an optimizer: the same numbers, the bytes that it spares, and how far a fraction reaches."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
+from oomscope.model.base.observer import NullObserver
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
+from oomscope.model.optimizer.hybrid_optimizer import split_by_fraction
+from oomscope.model.optimizer.mixed_precision import MasterWeight, MixedPrecisionOptimizer
+from oomscope.model.parallel.parallel_state import ParallelState
+
+SMALL = Config(model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2))
+
+
+def trained(fraction: float, dtype: torch.dtype = torch.bfloat16, **settings: Any):
+    """Return the weights after three steps, their optimizer, and the bytes that it keeps on the device."""
+    offload = {"optimizer_cpu_offload": fraction > 0, "optimizer_offload_fraction": fraction, **settings}
+    config = Config(
+        model=SMALL.model,
+        optimizer=OptimizerConfig(lr=0.01, weight_decay=0.1, **offload),
+        precision=PrecisionConfig(bf16=dtype == torch.bfloat16),
+    )
+    torch.manual_seed(0)
+    weights = torch.nn.ParameterList(
+        torch.nn.Parameter(torch.randn(*shape).to(dtype)) for shape in ((64, 4), (256,), (128, 2), (256, 1))
+    )
+    buffers = build_grad_buffers([weights], config, ParallelState(), NullObserver())
+    optimizer = MixedPrecisionOptimizer(config, ParallelState(), buffers, NullObserver())
+    for _ in range(3):
+        optimizer.zero_grad()
+        for weight in weights:
+            weight.main_grad.copy_(torch.randn(weight.shape))
+        optimizer.step()
+    return weights, optimizer
+
+
+def device_bytes(optimizer: MixedPrecisionOptimizer) -> int:
+    tensors = [weight.master for weight in optimizer.weights if weight.master is not weight.value]
+    tensors += [value for state in optimizer.inner.state.values() for value in state.values() if value.ndim]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("fraction", [0.3, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_numbers_are_those_of_the_device(fraction: float, overlap: bool, dtype: torch.dtype) -> None:
+    expected, _ = trained(0.0, dtype)
+    found, _ = trained(fraction, dtype, overlap_cpu_optimizer_d2h_h2d=overlap)
+    for one, two in zip(expected, found, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+def test_the_precision_aware_optimizer_off_the_device_is_the_plain_one(fraction: float) -> None:
+    """Neither narrow moments nor remainders of masters outlive the switch, whatever fraction moves."""
+    narrow = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
+    aware = {"use_precision_aware_optimizer": True, "use_distributed_optimizer": True, **narrow}
+    expected, _ = trained(0.0)
+    found, hybrid = trained(fraction, optimizer_cpu_offload=True, **aware)
+    for one, two in zip(expected, found, strict=True):
+        assert torch.equal(one, two)
+    assert device_bytes(hybrid) == 12 * 1024 * (1 - fraction)
+
+
+@pytest.mark.parametrize(("fraction", "moved"), [(0.25, 256), (0.26, 512), (0.5, 512), (1.0, 1024)])
+def test_eight_bytes_a_parameter_are_spared(fraction: float, moved: int) -> None:
+    """The master weight stays on the device without the precision-aware optimizer."""
+    plain = device_bytes(trained(0.0)[1])
+    assert plain == 12 * 1024
+    assert plain - device_bytes(trained(fraction)[1]) == 8 * moved
+
+
+def test_the_host_keeps_sixteen_bytes_a_parameter() -> None:
+    _, optimizer = trained(1.0)
+    kept = [tensor for tensor in optimizer._host.states if tensor.ndim]
+    grads = [tensor.grad for tensor in kept if tensor.grad is not None]
+    assert sum(tensor.nbytes for tensor in (*kept, *grads)) == 16 * 1024
+    assert all(tensor.dtype == torch.float32 for tensor in kept)
+
+
+def weight_of(numel: int) -> MasterWeight:
+    (store,) = build_grad_buffers(
+        [torch.nn.ParameterList([torch.empty(numel, device="meta")])], SMALL, ParallelState(), NullObserver()
+    )
+    value = store.value(0)
+    return MasterWeight(store=store, index=0, value=value, master=value, expert=False, counted=True, decayed=True)
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.floats(0, 1))
+def test_a_fraction_overshoots_by_less_than_its_last_parameter(numels: list[int], fraction: float) -> None:
+    weights = [weight_of(numel) for numel in numels]
+    host, device = split_by_fraction(weights, fraction)
+    assert [*host, *device] == copy.copy(weights)
+    moved = sum(weight.master.numel() for weight in host)
+    goal = fraction * sum(numels)
+    assert moved >= goal
+    assert not host or moved - host[-1].master.numel() < goal

@@ -1,0 +1,249 @@
+"""Bytes a parameter, agreement with torch's own optimizers, clipping, and masters that follow the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
+from oomscope.model.base.observer import NullObserver
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
+from oomscope.model.optimizer.clip_grads import clip, squared_norm
+from oomscope.model.optimizer.fused_optimizers import FusedAdam
+from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
+from oomscope.model.parallel.parallel_state import ParallelState
+
+PARAMS = 64 * 128 * 32
+"""A multiple of all alignments, so that padding adds nothing unless a test wants it."""
+
+
+def make_config(*, optimizer: dict[str, Any] | None = None, **precision: bool) -> Config:
+    return Config(
+        model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2),
+        optimizer=OptimizerConfig(**(optimizer or {})),
+        precision=PrecisionConfig(**precision),
+    )
+
+
+class Weights(nn.Module):
+    def __init__(self, numels: list[int], dtype: torch.dtype, device: str = "cpu") -> None:
+        super().__init__()
+        values = (
+            torch.zeros(numel, 1, device=device) if device == "meta" else torch.randn(numel, 1) for numel in numels
+        )
+        self.weights = nn.ParameterList(nn.Parameter(value.to(dtype)) for value in values)
+
+
+def build(
+    config: Config, weights: Weights, replicas: int = 1, rank: int = 0
+) -> tuple[list[GradBuffer], MixedPrecisionOptimizer]:
+    state = ParallelState(dp_cp_size=replicas, dp_cp_rank=rank)
+    buffers = build_grad_buffers([weights], config, state, NullObserver())
+    return buffers, MixedPrecisionOptimizer(config, state, buffers, NullObserver())
+
+
+def requested_bytes(weights: Weights, buffers: list[GradBuffer], optimizer: MixedPrecisionOptimizer) -> int:
+    tensors = [*weights.parameters(), *(buffer.grads for buffer in buffers)]
+    tensors += [weight.master for weight in optimizer.weights]
+    tensors += [weight.master.grad for weight in optimizer.weights if weight.master.grad is not None]
+    tensors += [value for state in optimizer.inner.state.values() for value in state.values()]
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "distributed", "replicas", "expected"),
+    [
+        ({}, torch.bfloat16, False, 1, 18),
+        ({}, torch.bfloat16, False, 8, 18),
+        ({}, torch.bfloat16, True, 1, 18),
+        ({}, torch.bfloat16, True, 8, 6 + 12 / 8),
+        ({"bf16": False}, torch.float32, False, 1, 16),
+        ({"bf16": False}, torch.float32, True, 8, 8 + 8 / 8),
+        ({"grad_reduce_in_fp32": False}, torch.bfloat16, False, 1, 16 + 4),
+        ({"grad_reduce_in_fp32": False}, torch.bfloat16, True, 8, 4 + 12 / 8 + 4 / 8),
+    ],
+)
+def test_bytes_a_parameter(
+    precision: dict[str, bool], dtype: torch.dtype, distributed: bool, replicas: int, expected: float
+) -> None:
+    config = make_config(optimizer={"use_distributed_optimizer": distributed}, **precision)
+    weights = Weights([PARAMS], dtype, device="meta")
+    buffers, optimizer = build(config, weights, replicas)
+    before = requested_bytes(weights, buffers, optimizer)
+    optimizer.step()
+    after = requested_bytes(weights, buffers, optimizer)
+    assert after == expected * PARAMS
+    moments = 8 / (replicas if distributed else 1)
+    grads_in_fp32 = 4 / (replicas if distributed else 1) if "grad_reduce_in_fp32" in precision else 0
+    assert after - before == (moments + grads_in_fp32) * PARAMS, "moments are made in the first step"
+
+
+def test_gradients_upcast_at_the_step_go_when_the_next_begins() -> None:
+    config = make_config(grad_reduce_in_fp32=False)
+    weights = Weights([PARAMS], torch.bfloat16, device="meta")
+    buffers, optimizer = build(config, weights)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert requested_bytes(weights, buffers, optimizer) == 16 * PARAMS
+
+
+@pytest.mark.parametrize(("replicas", "padded"), [(1, 512), (3, 768), (8, 512)])
+def test_padding_is_counted_once_in_parameters_and_gradients(replicas: int, padded: int) -> None:
+    """Starts are aligned to 64 elements, the end (385) to lcm(replicas, 128); masters and moments have no padding.
+
+    Some ranks own no element of so small a model.
+    """
+    numels = [1, 65, 200]
+    config = make_config(optimizer={"use_distributed_optimizer": True})
+    states = 0
+    for rank in range(replicas):
+        weights = Weights(numels, torch.bfloat16, device="meta")
+        buffers, optimizer = build(config, weights, replicas, rank)
+        optimizer.step()
+        states += requested_bytes(weights, buffers, optimizer) - 6 * padded
+    assert states == 12 * sum(numels)
+
+
+def test_adam_is_torchs_adamw() -> None:
+    torch.manual_seed(0)
+    mine = [torch.randn(5), torch.randn(3, 4)]
+    theirs = [value.clone() for value in mine]
+    options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.05}
+    ours = FusedAdam(mine, **options)  # type: ignore[arg-type]
+    reference = torch.optim.AdamW(theirs, **options)  # type: ignore[arg-type]
+    for _ in range(4):
+        for value, copy in zip(mine, theirs, strict=True):
+            value.grad = torch.randn_like(value)
+            copy.grad = value.grad.clone()
+        ours.step()
+        reference.step()
+    for value, copy in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(value, copy, rtol=1e-6, atol=1e-6)
+
+
+def test_adam_evaluates_a_closure_and_skips_what_has_no_gradient() -> None:
+    values = [torch.ones(3, requires_grad=True), torch.ones(3)]
+    adam = FusedAdam(values, lr=0.1, betas=(0.9, 0.9), eps=1e-8, weight_decay=0.0)
+
+    def closure() -> float:
+        loss = values[0].sum()
+        loss.backward()
+        return float(loss.detach())
+
+    assert adam.step(closure) == 3.0
+    assert torch.allclose(values[0], torch.full((3,), 0.9))
+    assert torch.equal(values[1], torch.ones(3))
+    assert values[1] not in adam.state
+
+
+def set_grads(weights: Weights, value: float = 1.0) -> None:
+    for index, param in enumerate(weights.parameters()):
+        param.main_grad.fill_(value * (index + 1))
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("distributed", [False, True])
+def test_masters_are_updated_in_fp32_and_copied_back(kind: str, distributed: bool) -> None:
+    torch.manual_seed(0)
+    config = make_config(
+        optimizer={"optimizer": kind, "lr": 1e-4, "use_distributed_optimizer": distributed, "clip_grad": 0.0}
+    )
+    weights = Weights([64, 10], torch.bfloat16)
+    start = [param.detach().clone() for param in weights.parameters()]
+    _, optimizer = build(config, weights)
+    for _ in range(3):
+        optimizer.zero_grad()
+        set_grads(weights)
+        assert optimizer.step() is None
+    masters = {weight.value.data_ptr(): weight.master for weight in optimizer.weights}
+    for param, before in zip(weights.parameters(), start, strict=True):
+        master = masters[param.data_ptr()].view(param.shape)
+        assert master.dtype == torch.float32
+        assert torch.equal(param, master.bfloat16())
+        assert not torch.equal(master, before.float()), "steps too small for bf16 must not be lost"
+
+
+def test_fp32_parameters_are_their_own_masters() -> None:
+    weights = Weights([64], torch.float32)
+    _, optimizer = build(make_config(bf16=False), weights)
+    (weight,) = optimizer.weights
+    assert weight.master.data_ptr() == next(weights.parameters()).data_ptr()
+
+
+def test_weight_decay_spares_biases_and_norms() -> None:
+    weights = Weights([64], torch.float32)
+    weights.weights.append(nn.Parameter(torch.ones(7)))
+    _, optimizer = build(make_config(bf16=False, optimizer={"weight_decay": 0.5}), weights)
+    groups = [(len(group["params"]), group["weight_decay"]) for group in optimizer.inner.param_groups]
+    assert groups == [(1, 0.5), (1, 0.0)]
+
+
+def test_clipping_is_torchs() -> None:
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.zeros(7)), nn.Parameter(torch.zeros(3, 3))]
+    for param in params:
+        param.grad = torch.randn_like(param) * 10
+    grads = [param.grad.clone() for param in params if param.grad is not None]
+    expected = torch.nn.utils.clip_grad_norm_(params, 1.5)
+    norm = squared_norm(grads, [None], torch.device("cpu")).sqrt()
+    clip(grads, norm, 1.5)
+    torch.testing.assert_close(norm, expected)
+    for param, grad in zip(params, grads, strict=True):
+        torch.testing.assert_close(grad, param.grad)
+
+
+def test_small_gradients_are_not_scaled_up() -> None:
+    grads = [torch.full((4,), 0.1)]
+    clip(grads, squared_norm(grads, [], torch.device("cpu")).sqrt(), 1.0)
+    assert torch.equal(grads[0], torch.full((4,), 0.1))
+
+
+def test_a_rank_that_counts_nothing_has_norm_zero() -> None:
+    assert squared_norm([], [], torch.device("cpu")).item() == 0.0
+
+
+def test_replicas_are_counted_once_in_the_norm() -> None:
+    """A tied embedding counts on the first stage, a parameter that all TP ranks hold on the first of them."""
+    weights = Weights([4, 4, 4], torch.float32)
+    replicated, split, tied = weights.weights
+    split.tensor_model_parallel = True
+    tied.tensor_model_parallel = tied.shared_embedding = True
+    config = make_config(bf16=False)
+
+    def counted(**place: int) -> list[bool]:
+        state = ParallelState(**place)  # type: ignore[arg-type]
+        buffers = build_grad_buffers([weights], config, state, NullObserver())
+        flags = {
+            w.value.data_ptr(): w.counted
+            for w in MixedPrecisionOptimizer(config, state, buffers, NullObserver()).weights
+        }
+        return [flags[param.data_ptr()] for param in (replicated, split, tied)]
+
+    assert counted() == [True, True, True]
+    assert counted(tp_rank=1, tp_size=2) == [False, True, True]
+    assert counted(pp_rank=1, pp_size=2) == [True, True, False]
+
+
+class RoleLog(NullObserver):
+    def __init__(self) -> None:
+        self.roles: list[tuple[str, int]] = []
+
+    def role(self, role: str, tensors: Any) -> None:
+        self.roles += [(role, tensor.numel() * tensor.element_size()) for tensor in tensors]
+
+
+def test_states_are_told_when_they_are_made() -> None:
+    weights, observer = Weights([64, 10], torch.bfloat16), RoleLog()
+    config = make_config()
+    buffers = build_grad_buffers([weights], config, ParallelState(), NullObserver())
+    optimizer = MixedPrecisionOptimizer(config, ParallelState(), buffers, observer)
+    assert sum(size for _, size in observer.roles) == 74 * 4
+    for _ in range(2):
+        set_grads(weights)
+        optimizer.step()
+    assert sum(size for _, size in observer.roles) == 74 * 12 + 4, "masters, moments and the step count, once"
+    assert {role for role, _ in observer.roles} == {"optimizer_state"}

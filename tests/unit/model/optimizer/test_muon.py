@@ -1,0 +1,114 @@
+"""Muon: what it does to matrices, how it lies on ranks, and the bytes of a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomscope.config.schema import OptimizerConfig
+from oomscope.model.optimizer.fused_optimizers import FusedSGD
+from oomscope.model.optimizer.muon import Chain, Matrix, Muon
+from tests.ranks import run_ranks
+
+ALONE = Matrix(None, 1, 0, None)
+
+
+def config(**optimizer: Any) -> OptimizerConfig:
+    exact = {"muon_fp32_matmul_prec": "high", "muon_num_ns_steps": 15, "muon_momentum": 0.0, "lr": 1.0}
+    return OptimizerConfig(optimizer="muon", **{**exact, **optimizer})
+
+
+def stepped(grad: torch.Tensor, matrix: Matrix = ALONE, **optimizer: Any) -> torch.Tensor:
+    """Return what is taken from a parameter of zeros."""
+    param = torch.zeros_like(grad)
+    param.grad = grad
+    Muon([{"params": [param], "matrices": [matrix], "weight_decay": 0.0}], config(**optimizer)).step()
+    return -param
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_the_update_has_the_gradients_singular_vectors_and_equal_singular_values(m: int, n: int, seed: int) -> None:
+    grad = random(m, n, seed=seed)
+    left, values, right = torch.linalg.svd(grad, full_matrices=False)
+    if values[-1] < 1e-2 * values[0]:
+        return  # takes more iterations
+    found = stepped(grad) / max(m, n) ** 0.5
+    along = left.T @ found @ right.T
+    torch.testing.assert_close(along, along.diagonal().diag(), atol=5e-3, rtol=0.0)
+    assert along.diagonal().min() > 0.6
+    assert along.diagonal().max() < 1.4
+
+
+def test_momentum_decay_and_scale() -> None:
+    grad, param = random(4, 6), random(4, 6, seed=1)
+    kept = param.clone()
+    param.grad = grad
+    group = {"params": [param], "matrices": [ALONE], "weight_decay": 0.5}
+    muon = Muon([group], config(muon_momentum=0.75, lr=0.1, muon_extra_scale_factor=0.2))
+    muon.step()
+    torch.testing.assert_close(muon.state[param]["momentum_buffer"], 0.25 * grad)
+    torch.testing.assert_close(param, 0.95 * kept - 0.1 * 0.2 * stepped(grad))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_nesterov_mixes_gradient_and_momentum(nesterov: bool) -> None:
+    first, second = random(3, 5), random(3, 5, seed=1)
+    param = torch.zeros(3, 5)
+    group = {"params": [param], "matrices": [ALONE], "weight_decay": 0.0}
+    muon = Muon([group], config(muon_momentum=0.5, muon_nesterov=nesterov))
+    for grad in (first, second):
+        before = param.clone()
+        param.grad = grad
+        muon.step()
+    momentum = 0.25 * first + 0.5 * second
+    expected = stepped(0.5 * (second + momentum) if nesterov else momentum)
+    torch.testing.assert_close(before - param, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_stacked_matrices_and_experts_are_stepped_one_by_one() -> None:
+    qkv = random(8, 6)
+    one_by_one = torch.cat([stepped(part) for part in qkv.split((4, 2, 2))])
+    stacked = Matrix(None, 1, 0, None, (4, 2, 2))
+    torch.testing.assert_close(stepped(qkv, stacked), one_by_one)
+    torch.testing.assert_close(stepped(qkv, stacked, muon_split_qkv=False), stepped(qkv))
+    experts = random(3, 4, 6)
+    torch.testing.assert_close(stepped(experts), torch.stack([stepped(expert) for expert in experts]))
+
+
+def _on_two_ranks(rank: int) -> None:
+    whole = random(4, 6)
+    for dim in (0, 1):
+        part = whole.chunk(2, dim)[rank].contiguous()
+        for mode, expected in (("duplicated", stepped(whole).chunk(2, dim)[rank]), ("blockwise", stepped(part))):
+            matrix = Matrix(torch.distributed.group.WORLD, 2, rank, dim)
+            torch.testing.assert_close(stepped(part, matrix, muon_tp_mode=mode), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_shards_are_gathered_unless_blockwise(tmp_path: Path) -> None:
+    run_ranks(_on_two_ranks, world=2, folder=tmp_path)
+
+
+def test_a_chain_steps_each_of_its_optimizers() -> None:
+    matrix, bias = torch.zeros(2, 3), torch.zeros(3)
+    matrix.grad, bias.grad = random(2, 3), random(3)
+    chain = Chain(
+        [
+            Muon([{"params": [matrix], "matrices": [ALONE], "weight_decay": 0.0}], config()),
+            FusedSGD([bias], lr=1.0, momentum=0.5),
+        ]
+    )
+    chain.step()
+    torch.testing.assert_close(-matrix, stepped(matrix.grad))
+    torch.testing.assert_close(-bias, bias.grad)
+    assert {len(state) for state in chain.state.values()} == {1}
+    assert len(chain.param_groups) == 2
