@@ -162,7 +162,7 @@ def test_ends_that_answer_by_themselves(world: World) -> None:
 def test_a_path_that_leads_out_is_refused(world: World) -> None:
     good = world.commit(1, config(10, 10))
     world.commit(2, config(10, 20))
-    with pytest.raises(UsageError, match="no path inside"):
+    with pytest.raises(UsageError, match="not a path inside"):
         world.search(good, "../x.yaml")
 
 

@@ -145,7 +145,7 @@ def test_an_end_that_is_invalid_by_itself_is_not_blamed_on_an_override(world: Wo
 def test_a_config_path_stays_inside(world: World, path: str) -> None:
     hashes = world.sizes([1, 2])
     request = replace(world.request(hashes[0]), subject=ConfigInRepo(path=path))
-    with pytest.raises(UsageError, match="no path inside a repository"):
+    with pytest.raises(UsageError, match="not a path inside a repository"):
         bisect_commits(request, probe=config_probe, environment={})
 
 
