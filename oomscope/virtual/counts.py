@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from oomscope.virtual.loading import library
 
-_VERSION = 1
+_VERSION = 2
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h, whose struct ``oomscope_card_counts`` has these fields in this order."""
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from oomscope.probe.recording.categorise import Told
 from oomscope.snapshot.trace import Category
@@ -45,9 +46,19 @@ class ToldBlocks:
 def _addresses(tensors: Iterable[object]) -> Iterator[int]:
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor):
-            part = local_part(tensor)
-            if part.device.type == "cuda" and (address := part.untyped_storage().data_ptr()):
-                yield address
+            for part in _plain_parts(local_part(tensor)):
+                if part.device.type == "cuda" and (address := part.untyped_storage().data_ptr()):
+                    yield address
+
+
+def _plain_parts(tensor: Any) -> Iterator[torch.Tensor]:
+    """Return the tensors that a wrapper without storage of its own consists of (quantised states, for one)."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for name in names:
+        yield from _plain_parts(getattr(tensor, name))
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

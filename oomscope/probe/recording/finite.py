@@ -5,7 +5,8 @@ is not; so does torch's GradScaler. A virtual card computes neither. Of the two 
 memory (the first one makes the optimizer's states), and it is what all but a few steps of a real training do.
 
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
-result on the card. The same holds for what is asked of such results: any, all, and, or, not.
+result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
+type.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from oomscope import virtual
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 _ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
 _ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
-    "any": bool,
-    "all": bool,
+    **dict.fromkeys(("any", "all", "max", "to", "type", "bool", "byte", "int", "float", "half"), bool),
     "logical_not": lambda one: not one,
     "logical_or": lambda one, other: one or other,
+    "logical_or_": lambda one, other: one or other,
     "logical_and": lambda one, other: one and other,
     "bitwise_or": lambda one, other: one or other,
     "bitwise_and": lambda one, other: one and other,
@@ -60,7 +61,7 @@ def numbers_are_finite(note: Callable[[str], None]) -> Iterator[None]:
             if owner is torch and name.startswith("__"):
                 continue
             function = getattr(owner, name, None)
-            if function is None:
+            if not callable(function):  # torch.bool is no function
                 continue
             replaced.append((owner, name, function))
             setattr(owner, name, _answering(function, name, tell))
@@ -94,15 +95,11 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
 
 def _write(result: Any, answer: bool) -> bool:
     """Let each element of a ``result`` on the card be ``answer``; return whether that could be done."""
-    is_plain = type(result) is torch.Tensor and result.is_cuda and result.dtype == torch.bool
-    if (
-        not is_plain
-        or result.is_inference()
-        or result.numel() > _MOST_ELEMENTS
-        or torch.cuda.is_current_stream_capturing()
-    ):
+    is_plain = type(result) is torch.Tensor and result.is_cuda
+    if not is_plain or result.is_inference() or torch.cuda.is_current_stream_capturing():
         return False
-    result.copy_(torch.full(result.shape, answer))
+    if result.numel() <= _MOST_ELEMENTS:  # no program reads more of them
+        result.detach().copy_(torch.full(result.shape, answer, dtype=result.dtype))
     setattr(result, _ANSWER, (answer, result._version))
     return True
 

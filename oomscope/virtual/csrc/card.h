@@ -129,7 +129,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 1
+#define OOMSCOPE_CARD_VERSION 2
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -146,5 +146,11 @@ CARD_API size_t oomscope_card_unsupported(char *buffer, size_t bytes);
 /* From now on `callback` is called with the number of unknown bytes just before a read of unknown bytes is answered,
  * on the reading thread and with no lock of the card held. NULL removes it. */
 CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
+
+/* Reads bytes of allocated device memory if the card holds them all; returns whether it does. */
+CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
+
+/* Writes bytes to allocated device memory, and holds them: what a kernel would have computed there. */
+CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes);
 
 #endif

@@ -34,3 +34,8 @@ def unknown(tensor: torch.Tensor) -> int:
     before = state().unknown_read_bytes
     tensor.cpu()
     return state().unknown_read_bytes - before
+
+
+def joined(x: torch.Tensor) -> torch.Tensor:
+    """For TorchScript, which reads its source."""
+    return torch.cat([x, torch.arange(3, device=x.device)]) + torch.ones(1, dtype=torch.int64, device=x.device)

@@ -215,3 +215,19 @@ void card_answer_unknown(void *value, size_t bytes) {
   auto out = static_cast<char *>(value);
   for (size_t i = 0; i < bytes; i++) out[i] = card::answer(i, bytes);
 }
+
+CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
+  auto address = reinterpret_cast<uintptr_t>(from);
+  if (!bytes || !card::might_be_held(address)) return 0;
+  card::MemoryLock lock(card::memory_mutex());
+  if (card::count_unknown(address, bytes)) return 0;
+  card::read_content(to, address, bytes);
+  return 1;
+}
+
+CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes) {
+  auto address = reinterpret_cast<uintptr_t>(to);
+  card::MemoryLock lock(card::memory_mutex());
+  card::unhold(address, bytes);
+  if (card::write_content(address, from, bytes)) card::hold(address, bytes);
+}

@@ -1,0 +1,248 @@
+"""Integers that the host can compute for a virtual card, so that masks and positions decide as on a real one.
+
+Models ask small tensors of integers and booleans what to do next: are the positions those of one sequence, does the
+mask hide anything. The card computes none of it, and what follows would depend on values that nobody knows. Where the
+card holds every operand (it was copied there, or computed so), the function runs as it is, with what it allocates, and
+is computed once more on the host; that result is written to the card. Operands are written again, because the card
+holds nothing of what a kernel was given; so are the indices, targets and masks that functions of floating-point numbers
+read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from oomscope import virtual
+
+MOST_ELEMENTS: Final = 1 << 16
+"""Of a tensor whose values are followed."""
+MOST_NUMBERS: Final = 16
+"""Of a tensor of floating-point numbers whose values are followed: counters and flags."""
+MOST_BYTES: Final = 1 << 20
+"""Of the storage behind it: the card holds copies of up to 1 MiB."""
+_FILLED: Final[dict[str, int | None]] = {
+    "full": None,
+    "full_like": None,
+    "new_full": None,
+    "fill_": None,
+    "ones": 1,
+    "ones_like": 1,
+    "new_ones": 1,
+    "zeros": 0,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "zero_": 0,
+}
+"""Functions whose result has one value everywhere; None: the value is their last positional or ``fill_value``."""
+_COMPARED: Final = ("eq", "ne", "lt", "le", "gt", "ge", "isin")
+_COMBINED: Final = (
+    *("add", "sub", "mul", "neg", "remainder", "floor_divide", "clamp", "where", "masked_fill", "abs"),
+    *("logical_and", "logical_or", "logical_not", "logical_xor"),
+    *("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor"),
+)
+_REDUCED: Final = (
+    *("any", "all", "sum", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "count_nonzero"),
+    *("cumsum", "cummax", "diff"),
+)
+_MOVED: Final = (
+    *("cat", "stack", "repeat", "tile", "flip", "roll", "sort", "tril", "triu", "gather", "index_select"),
+    *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte"),
+)
+_CHANGED: Final = (
+    *("add_", "sub_", "mul_", "clamp_", "masked_fill_", "logical_and_", "logical_or_", "logical_not_", "copy_"),
+    "__setitem__",
+)
+_OPERATORS: Final = tuple(
+    f"__{name}__"
+    for name in (
+        *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg", "mod", "floordiv"),
+        *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
+    )
+)
+_READ: Final = ("embedding", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim")
+"""Functions of numbers that read indices, targets or masks."""
+_READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
+"""The same, in ``torch.nn.functional``."""
+_COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
+Function = Callable[..., Any]
+
+
+@contextmanager
+def integers_are_followed() -> Iterator[None]:
+    """Compute such integers while the block runs on a virtual card."""
+    if not virtual.is_loaded():
+        yield
+        return
+    wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
+    wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
+    places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]
+    places += [(torch.nn.functional, name) for name in _READ_BY_LAYERS]
+    replaced: list[tuple[Any, str, Function]] = []
+    for owner, name in places:
+        function = getattr(owner, name, None)
+        if callable(function):  # torch.bool is no function
+            replaced.append((owner, name, function))
+            setattr(owner, name, _scriptable(wrappers.get(name, _computing)(function, name), owner, name))
+    try:
+        yield
+    finally:
+        for owner, name, function in replaced:
+            setattr(owner, name, function)
+
+
+def _scriptable(wrapped: Function, owner: Any, name: str) -> Function:
+    """Have ``torch.jit.script`` take a replaced function of ``torch`` for what it replaces."""
+    if owner is torch and not name.startswith("__"):
+        torch.jit._builtins._register_builtin(wrapped, f"aten::{name}")
+    return wrapped
+
+
+def _counting(function: Function, name: str) -> Function:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if _is_followed(result) and not any(isinstance(each, torch.Tensor) for each in args):
+            kept = {key: value for key, value in kwargs.items() if key in ("start", "end", "step", "dtype")}
+            _write(result, function(*args, **kept, device="cpu"))
+        return result
+
+    return called
+
+
+def _filling(function: Function, name: str) -> Function:
+    constant = _FILLED[name]
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if _is_followed(result):
+            value = kwargs.get("fill_value", args[-1] if args else None) if constant is None else constant
+            if isinstance(value, (bool, int, float)):
+                _write(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
+        return result
+
+    return called
+
+
+def _computing(function: Function, name: str) -> Function:
+    changes_first = name in _CHANGED or name.startswith("__i")
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        followed, others = ([], 0) if "out" in kwargs or torch.compiler.is_compiling() else _operands(args, kwargs)
+        if not followed:
+            return function(*args, **kwargs)
+        kept = _Kept()
+        unknown = [each for each in followed if not kept.take(each)]
+        result = function(*args, **kwargs)
+        if others or unknown:
+            if not changes_first:
+                kept.put_back()
+            return result
+        try:
+            expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            return result  # what the host refuses stays unknown
+        kept.put_back()
+        for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
+            if _can_hold(one) and one.untyped_storage().data_ptr() not in kept.addresses:
+                _write(one, value)
+        return result
+
+    return called
+
+
+def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], int]:
+    """Return the tensors among arguments that are followed, and how many are not."""
+    found: list[torch.Tensor] = []
+    others = 0
+    for argument in (*args, *kwargs.values()) if kwargs else args:
+        for each in argument if type(argument) in (tuple, list) else (argument,):
+            if isinstance(each, torch.Tensor):
+                if _is_followed(each):
+                    found.append(each)
+                else:
+                    others += 1
+    return found, others
+
+
+def _tensors_in(result: Any) -> Iterable[torch.Tensor]:
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return (each for each in results if isinstance(each, torch.Tensor))
+
+
+def _can_hold(tensor: Any) -> bool:
+    """Whether values of a tensor can be written to the card now."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_cuda
+        and 0 < tensor.numel() <= MOST_ELEMENTS
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and tensor.untyped_storage().nbytes() <= MOST_BYTES
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def _is_followed(tensor: Any) -> bool:
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda:
+        return False
+    is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    return (is_exact or tensor.numel() <= MOST_NUMBERS) and not tensor.requires_grad and _can_hold(tensor)
+
+
+def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    if tensor.is_contiguous() and values.shape == tensor.shape and values.dtype == tensor.dtype:
+        values = values.contiguous()
+        virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes)
+
+
+class _Kept:
+    """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._on_host: dict[int, torch.Tensor] = {}
+
+    @property
+    def addresses(self) -> frozenset[int]:
+        """Where their storages begin on the card."""
+        return frozenset(self._storages)
+
+    def take(self, tensor: torch.Tensor) -> bool:
+        """Read a tensor from the card; return whether the card holds all of its storage."""
+        whole = tensor.untyped_storage()
+        address, size = whole.data_ptr(), whole.nbytes()
+        if address not in self._storages:
+            copy = torch.UntypedStorage(size)
+            if not virtual.read_held(copy.data_ptr(), address, size):
+                return False
+            self._storages[address] = copy
+        host = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        host.set_(self._storages[address], tensor.storage_offset(), tensor.size(), tensor.stride())
+        self._on_host[id(tensor)] = host
+        return True
+
+    def on_host(self, argument: Any) -> Any:
+        """Return an argument with its tensors, and the device, on the host."""
+        if type(argument) in (tuple, list):
+            return type(argument)(map(self.on_host, argument))
+        if isinstance(argument, torch.Tensor):
+            return self._on_host[id(argument)]
+        if isinstance(argument, torch.device) or (isinstance(argument, str) and argument.startswith("cuda")):
+            return "cpu"
+        return argument
+
+    def put_back(self) -> None:
+        """Write the operands to the card again, with what the call changed in place."""
+        for address, storage in self._storages.items():
+            virtual.write_held(address, storage.data_ptr(), storage.nbytes())
