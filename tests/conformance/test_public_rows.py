@@ -121,20 +121,12 @@ def test_excluded_rows_have_a_reason_and_are_not_counted(rows):
     assert lines[-1] == "1 of 1 rows exact, 0 by a workspace constant, 0 within 1 %, 1 excluded"
 
 
-def test_a_mechanism_explains_only_the_very_difference(rows):
-    row = replace(rows[0], subject="embedding / huggingface", recorded=10**11)
-    kept = 3 * 4 * 4096 * (2**18 - 2**10)
+def test_a_mechanism_explains_only_whole_rows_of_weights(rows):
+    row = replace(rows[0], subject="embedding / huggingface", config='full; V=1024; {"D": 768}', recorded=10**11)
+    kept = 768 * 4 * 1024
     assert mechanisms.explained(comparing.peak(row, 10**11 - kept)).reason
     assert not mechanisms.explained(comparing.peak(row, 10**11 - kept + 1024)).reason
     assert not mechanisms.explained(comparing.peak(replace(row, subject="softmax / torch"), 10**11 - kept)).reason
-
-
-def test_what_a_compiled_loss_keeps_depends_on_the_configuration(rows):
-    config = 'full; B=8; {"T": 1024, "H": 4096, "V": 128256}'
-    row = replace(rows[0], subject="fused_linear_cpo_loss / huggingface", config=config, recorded=20_198_049_792)
-    assert mechanisms.explained(comparing.peak(row, 18_012_768_256)).reason
-    longer = replace(row, config=config.replace("1024", "2048"))
-    assert not mechanisms.explained(comparing.peak(longer, 18_012_768_256)).reason
 
 
 def test_a_miss_of_a_configuration_that_the_script_lacks_is_explained(rows):
