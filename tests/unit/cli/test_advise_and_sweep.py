@@ -32,7 +32,7 @@ def test_advice_begins_with_the_cheapest_change_and_can_be_pasted(capsys) -> Non
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
-    assert lines[1].startswith("It fits with expandable segments and activations of 1 of 4 layers on the host (")
+    assert lines[1].startswith("It fits with microbatches of 1, twice as many (")
     assert lines[2] == "As it is: out of memory (capacity), 1.25 GiB requested, 80.00 MiB too much"
     assert "  data.micro_batch_size=1 data.num_microbatches=4" in lines
     pasted = next(line for line in lines if line.startswith("  recompute.recompute_granularity=full")).split()
