@@ -6,8 +6,18 @@ Importing this package is cheap: no torch, and no library is loaded before :func
 from __future__ import annotations
 
 from oomscope.virtual.counts import CardState, on_unknown_read, state
-from oomscope.virtual.held import read_held, write_held
+from oomscope.virtual.held import Origin, read_held, write_held
 from oomscope.virtual.loading import is_loaded, load
 from oomscope.virtual.settings import CardSettings
 
-__all__ = ["CardSettings", "CardState", "is_loaded", "load", "on_unknown_read", "read_held", "state", "write_held"]
+__all__ = [
+    "CardSettings",
+    "CardState",
+    "Origin",
+    "is_loaded",
+    "load",
+    "on_unknown_read",
+    "read_held",
+    "state",
+    "write_held",
+]

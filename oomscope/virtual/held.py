@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from enum import IntEnum
 
 from oomscope.virtual.loading import library
 
 
-def read_held(to: int, address: int, size: int) -> bool:
+class Origin(IntEnum):
+    """Where the bytes come from that the card holds."""
+
+    NOT_HELD = 0
+    COPIED = 1
+    """From the host, by the program."""
+    COMPUTED = 2
+    """By the host, in place of a kernel."""
+
+
+def read_held(to: int, address: int, size: int) -> Origin:
     """Copy bytes of allocated device memory to the host if the card holds them all.
 
     Args:
@@ -17,32 +28,33 @@ def read_held(to: int, address: int, size: int) -> bool:
         size: bytes.
 
     Returns:
-        Whether it holds them; else nothing is copied.
+        Where they come from; nothing is copied where the card does not hold them all.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
-    return bool(_card().oomscope_card_read_held(to, address, size))
+    return Origin(_card().oomscope_card_read_held(to, address, size))
 
 
-def write_held(address: int, values: int, size: int) -> None:
-    """Write bytes to allocated device memory, as a kernel that computes them would; the card then holds them.
+def write_held(address: int, values: int, size: int, origin: Origin) -> None:
+    """Write bytes to allocated device memory; the card then holds them.
 
     Args:
         address: of the device.
         values: an address of the host.
         size: bytes.
+        origin: what was copied is remembered when a kernel was given it; what was computed is not.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
-    _card().oomscope_card_write_held(address, values, size)
+    _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
 
 
 @functools.cache
 def _card() -> ctypes.CDLL:
     card = library()
-    for function in (card.oomscope_card_read_held, card.oomscope_card_write_held):
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     return card

@@ -152,7 +152,7 @@ def _computing(function: Function, name: str) -> Function:
             expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return result  # what the host refuses stays unknown
-        kept.put_back()
+        kept.put_back(changed=changes_first)
         for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
             if _can_hold(one) and one.untyped_storage().data_ptr() not in kept.addresses:
                 _write(one, value)
@@ -203,7 +203,7 @@ def _is_followed(tensor: Any) -> bool:
 def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
     if tensor.is_contiguous() and values.shape == tensor.shape and values.dtype == tensor.dtype:
         values = values.contiguous()
-        virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes)
+        virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
 
 
 class _Kept:
@@ -211,6 +211,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._origins: dict[int, virtual.Origin] = {}
         self._on_host: dict[int, torch.Tensor] = {}
 
     @property
@@ -224,8 +225,10 @@ class _Kept:
         address, size = whole.data_ptr(), whole.nbytes()
         if address not in self._storages:
             copy = torch.UntypedStorage(size)
-            if not virtual.read_held(copy.data_ptr(), address, size):
+            origin = virtual.read_held(copy.data_ptr(), address, size)
+            if origin is virtual.Origin.NOT_HELD:
                 return False
+            self._origins[address] = origin
             self._storages[address] = copy
         host = torch.empty(0, dtype=tensor.dtype, device="cpu")
         host.set_(self._storages[address], tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -242,7 +245,8 @@ class _Kept:
             return "cpu"
         return argument
 
-    def put_back(self) -> None:
-        """Write the operands to the card again, with what the call changed in place."""
+    def put_back(self, *, changed: bool = False) -> None:
+        """Write the operands to the card again, and what the call changed in place."""
         for address, storage in self._storages.items():
-            virtual.write_held(address, storage.data_ptr(), storage.nbytes())
+            origin = virtual.Origin.COMPUTED if changed else self._origins[address]
+            virtual.write_held(address, storage.data_ptr(), storage.nbytes(), origin)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace card {
 
@@ -20,6 +21,12 @@ Ranges &held() {
 // Ranges that were held until a pointer to them was handed out.
 Ranges &once_held() {
   static auto &all = *new Ranges;
+  return all;
+}
+
+// Where ranges begin that the host computed, in place of a kernel.
+std::set<uintptr_t> &computed() {
+  static auto &all = *new std::set<uintptr_t>;
   return all;
 }
 
@@ -68,6 +75,7 @@ void forget_once_held(uintptr_t address, uintptr_t end) {
 void unhold(uintptr_t address, uint64_t bytes) {
   uintptr_t end = address + bytes;
   forget_once_held(address, end);
+  computed().erase(computed().lower_bound(address), computed().lower_bound(end));
   for (auto range = range_after(address); range != held().end() && range->first < end;) {
     auto [first, last] = *range;
     range = erase(range);
@@ -102,10 +110,17 @@ void hold(uintptr_t address, uint64_t bytes) {
   insert(first, end);
 }
 
+void hold_computed(uintptr_t address, uint64_t bytes) {
+  hold(address, bytes);
+  computed().insert(address);
+}
+
+bool was_computed(uintptr_t address) { return computed().count(address) != 0; }
+
 void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
-    once_held()[range->first] = range->second;
+    if (!computed().erase(range->first)) once_held()[range->first] = range->second;
     end = std::max(end, range->second + 1);  // what touches it may be a further part of the same tensor
     range = erase(range);
   }

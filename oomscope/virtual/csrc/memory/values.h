@@ -22,6 +22,10 @@ namespace card {
 constexpr uintptr_t values_unit = 512;
 
 void hold(uintptr_t address, uint64_t bytes);
+// The same of what the host computed in place of a kernel: it is not remembered once a pointer to it is handed out,
+// because small results come and go at the same places.
+void hold_computed(uintptr_t address, uint64_t bytes);
+bool was_computed(uintptr_t address);  // whether a held range begins there that was
 void unhold(uintptr_t address, uint64_t bytes);
 // Whole ranges that meet the pointer's unit, from the pointer on, become unknown, and those that touch one of them.
 void unhold_at(uintptr_t pointer);
