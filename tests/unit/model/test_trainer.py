@@ -127,8 +127,10 @@ class Repeated:
         return self._batch
 
 
-@pytest.mark.parametrize("precision", [{"bf16": False}, {"bf16": True}, {"bf16": True, "grad_reduce_in_fp32": False}])
-@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.parametrize(
+    ("precision", "distributed"),
+    [({"bf16": False}, False), ({"bf16": True}, True), ({"bf16": True, "grad_reduce_in_fp32": False}, True)],
+)
 def test_it_learns_a_batch_by_heart(precision: dict[str, bool], distributed: bool) -> None:
     config = make_config(
         precision=precision,
