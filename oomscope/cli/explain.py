@@ -10,6 +10,7 @@ import click
 from oomscope.cli.options.common import (
     card_options,
     csv_option,
+    full_option,
     json_option,
     named_card,
     progress_options,
@@ -17,7 +18,7 @@ from oomscope.cli.options.common import (
     snapshot_limits_options,
 )
 from oomscope.cli.options.types import FILE, PICTURE
-from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.output import offer_more, print_json, print_report
 from oomscope.cli.terminal.output_files import EXPLAIN_TABLES, Files, explain_tables
 from oomscope.cli.terminal.progress import shown_progress, verbosity_of
 from oomscope.errors import ExitCode, gravest
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
 @click.option("--png", type=PICTURE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
+@full_option
 @csv_option
 @redact_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
@@ -53,6 +55,7 @@ def explain(
     top: int,
     html: Path | None,
     png: Path | None,
+    full: bool,
     tables: Path | None,
     redact: Level | None,
     force: bool,
@@ -107,5 +110,7 @@ def explain(
     else:
         from oomscope.report.text.explain import report
 
-        print_report(report(found, top=top))
+        print_report(report(found, top=top, full=full))
+        if not full:
+            offer_more()
     return gravest([ExitCode.OK, *lost])

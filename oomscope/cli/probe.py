@@ -11,6 +11,7 @@ import click
 
 from oomscope.cli.options.common import (
     csv_option,
+    full_option,
     json_option,
     measurement_options,
     progress_options,
@@ -24,6 +25,7 @@ from oomscope.cli.terminal.output import (
     keep_log,
     may_replace,
     new_log,
+    offer_more,
     print_json,
     print_report,
     remark,
@@ -72,6 +74,7 @@ class ProbeCommand(click.Command):
 @measurement_options
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@full_option
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option(
@@ -94,6 +97,7 @@ def probe(
     repo: Path | None,
     snapshot: Path | None,
     html: Path | None,
+    full: bool,
     tables: Path | None,
     force: bool,
     confirm: bool | None,
@@ -144,7 +148,7 @@ def probe(
     if as_json:
         print_json(result.to_json())
     else:
-        _show(result, plan, keeps_log=not git_bisect, is_logged=log is not None)
+        _show(result, plan, full=full, keeps_log=not git_bisect, is_logged=log is not None)
     if log is not None:
         _name_log(log)
     if git_bisect:
@@ -173,11 +177,14 @@ def _name_log(log: Path) -> None:
         log.unlink(missing_ok=True)
 
 
-def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool, is_logged: bool) -> None:
-    """Print the report, and where the target's own words are; git bisect run would leave a file for each commit."""
+def _show(result: ProbeResult, plan: Plan, *, full: bool, keeps_log: bool, is_logged: bool) -> None:
+    """Print the report, and where the target's output is; git bisect run would leave a file for each commit."""
     from oomscope.report.text.probe import probe_report
+    from oomscope.report.text.summary import probe_summary
 
-    print_report(probe_report(result, title=plan.title))
+    print_report((probe_report if full else probe_summary)(result, title=plan.title))
+    if not full and result.peak:
+        offer_more()
     said = result.failure.detail.strip() if result.failure else ""
     if said and is_logged:
         remark("What the program printed last:")

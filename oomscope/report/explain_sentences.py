@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oomscope.report.sentences import conf_variable, count, moment_text, one_line, percent
+from oomscope.report.sentences import category_text, conf_variable, count, moment_text, one_line, percent
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
@@ -34,11 +34,6 @@ def line_text(site: Site | None) -> str:
 
 def _at(site: Site | None) -> str:
     return f", at {line_text(site)}" if site else ""
-
-
-def category_text(category: str) -> str:
-    """Return a category as words."""
-    return category.replace("_", " ")
 
 
 def status_text(device: DeviceExplanation) -> str:

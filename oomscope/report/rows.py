@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from oomscope.report.sentences import count
 from oomscope.units import MiB, format_size
 
 SHOWN = 8
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""A component of a module path that numbers a layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,11 @@ class Line:
 
     @property
     def module(self) -> str:
-        """The module, or how many."""
-        return self.modules[0] if len(self.modules) == 1 else f"{len(self.modules)} modules" if self.modules else ""
+        """The module; ``h.*`` for the same module of several layers, else how many modules."""
+        merged = {_NUMBER.sub("*", module) for module in self.modules}
+        if len(self.modules) == 1:
+            return self.modules[0]
+        return merged.pop() if len(merged) == 1 else f"{len(merged)} modules" if merged else ""
 
 
 def lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[Line]:

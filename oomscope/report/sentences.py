@@ -12,6 +12,7 @@ from oomscope.allocator.settings import parse_version
 from oomscope.probe.job import Progress
 from oomscope.probe.result import Peak, ProbeResult, Site
 from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.snapshot.read.rank_files import Unread
 from oomscope.snapshot.verdict_types import FixTried, How, Verdict
 from oomscope.units import format_size
@@ -42,6 +43,11 @@ def site_text(site: Site | None) -> str:
     if site is None:
         return "an unknown line"
     return site.brief
+
+
+def category_text(category: str) -> str:
+    """Return a category as words."""
+    return category.replace("_", " ")
 
 
 def one_line(text: str) -> str:
@@ -96,6 +102,26 @@ def status_text(result: ProbeResult) -> str:
     if result.failure:
         return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
     return result.outcome.upper()
+
+
+def result_advice(result: ProbeResult) -> str | None:
+    """Return what to do after a probe; None where a failure has no known remedy."""
+    if result.outcome == "error":
+        return missing_module_advice(result)
+    has_card = result.available_bytes is not None
+    advice = advice_text(result.verdict, has_card=has_card) if result.verdict else None
+    if result.outcome != "fits" or not has_card or result.margin_bytes is None:
+        return advice
+    return "; ".join(filter(None, (advice, _room_advice(result)))) or "Nothing: the run fits."
+
+
+def _room_advice(result: ProbeResult) -> str | None:
+    """Return what to do about a run that went through with little room."""
+    if result.num_alloc_retries:
+        return f"{retries_text(result)}: {LESS}, or try expandable_segments:True"
+    if is_tight(result.margin_bytes or 0, result.available_bytes or 0):
+        return f"{format_size(result.margin_bytes or 0)} to spare is tight; {LESS} for a reliable run"
+    return None
 
 
 def missing_module_advice(result: ProbeResult) -> str | None:

@@ -182,3 +182,4 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
 
 
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
+full_option = click.option("--full", is_flag=True, help="Print every table, not the first eight lines alone.")

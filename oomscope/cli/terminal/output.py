@@ -54,6 +54,12 @@ def remark(text: str) -> None:
     sys.stderr.write(f"{printable(text)}\n")
 
 
+def offer_more() -> None:
+    """Say on a terminal how to see more than a short report."""
+    if sys.stderr.isatty():
+        remark("Every table: --full. A page with charts: --html FILE.")
+
+
 def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
     """Refuse, before any work is done, to overwrite a file of the user's, or to promise one that cannot be written.
 

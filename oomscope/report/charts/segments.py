@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from oomscope.report.charts.html import add_legend, box, figure, markup, packed
 from oomscope.report.charts.plot import Key
-from oomscope.report.explain_sentences import category_text, line_text
-from oomscope.report.sentences import count
+from oomscope.report.explain_sentences import line_text
+from oomscope.report.sentences import category_text, count
 from oomscope.snapshot.explain.curves import ORDER
 from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
 from oomscope.snapshot.sites import Site

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from oomscope.report.charts.html import add_legend, add_plot, box, figure, markup, packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, axis_from_zero
-from oomscope.report.explain_sentences import category_text, line_text
-from oomscope.report.sentences import count, moment_text
+from oomscope.report.explain_sentences import line_text
+from oomscope.report.sentences import category_text, count, moment_text
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.units import format_size

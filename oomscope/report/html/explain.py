@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from oomscope.report import explain_sentences
+from oomscope.report import explain_sentences, sentences
 from oomscope.report.charts.html import embedded
 from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
 from oomscope.report.charts.timeline import failed_event_of, timeline_chart, timeline_data
@@ -72,6 +72,7 @@ def _page(found: Explanation | RankSet, drawings: Sequence[Drawing], share: floa
         ranks_shown=max(FEWEST, int(share * RANKS_SHOWN)),
         versions={},
         explain_sentences=explain_sentences,
+        sentences=sentences,
     )
 
 

@@ -11,9 +11,19 @@ from rich.text import Text
 
 from oomscope.report import explain_sentences as words
 from oomscope.report.rows import SHOWN, lines
-from oomscope.report.sentences import conf_variable, count, fix_outcome, known_size, one_line, percent, unread_text
+from oomscope.report.sentences import (
+    category_text,
+    conf_variable,
+    count,
+    fix_outcome,
+    known_size,
+    one_line,
+    percent,
+    unread_text,
+)
 from oomscope.report.text.layout import BARS, Sparkline, bar, facts, section, table
 from oomscope.report.text.probe import fix_table, verdict_parts
+from oomscope.report.text.summary import explain_summary
 from oomscope.snapshot.explain.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.pins import PinnedSegment, PinningLine
@@ -29,21 +39,26 @@ FEW = 5
 """Rows of what is only a second look at the same bytes."""
 
 
-def report(found: Explanation | RankSet, *, top: int = SHOWN) -> RenderableType:
-    """Return the whole report: of one file, or of a folder's ranks side by side and then of the worst.
+def report(found: Explanation | RankSet, *, top: int = SHOWN, full: bool = True) -> RenderableType:
+    """Return the report of one file, or of a folder's ranks side by side and then of the worst.
 
     Args:
         found: what was found.
         top: lines of code to show; the rest is one row.
+        full: every table of a file, not its first eight lines alone.
     """
     if isinstance(found, Explanation):
-        return Group(*_file_parts(found, top))
-    return Group(*_rank_parts(found), *_file_parts(found.worst, top))
+        return _file(found, top, full=full)
+    return Group(*_rank_parts(found), _file(found.worst, top, full=full))
+
+
+def _file(found: Explanation, top: int, *, full: bool) -> RenderableType:
+    if not found.devices:
+        return Text(f"{one_line(found.file)}: {words.NOTHING}")
+    return Group(*_file_parts(found, top)) if full else explain_summary(found)
 
 
 def _file_parts(explanation: Explanation, top: int) -> Iterator[RenderableType]:
-    if not explanation.devices:
-        yield Text(f"{one_line(explanation.file)}: {words.NOTHING}")
     for device in explanation.devices:
         if device is not explanation.devices[0]:
             yield Text()
@@ -80,7 +95,7 @@ def rank_table(ranks: tuple[RankRow, ...]) -> Table:
 
 def difference_table(ranks: tuple[RankRow, ...], categories: list[str]) -> Table:
     """Return the requested bytes of some categories at each rank's own peak."""
-    rows = table(">Rank", *(f">{words.category_text(name).capitalize()}" for name in categories))
+    rows = table(">Rank", *(f">{category_text(name).capitalize()}" for name in categories))
     for row in ranks:
         rows.add_row(str(row.rank), *(format_size(row.categories.get(name, 0)) for name in categories))
     return rows
@@ -137,7 +152,7 @@ def category_table(categories: tuple[CategoryBytes, ...]) -> Table:
     for row in categories:
         sure = "-" if row.confidence == "none" else row.confidence
         share = percent(row.bytes, total)
-        rows.add_row(words.category_text(row.category), format_size(row.bytes), share, sure, bar(row.bytes, total))
+        rows.add_row(category_text(row.category), format_size(row.bytes), share, sure, bar(row.bytes, total))
     rows.add_section()
     rows.add_row("all", format_size(total), percent(total, total), "", "")
     return rows
@@ -148,7 +163,7 @@ def site_table(sites: tuple[SiteBytes, ...], top: int) -> Table:
     rows = table(">Bytes", ">Blocks", "Category", "Line")
     for line in lines(sites, top):
         place = words.line_text(line.site) if line.site else count(line.lines, "further line")
-        rows.add_row(format_size(line.bytes), f"{line.count:,}", words.category_text(line.category), place)
+        rows.add_row(format_size(line.bytes), f"{line.count:,}", category_text(line.category), place)
     return rows
 
 
@@ -179,7 +194,7 @@ def pinning_table(found: tuple[PinningLine, ...]) -> Table:
     rows = table(">Unused", ">Segments", ">Held there", "Category", "Line")
     for line in found[:SHOWN]:
         sizes = format_size(line.unused_bytes), f"{line.segments:,}", format_size(line.held_bytes)
-        rows.add_row(*sizes, words.category_text(line.category), words.line_text(line.site))
+        rows.add_row(*sizes, category_text(line.category), words.line_text(line.site))
     if rest := found[SHOWN:]:
         unused, segments = sum(line.unused_bytes for line in rest), sum(line.segments for line in rest)
         held = format_size(sum(line.held_bytes for line in rest))
@@ -192,7 +207,7 @@ def segment_table(segments: list[PinnedSegment], shown: int = FEW) -> Table:
     rows = table(">Unused", ">Of", "Pool", "Held by")
     for segment in segments[:shown]:
         largest, *others = segment.pins
-        held = f"{format_size(largest.bytes)} {words.category_text(largest.category)}, {words.line_text(largest.site)}"
+        held = f"{format_size(largest.bytes)} {category_text(largest.category)}, {words.line_text(largest.site)}"
         held += f", and {count(len(others), 'other line')}" if others else ""
         rows.add_row(format_size(segment.unused_bytes), format_size(segment.total_bytes), segment.segment_type, held)
     return rows

@@ -47,7 +47,7 @@ def probed(monkeypatch: pytest.MonkeyPatch):
 def test_outcomes_and_exit_codes(probed, capsys, result, code: int) -> None:
     probed.result = result
     assert run(["probe", "--preset", "gpt-tiny"]) == code
-    assert "gpt-tiny · rank 0 of 1" in capsys.readouterr().out
+    assert "gpt-tiny · virtual" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_page_that_somebody_else_wrote_meanwhile_takes_no_report_with_it(
     words = ["probe", "--preset", "gpt-tiny", "--html", str(page), "--csv", str(tables)]
     assert run(words) == code
     said = capsys.readouterr()
-    assert "gpt-tiny · rank 0 of 1" in said.out
+    assert "gpt-tiny · virtual" in said.out
     assert f"oomscope: {page}: file exists: somebody else wrote it meanwhile; choose another name" in said.err
     assert (page.read_text(), tables.is_dir()) == ("theirs", True)
     assert run([*words, "--json", "--force"]) in {0, 3, 6}
