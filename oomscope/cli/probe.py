@@ -260,7 +260,7 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
         what = "is no directory" if repo.exists() else "no such checkout"
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
-    title = f"{repo.absolute().name} through {target.title}"
+    title = f"{target.title} in {repo.absolute().name}"
     if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
         raise UsageError(
             "--world-size with a program on a real card",

@@ -131,8 +131,9 @@ class StartedTarget(CheckoutTarget):
 
     @property
     def title(self) -> str:
-        """The command."""
-        return self.command
+        """The command, its first word without folders."""
+        program, *rest = self.command.split(" ", 1)
+        return " ".join([program.rpartition("/")[2], *rest])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -254,7 +254,9 @@ def _three_digits(number: float) -> str:
 
 
 def kind_text(verdict: Verdict) -> str:
-    """Return the verdict's kind with its tags: ``fragmentation, uncured (leak)``."""
+    """Return the verdict's kind with its tags, ``fragmentation, uncured (leak)``, or the tags where nothing failed."""
+    if verdict.kind == "headroom" and verdict.tags:
+        return "; ".join(verdict.tags)
     text = verdict.kind + (", uncured" if verdict.uncured else "")
     return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
 

@@ -54,6 +54,8 @@ class Category(IntEnum):
     WORKSPACE = 7
     COMMUNICATION = 8
     INPUT = 9
+    KEPT = 10
+    """Made during an iteration and still alive after the whole next one: a list, a cache, a leak."""
 
     @property
     def label(self) -> str:

@@ -130,6 +130,28 @@ def test_out_of_memory_is_judged_and_the_demand_measured() -> None:
     assert result.demand_bytes > 10_000 * MiB
 
 
+def test_demand_and_cure_are_known_of_a_program_that_prints_its_loss() -> None:
+    result = small("logs_and_runs_out", limit_bytes=1700 * MiB)
+    assert result.outcome == "oom"
+    assert not [note for note in result.notes if "neither demand nor cure is known" in note]
+    assert result.demand_bytes > 1700 * MiB
+
+
+def test_a_list_of_tensors_is_kept_and_named_as_a_leak() -> None:
+    result = small("leaks")
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept.append(" in text)
+    assert (result.outcome, result.verdict.tags) == ("fits", ("leak",))
+    assert (result.verdict.leak.bytes_per_iteration, result.verdict.leak.site.line) == (256 * MiB, line)
+    assert result.peak.categories["kept"] == 512 * MiB
+
+
+def test_two_iterations_that_grow_say_that_more_are_needed() -> None:
+    result = small("leaks", iterations=2)
+    assert result.verdict.tags == ()
+    note = "requested memory grew 256.00 MiB in the second iteration: a leak shows with --iterations 4"
+    assert note in result.notes
+
+
 def test_a_program_that_gives_up_quietly_ran_out_of_memory_all_the_same() -> None:
     result = small("gives_up", limit_bytes=4000 * MiB)
     assert result.outcome == "oom"

@@ -18,6 +18,7 @@ from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedEls
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
+from oomscope.snapshot.judge.leaks import undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge, leak_in
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.fixes import Rules
@@ -92,6 +93,7 @@ def analyse(
             *_fraction(measurement),
             *_unanswered(measurement),
             *_survived(measurement, out_of_memory),
+            *_undecided(timeline),
         ),
     )
 
@@ -276,6 +278,11 @@ def _survived(measurement: Measurement, out_of_memory: FailedAllocation | Refuse
         return ()
     times = "once" if failed == 1 else f"{failed} times"
     return (f"an allocation failed {times} and the target went on",)
+
+
+def _undecided(timeline: Timeline) -> Iterator[str]:
+    if grown := undecided_growth(timeline):
+        yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 
 
 def cost_of(job: ProbeJob) -> dict[str, float]:

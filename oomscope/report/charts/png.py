@@ -25,6 +25,7 @@ COLOURS: Final = {
     "optimizer_state": "#7a5ba8",
     "main_gradient": "#a8632f",
     "gradient": "#d98a2b",
+    "kept": "#7d4f43",
     "input": "#2c8c8c",
     "activation": "#4c9a4c",
     "workspace": "#8a8f3a",

@@ -65,6 +65,7 @@ ORDER: Final = (
     Category.OPTIMIZER_STATE,
     Category.MAIN_GRADIENT,
     Category.GRADIENT,
+    Category.KEPT,
     Category.INPUT,
     Category.ACTIVATION,
     Category.WORKSPACE,

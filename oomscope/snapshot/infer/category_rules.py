@@ -57,6 +57,11 @@ def _between(life: Life, doing: Doing) -> Mask:
     return np.asarray((life.own == Doing.UNKNOWN) & (life.born_in == doing) & ~life.older)
 
 
+def _between_steps(life: Life) -> Mask:
+    """Return which blocks nothing tells of, but that were made after the first forward, backward or step had begun."""
+    return np.asarray((life.own == Doing.UNKNOWN) & (life.born_in != Doing.UNKNOWN))
+
+
 def _of_setup(life: Life) -> Mask:
     """Return which blocks were made before any forward, backward or step, and are there to stay."""
     return _between(life, Doing.UNKNOWN) & (life.lasting | (life.steps_outlived > 0))
@@ -166,6 +171,12 @@ RULES: Final = (
         lambda life: _does(life, OPTIMIZER) & ~life.older,
     ),
     Rule("alive in the last backward", Category.GRADIENT, Confidence.LOW, lambda life: _does(life, BACKWARD)),
+    Rule(
+        "alive after two more steps",
+        Category.KEPT,
+        Confidence.MEDIUM,
+        lambda life: (_does(life, FORWARD) | _between_steps(life)) & (life.steps_outlived > 1) & ~life.older,
+    ),
     Rule(
         "outlives the forward that made it",
         Category.ACTIVATION,

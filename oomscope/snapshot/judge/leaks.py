@@ -18,6 +18,7 @@ from oomscope.units import MiB
 
 MIN_ITERATIONS: Final = 3
 """Whole iterations needed: the first one may still create optimizer states, and one step is no trend."""
+OPTIMIZER: Final = "optimizer"
 MIN_GROWTH: Final = MiB
 """Bytes an iteration below which growth is not called a leak (a list of scalar losses is not why memory ran out)."""
 
@@ -38,9 +39,8 @@ class Leak:
 def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     """Return the leak that shows before event ``until`` (None: the end), if there is one.
 
-    An iteration counts as whole once events of the next one follow; the last whole iteration must have ended with
-    more held bytes than the one before it, and so on back to the first. Most of what they ended with more must
-    still be alive right before ``until``: what is given up before the failure is no reason for it.
+    Each whole iteration must have ended with more held bytes than the one before it. Most of what they ended with more
+    must still be alive right before ``until``: what is given up before the failure is no reason for it.
     """
     ends = _iteration_ends(timeline, until)
     if len(ends) < MIN_ITERATIONS:
@@ -60,15 +60,39 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     )
 
 
-def _iteration_ends(timeline: Timeline, until: int | None) -> Indices:
-    """Return the last event of each whole iteration, in order; iteration numbers must rise."""
+def undecided_growth(timeline: Timeline) -> int:
+    """Return by how many bytes the second of only two iterations ended with more than the first; else 0.
+
+    The recording ends after a whole iteration, as a probe's does.
+    """
+    ends = _iteration_ends(timeline, None, ends_whole=True)
+    if len(ends) != MIN_ITERATIONS - 1:
+        return 0
+    growth = int(timeline.held[ends[1]] - timeline.held[ends[0]])
+    return growth if growth >= MIN_GROWTH else 0
+
+
+def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool = False) -> Indices:
+    """Return the last event of each whole iteration's optimizer step, in order; iteration numbers must rise.
+
+    A step that the end cuts off, with fewer events than the one before it, is none, unless ``ends_whole``. Where no
+    step is known, or none allocates, it is the last event of each iteration that another one follows.
+    """
     trace = timeline.trace
-    iterations = np.array([moment.iteration for moment in trace.moments])[trace.moment_id[:until]]
+    moments = trace.moment_id[:until]
+    iterations = np.array([moment.iteration for moment in trace.moments])[moments]
     known = np.flatnonzero(iterations >= 0)
     if not len(known) or (np.diff(iterations[known]) < 0).any():
         return np.zeros(0, dtype=np.int64)
-    changes = np.flatnonzero(np.diff(iterations[known]) > 0)
-    return known[changes]
+    in_step = np.array([moment.phase == OPTIMIZER for moment in trace.moments])[moments]
+    steps = known[in_step[known]]
+    if not len(steps):
+        return known[np.flatnonzero(np.diff(iterations[known]) > 0)]
+    places = np.append(np.flatnonzero(np.diff(iterations[steps]) > 0), len(steps) - 1)
+    sizes = np.diff(places, prepend=-1)
+    is_cut = not ends_whole and steps[-1] == len(moments) - 1 and len(sizes) > 1 and sizes[-1] < sizes[-2]
+    ends: Indices = steps[places[:-1] if is_cut else places]
+    return ends
 
 
 def _survivors(timeline: Timeline, ends: Indices, until: int | None) -> Indices:

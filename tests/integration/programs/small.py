@@ -223,6 +223,29 @@ def out_of_memory() -> None:
     net(torch.randn(1 << 20, 256, device="cuda"))
 
 
+def logs_and_runs_out() -> None:
+    """Each loss is printed, and the third step needs more than there is."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for rows in (64, 64, 1 << 18):
+        loss = net(torch.randn(rows, 256, device="cuda")).square().mean()
+        print(loss.item(), flush=True)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def leaks(count: str = "1000") -> None:
+    """A tensor of each step is kept in a list."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    kept = []
+    for number in steps(net, optimizer):
+        kept.append(torch.empty(64 << 20, device="cuda"))
+        if number + 1 == int(count):
+            break
+
+
 def gradient_penalty() -> None:
     """The gradient is part of the loss: autograd makes nodes of the graph on its own thread."""
     net = model()

@@ -174,7 +174,7 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
     (job,) = probed.jobs
     assert job.target == HarnessTarget(harness=str(harness), repo=str(checkout))
     assert (job.allocator_conf, job.limit_bytes, job.world_size) == ("max_split_size_mb:128", 4 * GiB, 1)
-    assert "project through harness.py" in capsys.readouterr().out
+    assert "harness.py in project" in capsys.readouterr().out
 
 
 def test_a_harness_as_a_rank_of_a_world(probed) -> None:

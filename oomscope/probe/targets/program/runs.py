@@ -106,14 +106,15 @@ class ProgramRuns:
         return environment
 
     def _remember(self, ended: Ended) -> None:
-        """Keep how long the first run took, and how many backward passes it made.
+        """Keep how long the first run took, and how many backward passes a run made at most.
 
-        Under other values or settings the program might never step an optimizer, or never end.
+        Under other values or settings the program might never step an optimizer, or never end. A run that failed made
+        fewer backward passes than the whole one on a card without a limit.
         """
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
         speaker = representative(ended.receipts)
-        if self._backwards is None and speaker is not None:
-            self._backwards = speaker.backwards
+        if speaker is not None:
+            self._backwards = max(self._backwards or 0, speaker.backwards)
 
     def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
         """Say where the program gave its allocator other settings than it was given; such a run shows no cure."""
