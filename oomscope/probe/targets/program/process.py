@@ -185,6 +185,8 @@ class MeasuredProcess:
     def _keep_all(self) -> None:
         if self._recording is not None:
             self._recording.finish()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._receipt.rank = torch.distributed.get_rank()
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card

@@ -61,6 +61,8 @@ class Receipt:
     torch_version: str
     cuda_version: str | None
     """What torch was built with; None for a build without CUDA."""
+    rank: int | None = None
+    """Its rank, as a launcher or ``init_process_group`` told it; None for a process without one."""
     state: State = "running"
     how: str = ""
     """How it ended, in a few words: ``exit``, ``os._exit(3)``."""
@@ -119,6 +121,7 @@ class Receipt:
             began_ns=time.time_ns(),
             torch_version=str(getattr(version, "__version__", "")),
             cuda_version=getattr(version, "cuda", None),
+            rank=int(rank) if (rank := os.environ.get("RANK", "")).isdecimal() else None,
         )
 
     @property

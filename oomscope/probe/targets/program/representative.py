@@ -19,14 +19,16 @@ def representative(receipts: Sequence[Receipt]) -> Receipt | None:
     """Return the process that speaks for the program; None where there is none.
 
     One that ended for want of memory comes first, then the one that held most on a card, then the one that trained. Of
-    those that did nothing it is one that says why: a child of a launcher, not the launcher, which came before it.
+    those that did nothing it is one that says why: a child of a launcher, not the launcher, which came before it. Of
+    ranks that did the same it is the lowest: two runs are compared by their representatives, which begin in any order.
     """
     return max(receipts, key=_weight, default=None)
 
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
     done = (ran_out(receipt), receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
-    return (*done, receipt.raised is not None, receipt.began_ns)
+    ranked = (receipt.rank is not None, -(receipt.rank or 0))
+    return (*done, receipt.raised is not None, *ranked, receipt.began_ns)
 
 
 def ran_out(receipt: Receipt) -> bool:

@@ -157,8 +157,9 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
     if others:
+        rank = "" if receipt.rank is None else f"rank {receipt.rank}, "
         notes.append(
-            f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which held most: "
+            f"{len(others) + 1} processes used the card; this is {rank}process {receipt.pid}, which held most: "
             + " ".join(receipt.argv)
         )
     if ended.killed:

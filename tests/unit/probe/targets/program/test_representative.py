@@ -132,6 +132,16 @@ def test_of_a_launcher_and_its_child_the_child_says_why() -> None:
     assert representative([launcher, child, killed]) is child
 
 
+def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() -> None:
+    launcher = receipt(peak=0, began_ns=1)
+    zero, one = (receipt(rank=rank, began_ns=began) for rank, began in ((0, 2), (1, 3)))
+    late_zero = receipt(rank=0, began_ns=9)
+    assert representative([launcher, zero, one]) is zero
+    assert representative([launcher, one, late_zero]) is late_zero
+    more = receipt(peak=101 * MiB, rank=1, began_ns=3)
+    assert representative([zero, more]) is more
+
+
 @given(st.lists(receipts, max_size=4), st.integers(-15, 127))
 def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
     if not any(each.peak_bytes or ran_out(each) for each in left):
