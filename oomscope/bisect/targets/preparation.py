@@ -1,4 +1,4 @@
-"""Commits that need a repair (``--fixup``) or a build (``--setup``) before they can be measured.
+"""Commits that need a repair (``--fixup``), a build (``--setup``) or files that git does not track (``--link``).
 
 A repair is a patch, or a command run in the checkout: ``RANGE: PATCH-FILE or COMMAND``. It changes the disposable clone
 alone, which the next commit finds clean.
@@ -12,12 +12,15 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.identity import digest_of
 from oomscope.bisect.run.workplace import Workplace, in_checkout
+from oomscope.bisect.targets.links import NAME as LINK
+from oomscope.bisect.targets.links import Link, written_to
 from oomscope.bisect.targets.subjects import ConfigSubject, Subject
 from oomscope.bisect.vcs.checkouts import editing
 from oomscope.bisect.vcs.commits import Commit
@@ -49,12 +52,14 @@ class Preparation:
 
     fixups: tuple[Fixup, ...] = ()
     setup: Setup | None = None
+    links: tuple[str, ...] = ()
+    """Paths of the user's checkout that every checkout links to."""
     timeout_s: float = TIMEOUT_S
     """How long the command of a repair may take, in seconds."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.fixups or self.setup)
+        return bool(self.fixups or self.setup or self.links)
 
     def of(self, subject: Subject, repository: Repository) -> Subject:
         """Return ``subject``, whose commits are checkouts, with each made ready in this way.
@@ -65,17 +70,19 @@ class Preparation:
 
         Raises:
             GitError: a repair names a revision that is not there.
-            UsageError: a repair names no commits, or no patch; or nothing is checked out.
+            UsageError: a repair names no commits, or no patch; a link names nothing; or nothing is checked out.
         """
         if not self:
             return subject
         if isinstance(subject, ConfigSubject):
             raise UsageError(
-                "a repair or a set-up of what is only read",
-                where=NAME if self.fixups else SETUP,
+                "a repair, a set-up or a link of what is only read",
+                where=NAME if self.fixups else SETUP if self.setup else LINK,
                 remedy="leave it out, or measure the code of each commit: nothing is checked out for --config",
             )
-        return Prepared(subject, repository, Fixups.resolve(self.fixups, repository), self.setup, self.timeout_s)
+        linked = tuple(Link.resolve(text, repository) for text in self.links)
+        fixups = Fixups.resolve(self.fixups, repository)
+        return Prepared(subject, repository, fixups, self.setup, self.timeout_s, linked)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class Prepared:
         fixups: the repairs.
         setup: what is run in each; None for nothing.
         timeout_s: how long the command of a repair may take, in seconds.
+        links: what each checkout links to.
     """
 
     subject: Subject
@@ -95,6 +103,20 @@ class Prepared:
     fixups: Fixups
     setup: Setup | None
     timeout_s: float
+    links: tuple[Link, ...] = ()
+
+    @cached_property
+    def _linked(self) -> list[str]:
+        """What lay at the links when the search began."""
+        return [link.state() for link in self.links]
+
+    def _lay_out(self, experiment: Experiment, place: Path) -> tuple[str, ...]:
+        """Lay the commit out; of links that a program has written to by then there is a remark."""
+        written = (f"{LINK} {path}: the program wrote there, to your own files" for path in self._written())
+        return (*experiment.lay_out(place), *written)
+
+    def _written(self) -> list[str]:
+        return written_to(self.links, self._linked)
 
     def check(self, end: Commit) -> None:
         """Check ``end`` as the subject does."""
@@ -111,9 +133,16 @@ class Prepared:
         if isinstance(found, Untestable):
             return found
         fixups = self.fixups.of(commit)
-        done = {"fixups": self._names(commit), "setup": self.setup.command if self.setup else None}
+        done: dict[str, object] = {"fixups": self._names(commit), "setup": self.setup.command if self.setup else None}
+        if self.links:
+            done["links"] = self._linked
         content = replace(found.content, tree=f"{found.content.tree}+{digest_of(done)}")
-        return replace(found, content=content, prepare=lambda place: self._prepare(place, fixups))
+        return replace(
+            found,
+            content=content,
+            lay_out=partial(self._lay_out, found),
+            prepare=lambda place: self._prepare(place, fixups),
+        )
 
     def config(self, commit: Commit) -> Config | None:
         """Return the configuration that the subject has for ``commit``."""
@@ -130,12 +159,15 @@ class Prepared:
         *lay_out, probe = self.subject.commands(commit)
         place = f"{self.repository.name}-{commit.short}"
         setup = [in_checkout(place, self.setup.command)] if self.setup else []
-        return (*lay_out, *(fixup.shell(place) for fixup in self.fixups.of(commit)), *setup, probe)
+        linked = (link.shell(place) for link in self.links)
+        return (*lay_out, *linked, *(fixup.shell(place) for fixup in self.fixups.of(commit)), *setup, probe)
 
     def _names(self, commit: Commit) -> tuple[str, ...]:
         return tuple(fixup.name for fixup in self.fixups.of(commit))
 
     def _prepare(self, place: Workplace, fixups: Sequence[Fixup]) -> None:
+        for link in self.links:
+            link.apply(place)
         for fixup in fixups:
             fixup.apply(place, self.timeout_s)
         if self.setup is not None:

@@ -120,13 +120,19 @@ LONGEST_S = 7 * 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class CheckoutOptions(Options):
-    """What the command line says about repairs and set-ups."""
+    """What the command line says about repairs, links and set-ups."""
 
     fixup: tuple[str, ...] = option(
         "--fixup",
         multiple=True,
         metavar="'RANGE: PATCH|CMD'",
         help="Repair the commits of RANGE (A..B, a revision or *) by a patch file or a command.",
+    )
+    link: tuple[str, ...] = option(
+        "--link",
+        multiple=True,
+        metavar="PATH",
+        help="Link every checkout to PATH of yours, which git does not track (data, .env, a built extension).",
     )
     setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
     setup_timeout: float | None = option(
@@ -140,7 +146,7 @@ class CheckoutOptions(Options):
     @property
     def given(self) -> dict[str, bool]:
         """Which of the options were given, by the name that people know."""
-        return {"--fixup": bool(self.fixup), "--setup": self.setup is not None}
+        return {"--fixup": bool(self.fixup), "--link": bool(self.link), "--setup": self.setup is not None}
 
     def preparation(self) -> Preparation:
         """Return what is done to each checkout.
@@ -158,6 +164,7 @@ class CheckoutOptions(Options):
         return Preparation(
             fixups=tuple(Fixup.parse(text) for text in self.fixup),
             setup=None if self.setup is None else Setup(command=self.setup, timeout_s=timeout_s),
+            links=self.link,
             timeout_s=timeout_s,
         )
 

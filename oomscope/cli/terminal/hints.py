@@ -110,10 +110,17 @@ def missing_in_checkouts(result: BisectResult, folder: Path) -> str | None:
                 continue
             with contextlib.suppress(OomscopeError, OSError):
                 if not Git(folder, (folder,)).listed("ls-files", "-z", "--", f":(literal){name}"):
-                    top = shlex.quote(Path(name).parts[0])
-                    link = f"ln -s {shlex.quote(str(folder.absolute()))}/{top} {top}"
-                    return f"{name} is not in git, so checkouts lack it; link it: --setup {shlex.quote(link)}"
+                    return f"git does not track {name}: add --link {shlex.quote(_untracked(folder, name))}"
     return None
+
+
+def _untracked(folder: Path, name: str) -> str:
+    """Return the shortest beginning of the path ``name`` in ``folder`` under which git tracks nothing."""
+    from oomscope.bisect.vcs.git import Git
+
+    git, parts = Git(folder, (folder,)), Path(name).parts
+    beginnings = (str(Path(*parts[:length])) for length in range(1, len(parts)))
+    return next((path for path in beginnings if not git.listed("ls-files", "-z", "--", f":(literal){path}")), name)
 
 
 def _last_words(probe: ProbeRecord) -> str:

@@ -173,11 +173,12 @@ class CaseDocument(_Shared):
     entry: str | None = None
     """Your own code through a function of the checkout, ``pkg.module:function``."""
     command: str | None = None
-    """Your own code through a command that is run in the checkout."""
+    """Your training program as it is, started in the checkout and recorded; with one of the next two keys a program
+    that measures itself."""
     metric_regex: str | None = None
-    """With ``command``: finds the bytes in what it prints, by its one group."""
+    """With ``command``: finds the bytes in what it prints, by its one group; it is not recorded."""
     snapshot_glob: str | None = None
-    """With ``command``: the memory snapshots that it writes, from the root of the checkout."""
+    """With ``command``: the memory snapshots that it writes itself, from the root of the checkout."""
     repo: Place | None = None
     """With ``harness``, ``entry`` or ``command``: the checkout under test (default: the suite's folder)."""
 
@@ -197,10 +198,8 @@ class CaseDocument(_Shared):
         ):
             if is_given is not None and not is_owned:
                 raise misplaced(key, f"{key} without {owner}; name one, or leave {key} out")
-        if source == "command" and (self.metric_regex is None) == (self.snapshot_glob is None):
-            said = "neither" if self.metric_regex is None else "both"
-            why = f"command with {said} of metric_regex and snapshot_glob; give one: it tells the bytes"
-            raise misplaced("command", why)
+        if self.metric_regex is not None and self.snapshot_glob is not None:
+            raise misplaced("command", "command with both metric_regex and snapshot_glob; give one or none")
         return self
 
 

@@ -47,27 +47,14 @@ def before_step() -> None:
     net(torch.randn(4, 256, device="cuda"))
 
 
-def fails_before_step() -> None:
-    model()
-    raise ValueError("the data is not there")
-
-
 def fails_after_step() -> None:
     train(count=1)
     raise ValueError("step two")
 
 
-def two_steps() -> None:
-    train(count=2)
-
-
 def inference() -> None:
     with torch.no_grad():
         model()(torch.randn(4, 256, device="cuda"))
-
-
-def backward_only() -> None:
-    model()(torch.randn(4, 256, device="cuda")).sum().backward()
 
 
 def swallows() -> None:
@@ -192,11 +179,6 @@ def fp16() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-
-
-def exits() -> None:
-    train(count=1)
-    raise SystemExit(3)
 
 
 def exits_in_step() -> None:

@@ -146,5 +146,5 @@ def test_a_file_that_git_does_not_keep_is_linked_into_checkouts(capsys, tmp_path
     subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "Go on"], cwd=repository, check=True)
     words = ["--repo", str(repository), "--state", str(tmp_path / "state"), "--command", f"{sys.executable} train.py"]
     assert run(["bisect", "main~1..main", *words, "--quiet"]) == 7
-    hint = "note: data/tokens.bin is not in git, so checkouts lack it; link it: --setup"
+    hint = "note: git does not track data/tokens.bin: add --link data"
     assert hint in " ".join(capsys.readouterr().out.split())

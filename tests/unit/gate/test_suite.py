@@ -16,7 +16,7 @@ from oomscope.errors import ExitCode, InputError, NothingMeasuredError, Oomscope
 from oomscope.gate.night.cases import own_target
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.suite import Suite, load_suite
-from oomscope.probe.job import CommandTarget, EntryTarget
+from oomscope.probe.job import CommandTarget, EntryTarget, ProgramTarget
 from oomscope.units import MiB
 from tests.unit.gate.nights import case
 
@@ -44,6 +44,11 @@ def load(tmp_path: Path, text: str) -> Suite:
     path = tmp_path / "memory.yaml"
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return load_suite(path)
+
+
+def test_a_command_that_nothing_reads_is_a_program_as_it_is(tmp_path: Path) -> None:
+    (found,) = load(tmp_path, "cases:\n  - {name: a, command: python train.py}").cases
+    assert own_target(found, "command") == ProgramTarget(command="python train.py", repo=str(tmp_path))
 
 
 def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
@@ -173,8 +178,11 @@ def test_the_digest_knows_which_of_two_overrides_counts() -> None:
         ("cases:\n  - {name: a, config: p, from: nanny}", 2, "from"),
         ("cases:\n  - {name: a, entry: 'a:b', metric_regex: x}", 2, "metric_regex without command"),
         ("cases:\n  - {name: a, entry: 'a:b', command: c}", 2, "entry and command to measure"),
-        ("cases:\n  - {name: a, command: c}", 2, "command with neither of metric_regex and snapshot_glob"),
-        ("cases:\n  - {name: a, command: c, metric_regex: r, snapshot_glob: g}", 2, "command with both of"),
+        (
+            "cases:\n  - {name: a, command: c, metric_regex: r, snapshot_glob: g}",
+            2,
+            "command with both metric_regex",
+        ),
         ("cases:\n  - {name: a, preset: p, rank: [0, worst]}", 2, "a list of ranks holds each once"),
         ("cases:\n  - {name: a, preset: p, rank: [1, 1]}", 2, "a list of ranks holds each once"),
         ("cases:\n  - {name: a, preset: p, rank: []}", 2, "a list of ranks holds each once"),

@@ -42,9 +42,9 @@ class Workshop(World):
             for index, source in enumerate(sources)
         ]
 
-    def prepared(self, *fixups: str, setup: str | None = "") -> Preparation:
+    def prepared(self, *fixups: str, setup: str | None = "", links: tuple[str, ...] = ()) -> Preparation:
         done = None if setup is None else Setup(command=setup or self.build)
-        return Preparation(fixups=tuple(map(Fixup.parse, fixups)), setup=done)
+        return Preparation(fixups=tuple(map(Fixup.parse, fixups)), setup=done, links=links)
 
     def bisect(self, good: str, **options: object) -> BisectResult:
         self.listener = Listener()
@@ -193,3 +193,40 @@ def test_the_commands_of_a_report_do_what_was_done(shop: Workshop, tmp_path: Pat
     subprocess.run(" && ".join(make_ready), shell=True, check=True, capture_output=True)
     place = Path(shlex.split(probe)[shlex.split(probe).index("--repo") + 1])
     assert (place / "size.txt").read_text() == f"{BAD + 1}\n"
+
+
+def test_every_checkout_links_to_what_git_does_not_track(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, GOOD, GOOD, BAD)
+    data = shop.repo.path / "data"
+    data.mkdir()
+    (data / "extra").write_text("0")
+    build = f"echo >> '{shop.ran}'; expr $(cat source.txt) + $(cat data/extra) > size.txt"
+    asked = shop.prepared(setup=build, links=("data",))
+    result = shop.bisect(hashes[0], preparation=asked)
+    assert culprit(result).commit == hashes[3]
+    assert result.last_good is not None
+    place = f"repo-{hashes[2][:10]}"
+    assert result.last_good.commands[2] == f"mkdir -p {place} && ln -s {data} {place}/data"
+    runs = shop.runs
+    shop.bisect(hashes[0], preparation=asked)
+    assert shop.runs == runs, "what was measured with the same data is known"
+    (data / "extra").write_text("10")
+    shop.bisect(hashes[0], preparation=asked)
+    assert shop.runs > runs, "other data may give other bytes"
+
+
+def test_a_program_that_writes_to_a_link_is_told_of(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, GOOD, GOOD, BAD)
+    (shop.repo.path / "cache").mkdir()
+    asked = shop.prepared(setup=f"{shop.build}; date > cache/$$", links=("cache",))
+    result = shop.bisect(hashes[0], preparation=asked)
+    assert any("--link cache: the program wrote there, to your own files" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("path", "what"), [("absent", "no such file or folder"), ("/etc", "lies outside the repository")]
+)
+def test_what_cannot_be_linked_is_refused(shop: Workshop, path: str, what: str) -> None:
+    hashes = shop.sources(GOOD, BAD)
+    with pytest.raises(UsageError, match=what):
+        shop.bisect(hashes[0], preparation=shop.prepared(links=(path,)))
