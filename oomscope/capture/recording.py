@@ -36,6 +36,7 @@ def record(
     force: bool = False,
     strict: bool = False,
     quiet: bool = False,
+    watch: bool = False,
 ) -> Recording:
     """Return a recording of the CUDA allocator, for a ``with`` statement or as a decorator of a function.
 
@@ -51,6 +52,7 @@ def record(
         force: replace files that are there.
         strict: raise where recording cannot start. Otherwise that is a line on standard error.
         quiet: print warnings only.
+        watch: report live memory that keeps growing from step to step.
 
     Raises:
         InputError: an argument cannot be meant.
@@ -64,6 +66,7 @@ def record(
             force=force,
             strict=strict,
             quiet=quiet,
+            watch=watch,
         )
     )
 

@@ -19,6 +19,8 @@ from oomscope.capture.messages import Messages
 from oomscope.capture.settings import Settings
 from oomscope.capture.steps import Steps
 from oomscope.capture.termination import Termination
+from oomscope.capture.verdict import print_verdict
+from oomscope.capture.watch import Coverage, Growth
 from oomscope.capture.writer import Keeper
 from oomscope.snapshot.provenance import Reason
 from oomscope.units import format_size
@@ -37,6 +39,8 @@ class Running:
         self.steps = Steps(self._step_is_complete, messages)
         self._termination = Termination(self._asked_to_end, lambda: self._keeper.is_idle)
         borrowed = history.is_recording()
+        self._coverage = None if borrowed else Coverage(settings.max_entries, _allocations)
+        self._growth = Growth(torch.cuda.memory_allocated) if settings.watch else None
         self._keeper = Keeper(settings, messages, borrowed=borrowed, afterwards=self._termination.ready)
         with ExitStack() as opening:
             self._start(opening, borrowed=borrowed)
@@ -76,9 +80,13 @@ class Running:
         """
         if not self.is_of_this_process:
             return
+        last = self._kept_failure
         if not self._is_told(error):
-            self.keep("end" if error is None else "exception")
+            last = self.keep("end" if error is None else "exception")
         self._messages.attempt("recording did not stop cleanly", self._open.close)
+        if isinstance(error, torch.OutOfMemoryError) and last is not None:
+            snapshot = last
+            self._messages.attempt("the failure is not explained", lambda: print_verdict(snapshot, os.environ))
 
     def _is_told(self, error: BaseException | None) -> bool:
         """Whether it ends by the failure that was kept, or in the step in which the process was asked to end."""
@@ -104,5 +112,18 @@ class Running:
         if not self.is_of_this_process:
             return
         self._keeper.look_up_rank()
+        self._messages.attempt("the program is not watched", lambda: self._report_on(complete))
         if self._settings.every is not None and complete % self._settings.every == 0:
             self.keep("interval", f"step{complete}")
+
+    def _report_on(self, complete: int) -> None:
+        """Say what the steps so far tell of the history and of the program's memory."""
+        if self._coverage is not None and (covered := self._coverage.after(complete)) is not None:
+            text, is_warning = covered
+            (self._messages.warn if is_warning else self._messages.say)(text)
+        if self._growth is not None and (grown := self._growth.after_step()) is not None:
+            self._messages.warn(grown)
+
+
+def _allocations() -> int:
+    return history.allocations(torch.cuda.current_device())

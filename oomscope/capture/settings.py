@@ -19,6 +19,7 @@ MAX_ENTRIES_VARIABLE: Final = "OOMSCOPE_RECORD_MAX_ENTRIES"
 EVERY_VARIABLE: Final = "OOMSCOPE_RECORD_EVERY"
 FORCE_VARIABLE: Final = "OOMSCOPE_RECORD_FORCE"
 QUIET_VARIABLE: Final = "OOMSCOPE_RECORD_QUIET"
+WATCH_VARIABLE: Final = "OOMSCOPE_RECORD_WATCH"
 
 MAX_ENTRIES: Final = 1_000_000
 """As many as torchtitan keeps with Python stacks, where 100,000 held two or three steps of a 16B model
@@ -53,6 +54,8 @@ class Settings:
     """Raise where recording cannot start, instead of saying so."""
     quiet: bool = False
     """Print warnings only."""
+    watch: bool = False
+    """Report live memory that keeps growing from step to step."""
 
     def __post_init__(self) -> None:
         names.check(self.path)
@@ -75,6 +78,7 @@ class Settings:
             EVERY_VARIABLE: "" if self.every is None else str(self.every),
             FORCE_VARIABLE: "1" if self.force else "",
             QUIET_VARIABLE: "1" if self.quiet else "",
+            WATCH_VARIABLE: "1" if self.watch else "",
         }
         return {name: text for name, text in chosen.items() if text}
 
@@ -96,6 +100,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
         every=_number(every, EVERY_VARIABLE) if every else None,
         force=bool(environment.get(FORCE_VARIABLE)),
         quiet=bool(environment.get(QUIET_VARIABLE)),
+        watch=bool(environment.get(WATCH_VARIABLE)),
     )
 
 

@@ -12,6 +12,7 @@ import click
 from oomscope.capture import names
 from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
+from oomscope.capture.verdict import PYTHON
 from oomscope.cli.options.common import json_option
 from oomscope.cli.terminal.output import print_json
 from oomscope.errors import ExitCode, UsageError
@@ -36,6 +37,7 @@ SCHEMA_VERSION = 1
     help="Size of the ring of events.",
 )
 @click.option("--every", type=click.IntRange(min=1), metavar="N", help="Write a snapshot after each N steps as well.")
+@click.option("--watch", is_flag=True, help="Report live memory that keeps growing from step to step.")
 @click.option("--force", is_flag=True, help="Replace snapshots that exist, instead of numbering.")
 @click.option("--quiet", is_flag=True, help="Print warnings only.")
 @json_option
@@ -46,21 +48,25 @@ def record(
     stacks: Stacks,
     max_entries: int,
     every: int | None,
+    watch: bool,
     force: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
     """Run COMMAND, such as `torchrun train.py`; each of its processes that uses CUDA keeps snapshots.
 
-    That of the first out-of-memory error is snap-0.oom.pickle, that of the end snap-0.pickle. Names may have the
+    That of the first out-of-memory error is snap-0.oom.pickle, which is explained in eight lines before the process
+    ends; that of the end is snap-0.pickle. Names may have the
     fields {rank}, {time}, {host} and {pid}, and end in .gz or .zst. COMMAND takes the place of oomscope: its exit
     code is what comes back. With --json nothing is run, and the environment variables that make a program record are
     printed.
     """
     names.check(out)
     path = names.anchored(names.fill_time(out, datetime.now(UTC)))
-    settings = Settings(path=path, max_entries=max_entries, stacks=stacks, every=every, force=force, quiet=quiet)
-    added = variables(settings, os.environ)
+    settings = Settings(
+        path=path, max_entries=max_entries, stacks=stacks, every=every, force=force, quiet=quiet, watch=watch
+    )
+    added = variables(settings, os.environ) | {PYTHON: sys.executable}
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "environment": added})
         return ExitCode.OK

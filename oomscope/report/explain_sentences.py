@@ -43,7 +43,10 @@ def status_text(device: DeviceExplanation) -> str:
         what = "WOULD RUN OUT OF MEMORY on this card," if device.is_predicted else "OUT OF MEMORY"
         text = f"{what} asking for {format_size(verdict.requested_bytes)}"
         place = device.failed_at
-        return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
+        if place is None:
+            return text
+        when = f" in {moment_text(place.iteration, place.phase)}" if place.phase or place.iteration >= 0 else ""
+        return f"{text}{when}{_at(place.site)}"
     if verdict.kind != "headroom":
         return f"WOULD NOT FIT on this card: {format_size(verdict.live_requested_bytes)} requested at most"
     if device.shows_end_only:
