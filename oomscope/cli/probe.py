@@ -259,14 +259,19 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
     if not repo.is_dir():
         what = "is no directory" if repo.exists() else "no such checkout"
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
-    settings = harness_settings(source.overrides)
-    title = f"{target.title} in {repo.absolute().name}"
-    if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
+    is_program = isinstance(target, ProgramTarget)
+    settings = harness_settings(source.overrides, starts_world=is_program)
+    title = target.title if repo == Path() else f"{target.title} in {repo.absolute().name}"
+    rank = settings.probe.rank
+    if isinstance(target, ProgramTarget) and settings.probe.world_size is None:
+        target = replace(target, rank=rank if isinstance(rank, int) else None)
+        return Plan(job=checkout_job(target, settings), ranks=[0], title=title)
+    if is_program and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
         raise UsageError(
             "--world-size with a program on a real card",
             remedy="only a virtual card plays a rank: --backend virtual, or start the world with torchrun",
         )
-    return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)
+    return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(rank, settings), title=title)
 
 
 _FAILURES: dict[ErrorKind | None, ExitCode] = {

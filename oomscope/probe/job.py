@@ -140,11 +140,13 @@ class StartedTarget(CheckoutTarget):
 class ProgramTarget(StartedTarget):
     """A training program that is started as it is, and recorded in each of its processes that imports torch."""
 
+    rank: int | None = None
+    """Which rank of a world that the program starts itself is reported; None for the worst."""
     kind: Literal["program"] = "program"
 
     def words(self) -> tuple[str, ...]:
-        """Return ``--command CMD``."""
-        return ("--command", self.command)
+        """Return ``--command CMD``, and the rank where one was chosen."""
+        return ("--command", self.command, *(() if self.rank is None else ("--rank", str(self.rank))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from oomscope.probe.result import Failure
+from oomscope.probe.result import Failure, RankSummary
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.trace import Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
@@ -140,6 +140,12 @@ class Measurement:
     """The PYTORCH_ALLOC_CONF that was in force."""
     unanswered: Unanswered = Unanswered()
     """Of all processes of the target."""
+    rank: int | None = None
+    """Of a program that starts a world itself: its rank there; else None."""
+    world_size: int | None = None
+    """Ranks of that world."""
+    ranks: tuple[RankSummary, ...] = ()
+    """Every rank of that world that used a card."""
     other_peaks: tuple[int, ...] = ()
     """The most that each further process of the target allocated on the card; bytes, the most first."""
     versions: dict[str, str] = field(default_factory=dict)

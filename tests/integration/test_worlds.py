@@ -42,6 +42,17 @@ def test_a_played_rank_is_that_rank_of_a_real_world(tmp_path: Path) -> None:
     assert played == events_of_rank_3(tmp_path / "real.json", launcher=torchrun)
 
 
+def test_a_world_that_the_program_starts_is_reported_by_rank() -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    code, document, _ = probed("ddp", "--rank", "1", launcher=torchrun)
+    assert (code, document["rank"], document["world_size"]) == (0, 1, 2)
+    zero, one = document["ranks"]
+    assert (zero["rank"], one["rank"], zero["outcome"]) == (0, 1, "fits")
+    assert zero["requested_bytes"] == one["requested_bytes"] == document["peak"]["requested_bytes"]
+    assert one["margin_bytes"] == document["margin_bytes"]
+    assert not any("processes used the card" in note for note in document["notes"])
+
+
 def lines_of(printed: str) -> list[dict]:
     return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
 

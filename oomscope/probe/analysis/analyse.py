@@ -58,8 +58,9 @@ def analyse(
     return ProbeResult(
         backend=backend,
         outcome="oom" if out_of_memory else "fits",
-        rank=job.rank,
-        world_size=job.world_size,
+        rank=job.rank if measurement.rank is None else measurement.rank,
+        world_size=measurement.world_size or job.world_size,
+        ranks=measurement.ranks,
         gpu=budget.gpu,
         limit_bytes=budget.limit_bytes,
         non_torch_bytes=budget.non_torch_bytes,

@@ -16,10 +16,11 @@ ANY_MODEL = "gpt-tiny"
 """A preset to take defaults of those sections from."""
 
 
-def harness_settings(overrides: Sequence[str]) -> Config:
+def harness_settings(overrides: Sequence[str], *, starts_world: bool = False) -> Config:
     """Return a configuration whose sections allocator, device and probe say how a harness is measured.
 
-    Its world has ``probe.world_size`` ranks, all replicas of each other as far as a configuration can say.
+    Its world has ``probe.world_size`` ranks, all replicas of each other as far as a configuration can say. How many a
+    program has that ``starts_world`` itself is not known before it does.
 
     Raises:
         UsageError: an override is about the bundled model, or asks for ``worst`` of ranks that nothing tells apart.
@@ -33,7 +34,10 @@ def harness_settings(overrides: Sequence[str]) -> Config:
             allowed = ", ".join(HARNESS_SECTIONS)
             where, remedy = f"override {override}", f"only the sections {allowed} do"
             raise UsageError("says nothing to a harness", where=where, remedy=remedy)
-    world_size = load_preset(ANY_MODEL, overrides, enforce=False).config.probe.world_size or 1
+    probe = load_preset(ANY_MODEL, overrides, enforce=False).config.probe
+    world_size = probe.world_size or 1
+    if starts_world and probe.world_size is None and isinstance(probe.rank, int):
+        world_size = probe.rank + 1
     loaded = load_preset(ANY_MODEL, (*overrides, f"parallel.data_parallel_size={world_size}"))
     check_card(loaded)
     if loaded.config.probe.rank == "worst" and world_size > 1:

@@ -47,7 +47,7 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         if untried := sentences.untried_text(result.verdict):
             yield Text(untried, style="dim")
     if len(result.ranks) > 1:
-        yield section("Ranks probed; the worst is reported above", rank_table(result.ranks))
+        yield section("All ranks", rank_table(result.ranks))
     for note in result.notes:
         yield Text(f"note: {note}", style="dim")
 

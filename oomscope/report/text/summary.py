@@ -14,8 +14,8 @@ from rich.text import Text
 from oomscope.probe.result import ProbeResult
 from oomscope.report import explain_sentences, sentences
 from oomscope.report.rows import Line, lines
-from oomscope.report.text.layout import facts
-from oomscope.report.text.probe import STATUS_STYLES
+from oomscope.report.text.layout import facts, section
+from oomscope.report.text.probe import STATUS_STYLES, rank_table
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
@@ -41,6 +41,8 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> RenderableType:
         named.append(("What to do", Text(advice, style="bold")))
     if named:
         rows.append(facts(named))
+    if len(result.ranks) > 1:
+        rows.append(section("All ranks", rank_table(result.ranks)))
     return Group(*rows, *(Text(f"note: {note}", style="dim") for note in result.notes))
 
 

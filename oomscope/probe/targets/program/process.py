@@ -187,6 +187,7 @@ class MeasuredProcess:
             self._recording.finish()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._receipt.rank = torch.distributed.get_rank()
+            self._receipt.world_size = torch.distributed.get_world_size()
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card

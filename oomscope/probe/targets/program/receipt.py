@@ -63,6 +63,8 @@ class Receipt:
     """What torch was built with; None for a build without CUDA."""
     rank: int | None = None
     """Its rank, as a launcher or ``init_process_group`` told it; None for a process without one."""
+    world_size: int | None = None
+    """Ranks of its world, as told by the same; None likewise."""
     state: State = "running"
     how: str = ""
     """How it ended, in a few words: ``exit``, ``os._exit(3)``."""
@@ -121,7 +123,8 @@ class Receipt:
             began_ns=time.time_ns(),
             torch_version=str(getattr(version, "__version__", "")),
             cuda_version=getattr(version, "cuda", None),
-            rank=int(rank) if (rank := os.environ.get("RANK", "")).isdecimal() else None,
+            rank=_number("RANK"),
+            world_size=_number("WORLD_SIZE"),
         )
 
     @property
@@ -134,6 +137,12 @@ class Receipt:
         unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
         unfinished.write_text(json.dumps(asdict(self)))
         unfinished.replace(path)
+
+
+def _number(variable: str) -> int | None:
+    """Return what a launcher such as torchrun says in an environment variable; None where it says nothing."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else None
 
 
 def path_of(folder: Path, pid: int) -> Path:

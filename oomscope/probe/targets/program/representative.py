@@ -15,14 +15,14 @@ from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.units import format_size
 
 
-def representative(receipts: Sequence[Receipt]) -> Receipt | None:
-    """Return the process that speaks for the program; None where there is none.
+def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
+    """Return the process that speaks for the program; None where there is none, or none of ``rank`` if that is given.
 
     One that ended for want of memory comes first, then the one that held most on a card, then the one that trained. Of
     those that did nothing it is one that says why: a child of a launcher, not the launcher, which came before it. Of
     ranks that did the same it is the lowest: two runs are compared by their representatives, which begin in any order.
     """
-    return max(receipts, key=_weight, default=None)
+    return max((each for each in receipts if rank in (None, each.rank)), key=_weight, default=None)
 
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
@@ -39,12 +39,15 @@ def ran_out(receipt: Receipt) -> bool:
     return raised or (receipt.refused is not None and not receipt.went_on)
 
 
-def failure_in(ended: Ended) -> Failure | None:
-    """Return why a program measured nothing; None where its representative has an answer."""
+def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
+    """Return why a program measured nothing; None where its representative, of ``rank`` if given, has an answer."""
     if ended.overran:
         took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
         return Failure(kind="timeout", message=took)
-    receipt = representative(ended.receipts)
+    receipt = representative(ended.receipts, rank)
+    if receipt is None and (ranks := {each.rank for each in ended.receipts} - {None}):
+        listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
+        return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
     if receipt is None:
         return Failure(kind="nothing", message=f"no process of the program imported torch{_status_of(ended)}")
     unfit = next((each.unfit for each in ended.receipts if each.unfit), None)

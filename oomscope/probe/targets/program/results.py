@@ -16,15 +16,18 @@ from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, M
 from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
 from oomscope.probe.recording.settings import SessionSettings
-from oomscope.probe.result import Failure
+from oomscope.probe.result import Failure, RankSummary
 from oomscope.probe.targets.program.execution import Ended
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.probe.targets.program.representative import failure_in, ran_out, representative
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
+from oomscope.units import format_size
 
 
-def ending_of(ended: Ended, settings: SessionSettings, budget: DeviceBudget | None, iterations: int) -> Ending:
+def ending_of(
+    ended: Ended, settings: SessionSettings, budget: DeviceBudget | None, iterations: int, rank: int | None = None
+) -> Ending:
     """Return how the run of a program ended.
 
     Args:
@@ -32,25 +35,48 @@ def ending_of(ended: Ended, settings: SessionSettings, budget: DeviceBudget | No
         settings: how they were measured.
         budget: the virtual card that they had; None where it was a real one.
         iterations: how many iterations were asked for.
+        rank: which rank of a world that it started is reported; None for the worst.
 
     Raises:
         SnapshotError: a snapshot that they left cannot be read.
     """
-    receipt = representative(ended.receipts)
-    failure = failure_in(ended)
+    receipt = representative(ended.receipts, rank)
+    failure = failure_in(ended, rank)
     if failure is not None or receipt is None:
         return Ending(measurement=None, failure=failure)
     if not receipt.snapshot:
         return Ending(measurement=None, failure=_unwritten(receipt))
     measurement = _measurement(receipt, settings, budget)
     others = [each for each in ended.receipts if each is not receipt and each.peak_bytes]
+    is_of_world = (receipt.world_size or 1) > 1
     measurement = replace(
         measurement,
+        rank=receipt.rank if is_of_world else None,
+        world_size=receipt.world_size if is_of_world else None,
+        ranks=_ranks(ended.receipts, measurement.device) if is_of_world else (),
         unanswered=_unanswered(ended.receipts),
         other_peaks=tuple(sorted((each.peak_bytes for each in others), reverse=True)),
         notes=(*measurement.notes, *_notes(ended, receipt, iterations, others)),
     )
     return Ending(measurement=measurement, out_of_memory=_out_of_memory(receipt, measurement))
+
+
+def _ranks(receipts: Sequence[Receipt], device: DeviceBudget) -> tuple[RankSummary, ...]:
+    """Return one row a rank, of the process that speaks for it."""
+    ranks = sorted({each.rank for each in receipts if each.rank is not None and each.peak_bytes})
+    return tuple(_summary(speaker, device) for rank in ranks if (speaker := representative(receipts, rank)))
+
+
+def _summary(receipt: Receipt, device: DeviceBudget) -> RankSummary:
+    reserved, failed = receipt.stats.get("reserved_bytes.all.peak", 0), ran_out(receipt)
+    return RankSummary(
+        rank=receipt.rank or 0,
+        outcome="oom" if failed else "fits",
+        requested_bytes=receipt.stats.get("requested_bytes.all.peak"),
+        reserved_bytes=reserved,
+        margin_bytes=device.available_bytes - reserved,
+        message=f"asked for {format_size(receipt.refused.requested_bytes)}" if failed and receipt.refused else "",
+    )
 
 
 def _unwritten(receipt: Receipt) -> Failure:
@@ -156,10 +182,9 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
             notes.append(f"the program ended by itself after {receipt.iterations} of {iterations} iterations")
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
-    if others:
-        rank = "" if receipt.rank is None else f"rank {receipt.rank}, "
+    if others and (receipt.world_size or 1) == 1:
         notes.append(
-            f"{len(others) + 1} processes used the card; this is {rank}process {receipt.pid}, which held most: "
+            f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which held most: "
             + " ".join(receipt.argv)
         )
     if ended.killed:

@@ -74,7 +74,7 @@ class ProgramRuns:
                 limit_s=self._limit_s,
             )
             budget = budget_of(settings) if backend == "virtual" else None
-            ending = ending_of(ended, settings, budget, self._job.iterations)
+            ending = ending_of(ended, settings, budget, self._job.iterations, self._target.rank)
         self._remember(ended)
         if ending.failure is not None:
             return replace(ending, failure=replace(ending.failure, detail=tail_of(log, begin)))
@@ -112,7 +112,7 @@ class ProgramRuns:
         fewer backward passes than the whole one on a card without a limit.
         """
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
-        speaker = representative(ended.receipts)
+        speaker = representative(ended.receipts, self._target.rank)
         if speaker is not None:
             self._backwards = max(self._backwards or 0, speaker.backwards)
 

@@ -146,3 +146,12 @@ def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() ->
 def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
     if not any(each.peak_bytes or ran_out(each) for each in left):
         assert failure_in(ended(*left, status=status)) is not None
+
+
+def test_a_rank_can_be_chosen() -> None:
+    zero, one = receipt(rank=0, peak=2 * MiB), receipt(rank=1)
+    assert representative([zero, one], rank=1) is one
+    assert failure_in(ended(zero, one), rank=1) is None
+    failure = failure_in(ended(zero, one), rank=5)
+    assert failure is not None
+    assert (failure.kind, failure.message) == ("usage", "the program started no rank 5; it started 0, 1")
