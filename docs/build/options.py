@@ -65,7 +65,7 @@ _HEAD = """\
 What each option does to the memory of a rank, what it costs, and an example that was measured: the peak of requested
 bytes of rank 0 (and of reserved and host bytes) before and after the override, on a virtual H100, with
 `oomscope probe`. Bytes that are not requested at that moment make no difference there. The time is the estimate of a
-step ([cost](cost.md)), after over before.
+step ([cost](advise.md#the-estimate-of-time)), after over before.
 
 n tokens of a microbatch on a rank, s sequence, b microbatch, h hidden, f width of the MLP, a heads, g groups of them,
 L layers, E experts, k experts a token, m microbatches; t, p, c, e, d: ranks of tensor, pipeline, context, expert and

@@ -1,4 +1,4 @@
-"""The pytest plugin: a test says how much GPU memory it may take, as it says what else must hold (docs/pytest.md).
+"""The pytest plugin: a test says how much GPU memory it may take, as it says what else must hold (docs/python.md).
 
 pytest imports this module in every run, so that it names hooks and fixtures only; what measures is imported by the
 tests that ask for it.

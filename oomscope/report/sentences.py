@@ -1,7 +1,7 @@
 """The sentences that terminal and HTML reports share: pure functions from results to text for people.
 
 Under which name a torch reads the allocator's settings: before 2.10 the new name is ignored without a word. The old
-name is read by every version, and alone where both are set (``docs/doctor.md``).
+name is read by every version, and alone where both are set (``docs/troubleshooting.md``).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ STAND_INS = {"llama3-8b": "gpt-tiny", "llama3-70b": "gpt-tiny"}
 
 _SHELL = re.compile(r"[|<>;$]|&&")
 _SECONDS = re.compile(r"\((?:\d+\.\d s|cached)\)")
-_OWN_LINE = re.compile(r"(oomscope/\w+/\w+\.py):\d+")
+_OWN_LINE = re.compile(r"((?:oomscope|…)/model/(?:\w+/)*\w+\.py|cross_entropy\.py):\d+")
 _RULE = re.compile(r"─+")
 _CUT = re.compile(r"^(?:\.\.\.|…)\n", re.MULTILINE)
 

@@ -10,7 +10,7 @@ import torch
 from tests.docs.blocks import PAGES, ROOT, Block, Command, blocks_of, strays
 from tests.docs.running import carry_out, difference
 
-TORCH = "2.13"
+TORCH = "2.15"
 """Whose operations and allocator rules the bytes in the pages are."""
 
 BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page) for page in PAGES}

@@ -12,7 +12,13 @@ from tests.docs.blocks import PAGES, ROOT
 
 LINK = re.compile(r"\]\((?!https?:)([^)\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-PAGE_OF = {"record": "capture.md", "replay": "diff.md", "sweep": "advise.md", "completion": "cli.md", "main": "cli.md"}
+PAGE_OF = {
+    "doctor": "troubleshooting.md",
+    "replay": "diff.md",
+    "sweep": "advise.md",
+    "completion": "cli.md",
+    "main": "cli.md",
+}
 """Pages that are not called like their commands."""
 
 

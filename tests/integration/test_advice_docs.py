@@ -27,7 +27,7 @@ from tests.forked import oomscope
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZE = re.compile(r"-?\d+(?:\.\d+)? (?:[KMG]i)?B\b")
-TORCH = "2.13"
+TORCH = "2.15"
 """Whose operations and allocator rules the bytes in the pages are."""
 
 
@@ -56,7 +56,8 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
     """Measure sizes like those of the pages, without a process; fragments are in the way of fine-grained offloading."""
     live, available = requested_bytes(job), (job.limit_bytes or 80 * GiB) - GiB
     fine = job.target.config["offload"]["fine_grained_activation_offloading"]
-    fits = live <= available and not (fine and "expandable_segments:True" not in job.allocator_conf)
+    expandable = "expandable_segments:True" in job.allocator_conf
+    fits = live <= available and (expandable or not fine)
     peak = Peak(
         requested_bytes=live,
         allocated_bytes=live,
@@ -69,7 +70,7 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         event=1,
     )
     verdict = Verdict(
-        kind="headroom" if fits else "fragmentation",
+        kind="headroom" if fits else "capacity" if expandable else "fragmentation",
         headline="",
         requested_bytes=None,
         live_requested_bytes=live,

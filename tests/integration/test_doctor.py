@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^(\S.*?)  +[-+!x] (?:ok|note|missing|fails) ", PAGE, re.MULTILINE)
 """The parts in the report that the page shows."""
 

@@ -12,7 +12,7 @@ import pytest
 pytest_plugins = ("pytester",)
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").partition("\n## Memory limits in pytest\n")[2]
 EXAMPLE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
 SHOWN = re.findall(r"^(?:limit_|peak).*", PAGE, re.MULTILINE)
 

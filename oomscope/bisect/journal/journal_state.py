@@ -1,7 +1,7 @@
 """The lines of a journal, one JSON object for each event of a search, and the state that they fold to.
 
 Lines are only appended. A line that cannot be read changes nothing: what it said is asked again. Only the first line
-has to be whole. The format is described in docs/journal.md.
+has to be whole. The format is described in docs/bisect.md.
 """
 
 from __future__ import annotations

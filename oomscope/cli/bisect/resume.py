@@ -61,7 +61,7 @@ def asked_again(begun: Begun, use: JournalUse, changes: Mapping[str, Any]) -> It
     """
     if not begun.words:
         raise InputError(
-            f"search {begun.search} was begun by a program", remedy="let the program go on with it (docs/journal.md)"
+            f"search {begun.search} was begun by a program", remedy="let the program go on with it (docs/bisect.md)"
         )
     try:
         stay = contextlib.chdir(begun.cwd)

@@ -11,7 +11,7 @@ class CostConfig(Section):
     """What the estimate of time assumes; nothing that is measured depends on it.
 
     Shares are of the card's published peaks. The defaults repeat what Korthikanti et al. 2022 (Table 4, A100) and
-    Megatron-Bridge's measurements (H100) report; see docs/cost.md.
+    Megatron-Bridge's measurements (H100) report; see docs/advise.md.
     """
 
     matmul_efficiency: float = Field(default=0.65, gt=0, le=1)

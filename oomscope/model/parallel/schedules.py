@@ -2,7 +2,7 @@
 
 The schedule is Megatron-Core's non-interleaved 1F1B (``pipeline_parallel/schedules.py``): stage r of p runs
 ``min(p - r - 1, m)`` warm-up forwards, then alternates, so that at most ``min(p - r, m)`` microbatches are in
-flight. ``docs/design/pipeline.md`` says why it is not ``torch.distributed.pipelining``.
+flight. ``docs/design/model.md`` says why it is not ``torch.distributed.pipelining``.
 
 The order in which a rank takes its microbatches is arithmetic that runs none of them, for both schedules. Sources:
 Megatron-Core ``pipeline_parallel/schedules.py``, ``get_schedule_table`` and

@@ -34,7 +34,7 @@ def _parts(advice: Advice, title: str) -> Iterator[RenderableType]:
     if advice.refused:
         yield section("Not applicable here", refused_table(advice.refused))
     if advice.fitting or advice.insufficient:
-        yield Text("\nTimes are estimates, see docs/cost.md; sizes were measured by a probe each.", style="dim")
+        yield Text("\nTimes are estimates, see docs/advise.md; sizes were measured by a probe each.", style="dim")
 
 
 def _answer(advice: Advice) -> str:

@@ -61,7 +61,7 @@ _STYLES = {"fits": "green", "oom": "red", "error": "yellow", "refused": "dim", "
 
 
 _TIMES = """
-Times are estimates, a sequence's over that of the quickest row, see docs/cost.md.
+Times are estimates, a sequence's over that of the quickest row, see docs/advise.md.
 ● no other combination needs less memory without more time, nor less time without more memory."""
 
 

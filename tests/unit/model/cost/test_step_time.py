@@ -71,7 +71,7 @@ def qwen_on_the_host(fraction: float, rank: int = 0) -> StepCost:
 
 # Published measurements, and the page ----------------------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "advise.md").read_text(encoding="utf-8")
 ROWS = {
     cells[0]: cells[1:]
     for line in PAGE.split("## Against published measurements")[1].splitlines()
