@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch.utils import _device as default_device
 
 from oomscope import virtual
 
@@ -78,6 +79,7 @@ def integers_are_followed() -> Iterator[None]:
     if not virtual.is_loaded():
         yield
         return
+    default_device._device_constructors()  # ``with torch.device(...)`` knows functions by what they were at its first use
     wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
     wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
     places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]

@@ -95,3 +95,12 @@ def test_functions_are_as_before_when_it_ends() -> None:
         preamble="torch",
     )
     assert said == [True, True]
+
+
+def test_a_default_device_counts_as_ever() -> None:
+    said = followed(
+        """with torch.device(d):
+        made = [torch.arange(4), torch.full((2,), 1), torch.ones(3), torch.zeros(3, dtype=torch.long)]
+say([each.device.type for each in made])"""
+    )
+    assert said == ["cuda"] * 4
