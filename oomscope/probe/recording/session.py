@@ -31,6 +31,7 @@ from oomscope.probe.recording.known_integers import integers_are_followed
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
+from oomscope.probe.recording.redrawn import redrawn_as_expected
 from oomscope.probe.recording.settings import Modules, Optimizers, SessionSettings, listed
 from oomscope.probe.recording.unknown_reads import CardWatch
 from oomscope.snapshot.event_fields import PLACES_KEY, places_document
@@ -80,6 +81,7 @@ class Session:
         self._open.enter_context(no_step_skipped(self._notes.append))
         self._open.enter_context(numbers_are_finite(self._notes.append))
         self._open.enter_context(integers_are_followed())
+        self._open.enter_context(redrawn_as_expected())
         self._open.enter_context(self._follower.installed())
         self._position.announce()
         return self

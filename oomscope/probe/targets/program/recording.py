@@ -31,6 +31,7 @@ from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_integers import integers_are_followed
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
+from oomscope.probe.recording.redrawn import redrawn_as_expected
 from oomscope.probe.recording.unknown_reads import CardWatch
 from oomscope.probe.targets.program.receipt import Receipt, Refused
 from oomscope.probe.targets.program.settings import ProgramSettings
@@ -102,6 +103,7 @@ class ProgramRecording:
             no_step_skipped(self._receipt.notes.append),
             numbers_are_finite(self._receipt.notes.append),
             integers_are_followed(),
+            redrawn_as_expected(),
             self._iterations_begun(),
             self._follower.installed(),
             self._progress_noted(),
