@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from oomscope.virtual.loading import library
@@ -20,7 +22,7 @@ class Origin(IntEnum):
 
 
 def read_held(to: int, address: int, size: int) -> Origin:
-    """Copy bytes of allocated device memory to the host if the card holds them all.
+    """Copy the bytes of a tensor's storage to the host if the card holds them all; what follows is another's.
 
     Args:
         to: an address of the host with room for ``size`` bytes.
@@ -51,10 +53,27 @@ def write_held(address: int, values: int, size: int, origin: Origin) -> None:
     _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
 
 
+@contextmanager
+def expecting(value: bytes) -> Iterator[None]:
+    """Let the next read of as many bytes be ``value``, where the card holds none of them; of this thread, in the block.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    card = _card()
+    card.oomscope_card_expect(value, len(value))
+    try:
+        yield
+    finally:
+        card.oomscope_card_expect(b"", 0)
+
+
 @functools.cache
 def _card() -> ctypes.CDLL:
     card = library()
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
+    card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    card.oomscope_card_expect.restype = None
     return card

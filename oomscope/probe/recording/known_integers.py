@@ -65,7 +65,10 @@ _OPERATORS: Final = tuple(
         *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
     )
 )
-_READ: Final = ("embedding", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim")
+_READ: Final = (
+    *("embedding", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim"),
+    *("masked_scatter", "masked_scatter_", "masked_select"),
+)
 """Functions of numbers that read indices, targets or masks."""
 _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
 """The same, in ``torch.nn.functional``."""
@@ -79,7 +82,7 @@ def integers_are_followed() -> Iterator[None]:
     if not virtual.is_loaded():
         yield
         return
-    default_device._device_constructors()  # ``with torch.device(...)`` knows functions by what they were at its first use
+    default_device._device_constructors()  # ``with torch.device(...)`` knows functions as they were at its first use
     wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
     wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
     places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]
@@ -110,9 +113,9 @@ def _counting(function: Function, name: str) -> Function:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        if _is_followed(result) and not any(isinstance(each, torch.Tensor) for each in args):
+        if is_followed(result) and not any(isinstance(each, torch.Tensor) for each in args):
             kept = {key: value for key, value in kwargs.items() if key in ("start", "end", "step", "dtype")}
-            _write(result, function(*args, **kept, device="cpu"))
+            write_values(result, function(*args, **kept, device="cpu"))
         return result
 
     return called
@@ -126,10 +129,10 @@ def _filling(function: Function, name: str) -> Function:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        if _is_followed(result):
+        if is_followed(result):
             value = kwargs.get("fill_value", args[-1] if args else None) if constant is None else constant
             if isinstance(value, (bool, int, float)):
-                _write(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
+                write_values(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
         return result
 
     return called
@@ -143,7 +146,7 @@ def _computing(function: Function, name: str) -> Function:
         followed, others = ([], 0) if "out" in kwargs or torch.compiler.is_compiling() else _operands(args, kwargs)
         if not followed:
             return function(*args, **kwargs)
-        kept = _Kept()
+        kept = HeldOperands()
         unknown = [each for each in followed if not kept.take(each)]
         result = function(*args, **kwargs)
         if others or unknown:
@@ -157,7 +160,7 @@ def _computing(function: Function, name: str) -> Function:
         kept.put_back(changed=changes_first)
         for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
             if _can_hold(one) and one.untyped_storage().data_ptr() not in kept.addresses:
-                _write(one, value)
+                write_values(one, value)
         return result
 
     return called
@@ -170,7 +173,7 @@ def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch
     for argument in (*args, *kwargs.values()) if kwargs else args:
         for each in argument if type(argument) in (tuple, list) else (argument,):
             if isinstance(each, torch.Tensor):
-                if _is_followed(each):
+                if is_followed(each):
                     found.append(each)
                 else:
                     others += 1
@@ -195,20 +198,22 @@ def _can_hold(tensor: Any) -> bool:
     )
 
 
-def _is_followed(tensor: Any) -> bool:
+def is_followed(tensor: Any) -> bool:
+    """Whether the values of ``tensor`` decide enough, and are few enough, to be computed on the host."""
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda:
         return False
     is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     return (is_exact or tensor.numel() <= MOST_NUMBERS) and not tensor.requires_grad and _can_hold(tensor)
 
 
-def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Let a tensor on the card hold what the host computed, where it can."""
     if tensor.is_contiguous() and values.shape == tensor.shape and values.dtype == tensor.dtype:
         values = values.contiguous()
         virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
 
 
-class _Kept:
+class HeldOperands:
     """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
 
     def __init__(self) -> None:

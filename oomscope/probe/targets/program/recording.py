@@ -28,6 +28,7 @@ from oomscope.probe.recording.cards import RealCard, check_kernels
 from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
 from oomscope.probe.recording.forward_stacks import ForwardStacks
 from oomscope.probe.recording.hooks import Follower
+from oomscope.probe.recording.known_counts import counts_are_known
 from oomscope.probe.recording.known_integers import integers_are_followed
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
@@ -103,6 +104,7 @@ class ProgramRecording:
             no_step_skipped(self._receipt.notes.append),
             numbers_are_finite(self._receipt.notes.append),
             integers_are_followed(),
+            counts_are_known(),
             redrawn_as_expected(),
             self._iterations_begun(),
             self._follower.installed(),

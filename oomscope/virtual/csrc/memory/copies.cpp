@@ -127,7 +127,22 @@ void answer_large(const Side &to, const Block &b) {
   });
 }
 
+// What the host has computed in place of the kernels whose result this thread is about to read.
+thread_local std::vector<char> expected;
+
+// Answers a read of just as many bytes as are expected, none of which the card holds.
+bool answer_expected(const Side &to, const Side &from, const Block &b) {
+  if (expected.empty() || b.width != expected.size() || b.height * b.depth != 1) return false;
+  MemoryLock lock(memory_mutex());
+  if (!check(from, b) || count_unknown(from.address, b.width) != b.width) return false;
+  add(counts.d2h_bytes, b.width);
+  memcpy(to.host(0, 0), expected.data(), expected.size());
+  expected.clear();
+  return true;
+}
+
 int to_host(const Side &to, const Side &from, const Block &b) {
+  if (answer_expected(to, from, b)) return 0;
   uint64_t unknown = bytes_of(b);
   {
     MemoryLock lock(memory_mutex());
@@ -222,6 +237,7 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
   if (card::count_unknown(address, bytes)) return 0;
   card::read_content(to, address, bytes);
+  card::end_at(address + bytes);
   return card::was_computed(address) ? 2 : 1;
 }
 
@@ -231,4 +247,9 @@ CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes,
   card::unhold(address, bytes);
   if (!card::write_content(address, from, bytes)) return;
   is_computed ? card::hold_computed(address, bytes) : card::hold(address, bytes);
+}
+
+CARD_API void oomscope_card_expect(const void *value, size_t bytes) {
+  auto first = static_cast<const char *>(value);
+  card::expected.assign(first, first + bytes);
 }

@@ -30,6 +30,12 @@ std::set<uintptr_t> &computed() {
   return all;
 }
 
+// Where a tensor is known to end: a range that touches it there is another one's.
+std::set<uintptr_t> &ends() {
+  static auto &all = *new std::set<uintptr_t>;
+  return all;
+}
+
 // Ranges begin anywhere in a unit, and a pointer before them meets them: the limits are those of whole units.
 uintptr_t unit_of(uintptr_t address) { return address / values_unit * values_unit; }
 uintptr_t unit_after(uintptr_t address) { return unit_of(address + values_unit - 1); }
@@ -76,6 +82,7 @@ void unhold(uintptr_t address, uint64_t bytes) {
   uintptr_t end = address + bytes;
   forget_once_held(address, end);
   computed().erase(computed().lower_bound(address), computed().lower_bound(end));
+  ends().erase(ends().lower_bound(address), ends().upper_bound(end));
   for (auto range = range_after(address); range != held().end() && range->first < end;) {
     auto [first, last] = *range;
     range = erase(range);
@@ -117,11 +124,14 @@ void hold_computed(uintptr_t address, uint64_t bytes) {
 
 bool was_computed(uintptr_t address) { return computed().count(address) != 0; }
 
+void end_at(uintptr_t address) { ends().insert(address); }
+
 void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
     if (!computed().erase(range->first)) once_held()[range->first] = range->second;
-    end = std::max(end, range->second + 1);  // what touches it may be a further part of the same tensor
+    // What touches it may be a further part of the same tensor.
+    end = std::max(end, range->second + (ends().count(range->second) ? 0 : 1));
     range = erase(range);
   }
 }

@@ -104,3 +104,13 @@ def test_a_default_device_counts_as_ever() -> None:
 say([each.device.type for each in made])"""
     )
     assert said == ["cuda"] * 4
+
+
+def test_what_lies_behind_an_operand_stays_known() -> None:
+    said = followed(
+        """tokens, labels = (torch.arange(512).to(d) for _ in range(2))
+touch = labels.data_ptr() - tokens.data_ptr()
+torch.nn.functional.embedding(tokens, torch.randn(512, 8, device=d))
+say([touch, unknown(labels), unknown(tokens)])"""
+    )
+    assert said == [4096, 0, 0]
