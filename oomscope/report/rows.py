@@ -36,7 +36,7 @@ class Line:
         merged = {_NUMBER.sub("*", module) for module in self.modules}
         if len(self.modules) == 1:
             return self.modules[0]
-        return merged.pop() if len(merged) == 1 else f"{len(merged)} modules" if merged else ""
+        return merged.pop() if len(merged) == 1 and merged != {"*"} else f"{len(merged)} modules" if merged else ""
 
 
 def lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[Line]:

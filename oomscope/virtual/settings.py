@@ -18,6 +18,7 @@ _MOST_DEVICES = 64
 
 AddressPolicy = Literal["ascending", "descending", "scattered"]
 ValueRule = Literal["zeros", "threes"]
+Peers = Literal["alike", "processes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,12 @@ class CardSettings:
     event_lag: int = 0
     """How many later events of its stream complete an event; 0 for complete at once."""
     values: ValueRule = "zeros"
-    """What is read where the card holds nothing: zeros, or the 64-bit integer 1 repeated."""
+    """What is read where the card holds nothing: zeros, or 3 of the type that is most often as long."""
     copy_limit_bytes: int = MiB
     """Larger copies move nothing."""
+    peers: Peers = "alike"
+    """The other ranks of a world: taken to hold what this one holds, or processes with cards of their own and the same
+    ledger, beside which NCCL's stand-in exchanges what is within the copy limit."""
     ledger: str = ""
     """The file through which processes of one card share its budget; empty for a card of this process alone."""
 
@@ -46,6 +50,8 @@ class CardSettings:
         fits = 0 <= self.used_bytes <= self.capacity_bytes and 1 <= self.devices <= _MOST_DEVICES
         if not fits or min(self.total_bytes, self.event_lag, self.copy_limit_bytes) < 0:
             raise ValueError(f"no card can be like that: {self}")
+        if self.peers == "processes" and not self.ledger:
+            raise ValueError("processes of one world find each other beside their ledger, and none is named")
         if any(sign in self.ledger + self.card.device_name for sign in ";\n\0"):
             raise ValueError(f"a card's settings cannot name a file like {self.ledger!r}")
 
@@ -78,6 +84,7 @@ class CardSettings:
             "event_lag": self.event_lag,
             "values": self.values,
             "copy_limit": self.copy_limit_bytes,
+            "peers": self.peers,
         }
         if self.ledger:
             values["ledger"] = self.ledger

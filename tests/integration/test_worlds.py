@@ -53,6 +53,35 @@ def test_a_world_that_the_program_starts_is_reported_by_rank() -> None:
     assert not any("processes used the card" in note for note in document["notes"])
 
 
+def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
+    size = 3
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size))
+    code, _, printed = probed("said", launcher=torchrun)
+    assert code == 0, "what pads the objects is read, and does not matter: the run was repeated"
+    assert lines_of(printed)[::2] == lines_of(printed)[1::2]
+    assert lines_of(printed)[::2] == [
+        {
+            "rank": rank,
+            "total": [0 + 1 + 2, size],
+            "own": [1, 1],
+            "gathered": [0, 1, 2],
+            "exchanged": [rank, rank + 10, rank + 20],
+            "halves": [0, 2, 4],
+            "objects": ["", "x", "xx"],
+            "received": [(rank - 1) % size],
+            "within": [2 if rank < 2 else 1],
+        }
+        for rank in range(size)
+    ]
+
+
+def test_objects_of_another_rank_arrive_where_it_runs() -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    code, _, printed = probed("hears_objects", launcher=torchrun)
+    assert code == 0
+    assert lines_of(printed) == [{"rank": rank, "objects": ["from rank 0", 0]} for rank in range(2)]
+
+
 def lines_of(printed: str) -> list[dict]:
     return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.virtual import CardSettings
 from oomscope.virtual.cards import Card
-from oomscope.virtual.settings import AddressPolicy, ValueRule
+from oomscope.virtual.settings import AddressPolicy, Peers, ValueRule
 
 if TYPE_CHECKING:
     import torch
@@ -65,12 +65,13 @@ def budget_of(settings: SessionSettings) -> DeviceBudget:
     )
 
 
-def variables_of(settings: SessionSettings, *, ledger: str = "") -> dict[str, str]:
+def variables_of(settings: SessionSettings, *, ledger: str = "", peers: Peers = "alike") -> dict[str, str]:
     """Return the variables that tell a process of its card.
 
     Args:
         settings: the card, its limit, what others hold of it, and what it answers where it holds nothing.
         ledger: the file through which several processes share the card; empty for a card of one process.
+        peers: what the other ranks of a world are.
     """
     if settings.gpu is None:
         raise ValueError("a virtual card plays a card: settings.gpu must name one")
@@ -83,6 +84,7 @@ def variables_of(settings: SessionSettings, *, ledger: str = "") -> dict[str, st
         address_policy=settings.address_policy,
         event_lag=settings.stream_lag,
         values=settings.values,
+        peers=peers,
         ledger=ledger,
     )
     return card.variables()

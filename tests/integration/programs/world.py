@@ -59,6 +59,12 @@ def recorded() -> None:
         Path(sys.argv[2]).write_text(json.dumps(events))
 
 
+def say(document: dict[str, object]) -> None:
+    """Print a line in one piece: the ranks share their output."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
 def said() -> dict[str, object]:
     """What the collectives gave."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -99,7 +105,9 @@ def said() -> dict[str, object]:
 
 def hears_objects() -> None:
     torch.ones(1, device="cuda")
-    dist.broadcast_object_list([None], src=0)
+    objects = [f"from rank {dist.get_rank()}", dist.get_rank()]
+    dist.broadcast_object_list(objects, src=0)
+    say({"rank": dist.get_rank(), "objects": objects})
 
 
 def receives_objects() -> None:
@@ -115,7 +123,7 @@ def main(word: str) -> None:
     dist.init_process_group(None if word == "said_by_default" else "nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if word.startswith("said"):
-        print(json.dumps({"rank": dist.get_rank()} | said()), flush=True)
+        say({"rank": dist.get_rank()} | said())
         ddp()
     else:
         {

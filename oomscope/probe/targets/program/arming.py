@@ -116,9 +116,7 @@ def _place_in_world(settings: ProgramSettings) -> None:
 
     if settings.backend != "virtual" or not torch.distributed.is_available():
         return
-    from oomscope.probe.targets.world.objects import answer_object_collectives
     from oomscope.probe.targets.world.one_rank import play_one_rank
 
-    answer_object_collectives()
     if settings.world_size > 1:
         play_one_rank(settings.world_size)

@@ -26,6 +26,7 @@ from oomscope.probe.targets.program.representative import representative
 from oomscope.probe.targets.program.results import ending_of
 from oomscope.probe.targets.program.settings import ProgramSettings
 from oomscope.probe.targets.world import environment as world_environment
+from oomscope.virtual.settings import Peers
 
 _HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
 _LEDGER = "card"
@@ -99,7 +100,8 @@ class ProgramRuns:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":
             environment.pop(_HIDES_CARDS, None)
-            environment |= card_variables(settings, ledger=str(folder / _LEDGER))
+            peers: Peers = "alike" if self._job.world_size > 1 else "processes"
+            environment |= card_variables(settings, ledger=str(folder / _LEDGER), peers=peers)
             environment |= compile_cache_variables(folder, environment)
         if self._job.world_size > 1:
             environment |= world_environment.variables(self._job.rank, self._job.world_size)

@@ -86,6 +86,8 @@ bool set_word(Settings &s, const std::string &key, const std::string &value) {
     s.ledger = value;
   } else if (key == "values" && (value == "zeros" || value == "threes")) {
     s.threes = value == "threes";
+  } else if (key == "peers" && (value == "alike" || value == "processes")) {
+    s.has_peers = value == "processes";
   } else if (key == "addresses" && value == "ascending") {
     s.order = AddressOrder::ascending;
   } else if (key == "addresses" && value == "descending") {
@@ -164,6 +166,7 @@ Settings read_settings() {
   bool sane = d.devices <= max_devices && d.multiprocessors > 0 && d.major > 0 &&
               d.threads_per_multiprocessor >= 1024 && d.blocks_per_multiprocessor > 0 && d.shared_per_block_bytes > 0;
   if (!sane && s.fault.empty()) s.fault = "OOMSCOPE_CARD: describes no possible card";
+  if (s.has_peers && s.ledger.empty() && s.fault.empty()) s.fault = "OOMSCOPE_CARD: peers=processes needs a ledger";
   s.installed = std::min(d.devices, max_devices);
   choose_visible(s, getenv("CUDA_VISIBLE_DEVICES"));
   d.devices = static_cast<int>(s.visible.size());

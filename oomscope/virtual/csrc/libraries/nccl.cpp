@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include <algorithm>
-#include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/counts.h"
 #include "core/process.h"
 #include "libraries/library.h"
+#include "libraries/nccl_exchange.h"
 #include "libraries/nccl_reduction.h"
 #include "work/capture.h"
 #include "work/streams.h"
@@ -27,28 +28,21 @@ namespace {
 constexpr int newest_version = 23007;
 
 struct unique_id {
-  char bytes[128];
+  char bytes[128];  // a text that new_id made
 };
 
-int create(Communicator **out, int size, int rank) {
+// Without an id all ranks are of this process.
+int create(Communicator **out, int size, int rank, const unique_id *id) {
   if (size < 1 || rank < 0 || rank >= size) return invalid_argument;
   if (card_enter()) return cuda_error;
-  *out = new (std::nothrow) Communicator{rank, size, card_current_device(), nullptr};
-  return *out ? success : system_error;
-}
-
-int destroy(Communicator *c) {
-  delete c;
+  std::string text = id ? std::string(id->bytes, strnlen(id->bytes, sizeof id->bytes)) : "";
+  *out = new Communicator{rank, size, card_current_device(), id ? open_exchange(text, rank, size) : nullptr};
   return success;
 }
 
-// One kernel on the stream: done now, or a node of the graph that captures it.
-int launch(const Call &call, const Communicator *c, card::Stream *stream) {
-  auto answer = [call, c = *c] {
-    card::add(card::counts.launches, 1);
-    return answer_alike(call, c);
-  };
-  return card::add_captured(stream, card::NodeType::kernel, answer) ? success : answer();
+int refuse(const char *name) {
+  card_unsupported(name);
+  return invalid_usage;
 }
 
 struct Queued {
@@ -59,11 +53,39 @@ struct Queued {
 thread_local int open_groups = 0;
 thread_local std::vector<Queued> *queued = nullptr;  // calls of the open group that have one source each
 
+// A graph carries nothing between processes: what its collectives write is unknown.
+int answer_alone(const Call &call, const Communicator &c) {
+  card::add(card::counts.launches, 1);
+  if (!c.exchange) return answer_alike(call, c);
+  forget_result(call, c);
+  return success;
+}
+
+// One kernel on the stream for each call: done now, or a node of the graph that captures it. What the calls give is sent
+// before the first of them waits for another rank.
+int launch(const std::vector<Queued> &calls) {
+  std::vector<std::pair<const Queued *, Record>> sent;
+  int failed = success;
+  for (auto &each : calls) {
+    auto alone = [call = each.call, c = *each.communicator] { return answer_alone(call, c); };
+    if (card::add_captured(each.stream, card::NodeType::kernel, alone)) continue;
+    if (each.communicator->exchange) {
+      card::add(card::counts.launches, 1);
+      sent.emplace_back(&each, each.communicator->exchange->send(each.call, *each.communicator));
+    } else if (int status = alone()) {
+      failed = status;
+    }
+  }
+  for (auto &[each, own] : sent)
+    if (!failed) failed = each->communicator->exchange->receive(each->call, *each->communicator, own);
+  return failed;
+}
+
 int run(const Call &call, const Communicator *c, void *stream_handle) {
   card::Stream *stream = card::find_stream(stream_handle);
   if (!bytes_of_type(call.type) || call.root < 0 || call.root >= c->size || !stream) return invalid_argument;
   bool has_one_source = call.kind == Kind::send || call.kind == Kind::receive || call.kind == Kind::broadcast;
-  if (!open_groups || !has_one_source) return launch(call, c, stream);
+  if (!open_groups || !has_one_source) return launch({{call, c, stream}});
   if (!queued) queued = new std::vector<Queued>;
   queued->push_back({call, c, stream});
   return success;
@@ -96,17 +118,12 @@ const void *own_source(const std::vector<Queued> &group, size_t index) {
 
 int launch_group() {
   if (!queued) return success;
-  auto group = std::move(*queued);
+  auto given = std::move(*queued), group = given;
   queued->clear();
-  int failed = success;
-  for (size_t i = 0; i < group.size(); i++) {
-    Queued each = group[i];
-    if (!is_own(each) && each.call.kind != Kind::send)
-      if (const void *source = own_source(group, i)) each.call.from = source;
-    int status = launch(each.call, each.communicator, each.stream);
-    if (!failed) failed = status;
-  }
-  return failed;
+  for (size_t i = 0; i < group.size(); i++)
+    if (!is_own(given[i]) && given[i].call.kind != Kind::send)
+      if (const void *source = own_source(given, i)) group[i].call.from = source;
+  return launch(group);
 }
 
 }  // namespace
@@ -117,48 +134,60 @@ CARD_API int ncclGetVersion(int *version) {
   return success;
 }
 CARD_API int ncclGetUniqueId(unique_id *id) {
-  memset(id, 1, sizeof *id);
+  memset(id, 0, sizeof *id);
+  new_id().copy(id->bytes, sizeof *id);
   return success;
 }
 CARD_API int ncclCommGetUniqueId(Communicator *, unique_id *id) { return ncclGetUniqueId(id); }
 CARD_API const char *ncclGetErrorString(int status) {
+  if (status == remote_error) return "another rank of the communicator is gone";
   return status ? "the virtual card does not support this call of NCCL" : "no error";
 }
-CARD_API const char *ncclGetLastError(Communicator *) { return ""; }
+CARD_API const char *ncclGetLastError(Communicator *) { return last_failure(); }
 
-CARD_API int ncclCommInitRank(Communicator **out, int size, unique_id, int rank) { return create(out, size, rank); }
-CARD_API int ncclCommInitRankConfig(Communicator **out, int size, unique_id, int rank, void *) {
-  return create(out, size, rank);
+CARD_API int ncclCommInitRank(Communicator **out, int size, unique_id id, int rank) {
+  return create(out, size, rank, &id);
 }
-CARD_API int ncclCommInitRankScalable(Communicator **out, int size, int rank, int, unique_id *, void *) {
-  return create(out, size, rank);
+CARD_API int ncclCommInitRankConfig(Communicator **out, int size, unique_id id, int rank, void *) {
+  return create(out, size, rank, &id);
+}
+CARD_API int ncclCommInitRankScalable(Communicator **out, int size, int rank, int, unique_id *ids, void *) {
+  return create(out, size, rank, ids);
 }
 CARD_API int ncclCommInitAll(Communicator **out, int size, const int *devices) {
   for (int rank = 0; rank < size; rank++) {
-    int status = create(out + rank, size, rank);
+    int status = create(out + rank, size, rank, nullptr);
     if (status) return status;
     out[rank]->device = devices ? devices[rank] : rank;
   }
   return success;
 }
-// How many ranks join is not known in a world of one process: nobody else calls with a colour.
-CARD_API int ncclCommSplit(Communicator *c, int colour, int, Communicator **out, void *) {
+// In a world of one process nobody else calls with a colour, so how many ranks join is not known.
+CARD_API int ncclCommSplit(Communicator *c, int colour, int key, Communicator **out, void *) {
   *out = nullptr;
+  if (c->exchange) return c->exchange->split(colour, key, out);
   if (colour < 0) return success;
-  if (c->size == 1) return create(out, 1, 0);
-  card_unsupported("ncclCommSplit");
-  return invalid_usage;
+  return c->size == 1 ? create(out, 1, 0, nullptr) : refuse("ncclCommSplit");
 }
 CARD_API int ncclCommShrink(Communicator *c, int *excluded, int count, Communicator **out, void *, int) {
+  if (c->exchange) return refuse("ncclCommShrink");
   int rank = c->rank;
   for (int i = 0; i < count; i++) rank -= excluded[i] < c->rank;
-  return create(out, c->size - count, rank);
+  return create(out, c->size - count, rank, nullptr);
 }
 CARD_API int ncclCommGrow(Communicator *c, int size, const unique_id *, int rank, Communicator **out, void *) {
-  return create(out, size, c ? c->rank : rank);
+  if (card::settings().has_peers) return refuse("ncclCommGrow");
+  return create(out, size, c ? c->rank : rank, nullptr);
 }
-CARD_API int ncclCommDestroy(Communicator *c) { return destroy(c); }
-CARD_API int ncclCommAbort(Communicator *c) { return destroy(c); }
+CARD_API int ncclCommDestroy(Communicator *c) {
+  delete c;
+  return success;
+}
+// Another thread may be waiting in a call, so the object stays.
+CARD_API int ncclCommAbort(Communicator *c) {
+  if (c->exchange) c->exchange->abandon();
+  return success;
+}
 CARD_API int ncclCommFinalize(Communicator *) { return success; }
 CARD_API int ncclCommGetAsyncError(Communicator *, int *status) {
   *status = success;

@@ -40,7 +40,7 @@ struct Call {
   int slots_taken(const Communicator &c) const;
 };
 
-enum Status { success = 0, cuda_error = 1, system_error = 2, invalid_argument = 4, invalid_usage = 5 };
+enum Status { success = 0, cuda_error = 1, system_error = 2, invalid_argument = 4, invalid_usage = 5, remote_error = 6 };
 
 // Answers a call as if every rank held what this one holds. Returns a Status.
 int answer_alike(const Call &call, const Communicator &c);
