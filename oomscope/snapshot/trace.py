@@ -55,7 +55,7 @@ class Category(IntEnum):
     COMMUNICATION = 8
     INPUT = 9
     KEPT = 10
-    """Made during an iteration and still alive after the whole next one: a list, a cache, a leak."""
+    """Alive from one iteration to the next and none of the above: a buffer, a list, a cache, a leak."""
 
     @property
     def label(self) -> str:

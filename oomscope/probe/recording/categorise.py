@@ -167,7 +167,7 @@ def _by_lifetime(trace: Trace, table: Lifetimes, rows: Indices) -> NDArray[np.in
 
 
 def _is_kept(trace: Trace, moments: Indices, born: Indices, freed: Indices) -> NDArray[np.bool_]:
-    """Return which blocks were made during an iteration and are alive at the end of the next one.
+    """Return which blocks were made during an iteration, or before the first, and are alive at the end of the next one.
 
     A next iteration that never came to its optimizer decides nothing: until then variables of the loop, such as the
     loss, still hold what the iteration before left.
@@ -175,8 +175,8 @@ def _is_kept(trace: Trace, moments: Indices, born: Indices, freed: Indices) -> N
     iterations = np.array([moment.iteration for moment in trace.moments])[moments]
     steps = np.array([moment.phase == "optimizer" for moment in trace.moments])[moments]
     last = {int(number): int(np.flatnonzero(iterations == number)[-1]) for number in np.unique(iterations[steps])}
-    after = np.array([last.get(int(number) + 1, len(trace)) for number in iterations[born]], dtype=np.int64)
-    return (iterations[born] >= 0) & (freed > after)
+    after = np.array([last.get(max(int(number), 0) + 1, len(trace)) for number in iterations[born]], dtype=np.int64)
+    return np.asarray(freed > after)
 
 
 def _moments_at(trace: Trace) -> Indices:
