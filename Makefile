@@ -83,7 +83,7 @@ bench: $(STAMP)
 
 # Pages that are generated from the code; a test fails while one of them is stale.
 docs: $(STAMP)
-	$(BIN)/python -m oomscope.config.reference docs
+	$(BIN)/python -m docs.build.configuration docs
 	$(BIN)/python -m docs.build.commands docs
 
 # Probes every example on the page of options, which takes some minutes.

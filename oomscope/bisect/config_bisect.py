@@ -55,7 +55,7 @@ def _in_commit(file: FileAt, request: ConfigRequest) -> ConfigEnd:
 
 
 def _on_disk(file: Path, request: ConfigRequest) -> ConfigEnd:
-    from oomscope.config.dialects.load import load_in
+    from oomscope.config.importers.load import load_in
     from oomscope.config.load import read_file
 
     loaded = load_in(request.dialect, read_file(file), source=str(file), overrides=request.overrides)

@@ -16,9 +16,9 @@ from oomscope.cli.terminal.output import print_json, refuse_existing, remark, sa
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from oomscope.config.dialects.arguments import Arguments
-    from oomscope.config.dialects.importer import Imported, Remark
-    from oomscope.config.rule import Finding
+    from oomscope.config.importers.arguments import Arguments
+    from oomscope.config.importers.importer import Imported, Remark
+    from oomscope.config.rules.rule import Finding
 
 
 SCHEMA_VERSION = 1
@@ -143,9 +143,9 @@ def import_command(
     oomscope config import -- torchrun --nproc-per-node 8 pretrain_gpt.py ...
     oomscope config import --dialect nemo megatron_gpt_config.yaml
     """
-    from oomscope.config.dialects.importer import import_arguments, is_own
-    from oomscope.config.dialects.load import remark_on_the_rest, remarks_on
-    from oomscope.config.dialects.written import configuration_file
+    from oomscope.config.importers.importer import import_arguments, is_own
+    from oomscope.config.importers.load import remark_on_the_rest, remarks_on
+    from oomscope.config.importers.written import configuration_file
 
     refuse_existing(output, force=force, option="--output")
     arguments = given_arguments(words)
@@ -180,9 +180,9 @@ def given_arguments(words: tuple[str, ...]) -> Arguments:
         UsageError: there are none.
         ConfigError: they cannot be read.
     """
-    from oomscope.config.dialects.arguments import Arguments
-    from oomscope.config.dialects.command_line import add_command_line
-    from oomscope.config.dialects.documents import read_arguments
+    from oomscope.config.importers.arguments import Arguments
+    from oomscope.config.importers.command_line import add_command_line
+    from oomscope.config.importers.documents import read_arguments
     from oomscope.config.load import read_file
     from oomscope.config.yaml_tree import MAX_BYTES
 

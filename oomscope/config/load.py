@@ -14,8 +14,8 @@ from typing import Any
 from oomscope.config.overrides import layer_of_overrides
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.problems import InvalidConfigError, Problem
-from oomscope.config.rule import Finding
-from oomscope.config.rules import check, problem_of
+from oomscope.config.rules.check import check, problem_of
+from oomscope.config.rules.rule import Finding
 from oomscope.config.schema import Config
 from oomscope.config.settings import Layer, layer_of_mapping, layer_of_tree
 from oomscope.config.validation import validated

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from oomscope.config.describe import accepts, is_nullable, most
 from oomscope.config.problems import Problem, shown
-from oomscope.config.recompute_module_rules import R7
-from oomscope.config.recompute_rules import R1, R2
+from oomscope.config.rules.recompute import R1, R2
+from oomscope.config.rules.recompute_modules import R7
 from oomscope.config.schema import Config
 from oomscope.config.settings import Key, Setting
 

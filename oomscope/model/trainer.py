@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.graph import GradientEdge
 
-from oomscope.config.layer_split import stage_layers
+from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.base.observer import NullObserver, Observer

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oomscope.config.dialects.documents import read_arguments
-from oomscope.config.dialects.load import load_arguments
+from oomscope.config.importers.documents import read_arguments
+from oomscope.config.importers.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.errors import OomscopeError
 from oomscope.probe.job import bundled_job

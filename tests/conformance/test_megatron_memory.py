@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from oomscope.config.dialects.documents import read_arguments
-from oomscope.config.dialects.importer import import_arguments
+from oomscope.config.importers.documents import read_arguments
+from oomscope.config.importers.importer import import_arguments
 from oomscope.config.schema import Config
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from oomscope.config.rules import check
+from oomscope.config.rules.check import check
 from oomscope.model.base.device import SideStream
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state

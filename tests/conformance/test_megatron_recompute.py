@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from oomscope.config.layer_split import stage_layers
-from oomscope.config.rules import RULES, check
+from oomscope.config.rules.check import RULES, check
+from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import RecomputeConfig
 from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.memory.layer_groups import layer_groups

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from oomscope.config.layer_split import stage_layers
+from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.distributed.param_and_grad_buffer import is_expert
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state

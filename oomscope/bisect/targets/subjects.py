@@ -183,7 +183,7 @@ class ConfigSubject:
             return Untestable(str(error))
 
     def _read(self, commit: Commit, overrides: tuple[str, ...]) -> Config:
-        from oomscope.config.dialects.load import load_in
+        from oomscope.config.importers.load import load_in
 
         text = self.repository.read_file(commit, self.path)
         if text is None:

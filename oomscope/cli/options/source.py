@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DIALECTS = ("megatron", "bridge", "nemo")
-"""Keys of :data:`oomscope.config.dialects.importer.DIALECTS`, which is not imported for a help text."""
+"""Keys of :data:`oomscope.config.importers.importer.DIALECTS`, which is not imported for a help text."""
 
 dialect_option = click.option(
     "--from", "dialect", type=click.Choice(DIALECTS), help="Configuration files have these names (docs/import.md)."
@@ -67,7 +67,7 @@ class ConfigSource:
             raise ConfigError("not a configuration of oomscope", where=str(self.path), remedy=remedy) from error
 
     def _import(self, *, enforce: bool) -> LoadedConfig:
-        from oomscope.config.dialects.load import load_in
+        from oomscope.config.importers.load import load_in
         from oomscope.config.load import read_file
 
         if self.path is None:

@@ -114,7 +114,7 @@ def own_target(case: Case, kind: OwnKind) -> CheckoutTarget:
 
 
 def _bundled_plan(case: Case) -> CasePlan:
-    from oomscope.config.dialects.load import load_in
+    from oomscope.config.importers.load import load_in
     from oomscope.config.load import load_preset, read_file
 
     if case.kind == "preset":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oomscope.config.layer_split import stage_layers
+from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.memory.layer_groups import layer_groups, recomputes_predictions
 from oomscope.model.parallel.parallel_state import rank_coordinates

@@ -5,7 +5,7 @@ Symbols as in ``gpt/stage.py``; layers are counted over the whole model. Tests h
 
 from __future__ import annotations
 
-from oomscope.config.layer_split import has_final_norm
+from oomscope.config.rules.layer_split import has_final_norm
 from oomscope.config.schema import Config
 from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
 

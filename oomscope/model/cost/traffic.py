@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomscope.config.layer_split import stage_layers
+from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.cost.flops import tokens_of
 from oomscope.model.memory.layer_groups import layer_groups

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from oomscope.config.layer_split import has_final_norm
+from oomscope.config.rules.layer_split import has_final_norm
 from oomscope.config.schema import Config
 from oomscope.model.base.device import MemoryBuffer
 from oomscope.model.base.observer import NullObserver, Observer

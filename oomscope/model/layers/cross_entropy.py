@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from oomscope.config.fine_grained_rules import te_version
+from oomscope.config.rules.fine_grained_offload import te_version
 from oomscope.config.schema import Config
 from oomscope.model.base.device import computes
 from oomscope.model.base.operations import Function, all_gather

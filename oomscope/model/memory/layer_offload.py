@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
+from oomscope.config.rules.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.model.base.device import SideStream
 
 

@@ -20,7 +20,7 @@ from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
-    from oomscope.config.rule import Finding
+    from oomscope.config.rules.rule import Finding
     from oomscope.config.schema import Config
 
 LoadWith = Callable[[Sequence[str]], "LoadedConfig"]

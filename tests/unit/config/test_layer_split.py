@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.layer_split import chunk_layers, stage_layers
+from oomscope.config.rules.layer_split import chunk_layers, stage_layers
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig
 from oomscope.errors import ConfigError
 

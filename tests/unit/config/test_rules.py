@@ -9,8 +9,8 @@ import pytest
 from oomscope.config.keys import fields
 from oomscope.config.load import config_from_mapping
 from oomscope.config.problems import InvalidConfigError
-from oomscope.config.rule import Finding
-from oomscope.config.rules import RULES, check, validate
+from oomscope.config.rules.check import RULES, check, validate
+from oomscope.config.rules.rule import Finding
 from tests.unit.config.rule_cases import (
     coverage,
     experts,

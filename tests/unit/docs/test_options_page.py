@@ -11,7 +11,7 @@ import pytest
 from docs.build.options import NO_EFFECT, NOT_MODELLED, OWN_SECTIONS, SMALL, TOPICS, page, probed, row
 from oomscope.config.keys import fields
 from oomscope.config.load import load_preset
-from oomscope.config.rules import RULES
+from oomscope.config.rules.check import RULES
 from oomscope.errors import ConfigError
 from oomscope.probe.tuning.variants import Variant
 

@@ -1,0 +1,172 @@
+"""Megatron Bridge's ConfigContainer: its YAML dump, overrides ``section.key=value``, lines ``cfg.section.key = value``.
+
+Its model section is a Megatron-Core TransformerConfig (models/gpt_provider.py), so most names are those of oomscope;
+the defaults are those of the dataclasses (training/config.py), not of Megatron-LM's launcher.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oomscope.config.importers import megatron
+from oomscope.config.importers.batch_steps import take_batch_steps
+from oomscope.config.importers.dialect import Dialect
+from oomscope.config.importers.draft import Draft
+from oomscope.config.importers.rows import (
+    Choice,
+    Kept,
+    Row,
+    To,
+    Unmodelled,
+    dtype,
+    is_on,
+    listed,
+    positive_or_none,
+    same_names,
+    whole,
+)
+
+_BF16 = {"precision.bf16": True, "precision.grad_reduce_in_fp32": True}
+_FP16 = {"precision.fp16": True, "precision.bf16": False, "precision.grad_reduce_in_fp32": False}
+
+_RECIPES: dict[str, dict[str, Any]] = {
+    "bf16_mixed": _BF16,
+    "fp16_mixed": _FP16,
+    "bf16_with_fp8_delayed_scaling_mixed": {
+        **_BF16,
+        "precision.fp8": "hybrid",
+        "precision.fp8_amax_history_len": 1024,
+        "precision.fp8_amax_compute_algo": "max",
+        "precision.fp8_param": True,
+    },
+    "bf16_with_mxfp8_mixed": {
+        **_BF16,
+        "precision.fp8": "e4m3",
+        "precision.fp8_recipe": "mxfp8",
+        "precision.fp8_param": True,
+    },
+    "bf16_with_fp8_current_scaling_mixed": {
+        **_BF16,
+        "precision.fp8": "hybrid",
+        "precision.fp8_recipe": "tensorwise",
+        "precision.first_last_layers_bf16": True,
+        "precision.fp8_param": True,
+    },
+    "bf16_with_fp8_subchannel_scaling_mixed": {
+        **_BF16,
+        "precision.fp8": "hybrid",
+        "precision.fp8_recipe": "blockwise",
+    },
+    "bf16_with_nvfp4_mixed": {**_BF16, "precision.fp4": "e2m1"},
+}
+"""Recipes by name (training/mixed_precision.py)."""
+
+_FROM_MEGATRON = {f"model.{name}": row for name, row in megatron.TABLE.items() if isinstance(row, Unmodelled | Choice)}
+
+TABLE: dict[str, Row] = {
+    **_FROM_MEGATRON,
+    **same_names("optimizer", prefix="optimizer."),
+    **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "precision", "data", prefix="model."),
+    "model.position_embedding_type": _FROM_MEGATRON["model.position_embedding_type"],
+    "model.attention_backend": _FROM_MEGATRON["model.attention_backend"],
+    "model.activation_func": Choice(
+        {name: {"model.activation_func": name} for name in ("gelu", "silu", "relu")},
+        alike={"swish": ("silu", "two names of one function")},
+    ),
+    "model.mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
+    "model.num_moe_experts": To("model.num_moe_experts", positive_or_none),
+    "model.should_pad_vocab": Kept(is_on),
+    "model.cuda_graph_scope": Kept(listed),
+    "model.moe_layer_recompute": Kept(is_on),
+    "tokenizer.vocab_size": Kept(whole),
+    "dataset.seq_length": To("data.seq_length", whole),
+    "dataset.sequence_length": To("data.seq_length", whole),
+    "dataset.create_attention_mask": To("data.create_attention_mask_in_dataloader", is_on),
+    "train.micro_batch_size": To("data.micro_batch_size", whole),
+    "train.global_batch_size": To("data.global_batch_size", whole),
+    "train.rampup_batch_size": Kept(listed),
+    "mixed_precision": Choice(_RECIPES),
+    **same_names("precision", prefix="mixed_precision."),
+    "ddp.grad_reduce_in_fp32": Kept(is_on),
+    "ddp.use_distributed_optimizer": To("optimizer.use_distributed_optimizer", is_on),
+    "ddp.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),
+    "ddp.overlap_param_gather": To("optimizer.overlap_param_gather", is_on),
+    "ddp.data_parallel_sharding_strategy": To("parallel.data_parallel_sharding_strategy"),
+    "ddp.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
+    "ddp.suggested_communication_unit_size": To("parallel.suggested_communication_unit_size", whole),
+    "ddp.fsdp_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "ddp.megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "ddp.megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    **{
+        f"ddp.megatron_fsdp_{what}_dtype": To(f"parallel.megatron_fsdp_{what}_dtype", dtype)
+        for what in ("main_params", "main_grads", "grad_comm")
+    },
+    "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
+    "logger.log_params_norm": To("optimizer.log_params_norm", is_on),
+    "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
+    "ddp.num_distributed_optimizer_instances": To("optimizer.num_distributed_optimizer_instances", whole),
+    "dist.use_torch_fsdp2": To("parallel.use_torch_fsdp2", is_on),
+    "dist.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
+    "comm_overlap.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),
+    "comm_overlap.overlap_param_gather": To("optimizer.overlap_param_gather", is_on),
+    "comm_overlap.overlap_moe_expert_parallel_comm": To("parallel.overlap_moe_expert_parallel_comm", is_on),
+    "peft": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
+    "peft.dim": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
+    "model.cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
+    "model.cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
+    "data_parallel_size": To("parallel.data_parallel_size", whole),
+    "world_size": Kept(whole),
+}
+"""``section.field`` to what it becomes."""
+
+_NAMES = """
+logger.* scheduler.* checkpoint.* rng.* dist.* profiling.* straggler.* nvrx_straggler.* ft.* validation.*
+inprocess_restart.* tensor_inspect.* rerun_state_machine.* tokenizer.* dataset.* comm_overlap.* peft.*
+optimizer_config_override_provider* mixed_precision.* train.* ddp.check_for_* ddp.bucket_size ddp.pad_buckets_*
+ddp.average_in_collective ddp.gradient_reduce_div_fusion ddp.align_param_gather ddp.param_name_patterns_*
+ddp.keep_fp8_transpose_cache ddp.fsdp_*
+ddp.preserve_fp32_weights model.autocast_dtype model.enable_autocast model.params_dtype model.pipeline_dtype
+model.hf_model_* model.generation_config model.transformer_layer_spec model.init_model_* model.use_cpu_initialization
+model.*_method* model.parallel_output model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor
+model.softmax_* model.rope_* model.layernorm_zero_centered_gamma model.test_mode model.fallback_to_eager_attn
+model.hetereogenous_dist_checkpoint model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_sync
+model.cp_comm_overlap model.max_position_embeddings_* model.fp8_* model.fp4_*
+model.tp_only_amax_red model.mamba_* model.inference_* model.cuda_graph_use_single_mempool
+model.cuda_graph_retain_backward_graph model.symmetric_ar_type model.qk_clip_* model.linear_* model.first_pipeline_*
+model.num_layers_at_* model.rotary_percent model.timers model.finalize_model_grads_func model.no_sync_func
+model.grad_sync_func model.param_sync_func model.grad_scale_func model.expert_tensor_* model.moe_deepep_num_sms
+model.moe_hybridep_num_sms model.moe_extended_tp model.moe_router_* model.moe_shared_expert_gate
+model.moe_flex_dispatcher_backend model.persist_layer_norm optimizer.*_fn optimizer.min_lr optimizer.config_logger_dir
+optimizer.log_* optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer.fp16 optimizer.barrier_with_L1_time
+optimizer.use_megatron_fsdp
+"""
+
+WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron.WITHOUT_MEMORY.split())])
+
+
+def finish(draft: Draft) -> None:
+    """Fill in what a dump leaves to the run.
+
+    Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
+    """
+    take_batch_steps(draft)
+    given = draft.given
+    draft.world_size = given.get("world_size") or draft.world_size
+    megatron.take_old_names(draft, "model.")
+    if given.get("ddp.grad_reduce_in_fp32") is not None:
+        draft.default(
+            "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"
+        )
+    if not draft.is_whole:
+        return
+    draft.default("precision.bf16", False, because="default of TransformerConfig")
+    size = draft.value("model.vocab_size") or given.get("tokenizer.vocab_size")
+    if size is None:
+        draft.assume("the vocabulary is the tokenizer's and not given: 50257 tokens (override model.vocab_size)")
+    else:
+        draft.default("model.vocab_size", size, because="of the tokenizer")
+        if given.get("model.should_pad_vocab") is False:
+            draft.set("model.make_vocab_size_divisible_by", 1, because="should_pad_vocab is false")
+
+
+BRIDGE = Dialect("bridge", "Megatron Bridge configuration", TABLE, WITHOUT_MEMORY, finish)

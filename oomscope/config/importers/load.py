@@ -1,0 +1,122 @@
+"""A foreign configuration, loaded like one of oomscope's own: imported, checked, with the place of every complaint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oomscope.config.importers.arguments import Arguments
+from oomscope.config.importers.documents import read_arguments
+from oomscope.config.importers.importer import Imported, import_arguments
+from oomscope.config.load import LoadedConfig, load_layer, load_text
+from oomscope.config.problems import shown
+from oomscope.config.rules.rule import Finding
+from oomscope.config.settings import Setting
+
+_WORLD_SIZE = "probe.world_size="
+_LISTED = 8
+"""Names beyond which a remark gives their number alone."""
+
+
+def load_in(
+    dialect: str | None,
+    text: str | bytes,
+    *,
+    source: str,
+    overrides: Sequence[str] = (),
+    preset: str | None = None,
+    enforce: bool = True,
+) -> LoadedConfig:
+    """Return the configuration that a document in ``dialect`` is; None: one of oomscope's own.
+
+    Args:
+        dialect: ``megatron``, ``bridge``, ``nemo`` or None.
+        text: the document.
+        source: how messages name it.
+        overrides: as for :func:`load_arguments`.
+        preset: as for :func:`load_arguments`; only with a dialect.
+        enforce: as for :func:`load_arguments`.
+
+    Raises:
+        InvalidConfigError: as for :func:`load_arguments`.
+    """
+    if dialect is None:
+        return load_text(text, source=source, overrides=overrides, enforce=enforce)
+    return load_arguments(read_arguments(text, source), dialect, overrides, preset=preset, enforce=enforce)
+
+
+def load_arguments(
+    arguments: Arguments,
+    dialect: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    preset: str | None = None,
+    enforce: bool = True,
+) -> LoadedConfig:
+    """Return the configuration that ``arguments`` mean, with ``overrides`` on top.
+
+    An override of ``probe.world_size`` says how many GPUs the job has.
+
+    Args:
+        arguments: what was given.
+        dialect: as for :func:`~oomscope.config.importers.importer.import_arguments`.
+        overrides: ``section.key=value`` each.
+        preset: a preset that the arguments are laid upon.
+        enforce: refuse what breaks a rule or is not modelled; else that is among the findings, and only what has no
+            meaning at all is refused.
+
+    Raises:
+        InvalidConfigError: a value is wrong, an argument is not modelled, or a rule is broken.
+    """
+    sizes = [text.removeprefix(_WORLD_SIZE) for text in overrides if text.startswith(_WORLD_SIZE)]
+    if sizes and sizes[-1].isdigit():
+        arguments = replace(arguments, world_size=int(sizes[-1]))
+    imported = import_arguments(arguments, dialect)
+    layer = imported.layer()
+    if not enforce:
+        layer.problems.clear()
+    if preset is not None:
+        layer.preset = Setting(preset, f"--preset {preset}")
+    loaded = load_layer(layer, arguments.source, overrides, enforce)
+    return replace(
+        loaded,
+        findings=(*_not_modelled(imported), *loaded.findings),
+        origins={**loaded.origins, **{remark.name: remark.where for remark in imported.not_modelled}},
+        remarks=remarks_on(replace(imported, not_modelled=())),
+    )
+
+
+def _not_modelled(imported: Imported) -> list[Finding]:
+    return [
+        Finding(
+            rule="import",
+            severity="not_modelled",
+            keys=(remark.name,),
+            message=f"{remark.name} is {shown(remark.value)}, which is not modelled: {remark.reason}",
+            remedy="remove it, or import the file with `oomscope config import` and edit the result",
+            source=imported.dialect,
+        )
+        for remark in imported.not_modelled
+    ]
+
+
+def remarks_on(imported: Imported) -> tuple[str, ...]:
+    """Return what a user has to look at, a line each."""
+    remarks = [f"assumed: {text}" for text in imported.assumed]
+    remarks += [
+        f"not modelled: {remark.where}: {remark.name} is {shown(remark.value)}: {remark.reason}"
+        for remark in imported.not_modelled
+    ]
+    remarks += [
+        f"not understood: {remark.where}: {remark.name} is {shown(remark.value)}"
+        + (f": {remark.reason}" if remark.reason else "")
+        for remark in imported.not_understood
+    ]
+    return tuple(remarks)
+
+
+def remark_on_the_rest(imported: Imported) -> str | None:
+    """Return one line on the arguments that cost no memory; None where there are none."""
+    names = [remark.name for remark in imported.without_memory]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"nothing to do with memory: {', '.join(names[:_LISTED])}{more}" if names else None

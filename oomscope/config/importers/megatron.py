@@ -1,0 +1,321 @@
+"""Megatron-LM's command-line arguments (training/arguments.py), with the defaults and derivations of its launcher.
+
+The launcher's defaults differ from those of the dataclasses in Megatron-Core: fp32 unless told, fused gradient
+accumulation, an optimizer that is offloaded whole once it is offloaded at all.
+"""
+
+from __future__ import annotations
+
+from oomscope.config.importers.batch_steps import batch_steps, take_batch_steps
+from oomscope.config.importers.dialect import Dialect
+from oomscope.config.importers.draft import Draft
+from oomscope.config.importers.rows import (
+    Choice,
+    Kept,
+    Row,
+    Switch,
+    To,
+    Unmodelled,
+    is_on,
+    listed,
+    negated,
+    number_as_float,
+    positive_or_none,
+    same_names,
+    whole,
+    whole_numbers,
+)
+
+_LAUNCHER = "default of Megatron-LM's launcher"
+_OTHER_ARCHITECTURE = "another architecture"
+_OTHER_ACTIVATION = "its activation keeps other tensors"
+
+TABLE: dict[str, Row] = {
+    **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "optimizer", "precision", "data"),
+    "num_query_groups": Kept(whole),
+    "group_query_attention": Kept(is_on),
+    "padded_vocab_size": To("model.vocab_size", whole),
+    "tokenizer_type": Kept(),
+    "position_embedding_type": Choice(
+        {name: {"model.position_embedding_type": name} for name in ("learned_absolute", "rope", "none")},
+        alike={
+            "yarn": ("rope", "other frequencies, the same tensors"),
+            "mrope": ("rope", "other frequencies, the same tensors"),
+        },
+    ),
+    "use_rotary_position_embeddings": Switch({"model.position_embedding_type": "rope"}),
+    "no_position_embedding": Kept(),
+    "norm_epsilon": To("model.layernorm_epsilon", number_as_float),
+    "swiglu": Switch({"model.gated_linear_unit": True, "model.activation_func": "silu"}),
+    "squared_relu": Switch({"model.activation_func": "squared_relu"}),
+    "quick_geglu": Unmodelled(_OTHER_ACTIVATION),
+    "openai_gelu": Unmodelled(_OTHER_ACTIVATION),
+    "disable_bias_linear": To("model.add_bias_linear", negated),
+    "untie_embeddings_and_output_weights": To("model.share_embeddings_and_output_weights", negated),
+    "attention_backend": Choice(
+        {name: {"model.attention_backend": name} for name in ("auto", "flash", "fused", "unfused")},
+        alike={
+            "local": ("unfused", "the local layers know no other"),
+        },
+    ),
+    "mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
+    "mtp_detach_heads": Unmodelled("heads that send no gradient to the model, clipped apart from it, are not there"),
+    "mtp_hsm": Unmodelled("inputs of a depth drawn from the states of several are not there"),
+    "num_experts": To("model.num_moe_experts", positive_or_none),
+    "moe_layer_freq": Kept(),
+    "moe_expert_capacity_factor": To("model.moe_expert_capacity_factor", positive_or_none),
+    "moe_z_loss_coeff": To("model.moe_z_loss_coeff", positive_or_none),
+    "moe_router_score_function": Choice(
+        {name: {"model.moe_router_score_function": name} for name in ("softmax", "sigmoid")}
+    ),
+    "moe_router_load_balancing_type": Choice(
+        {
+            name: {"model.moe_router_load_balancing_type": name}
+            for name in ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
+        }
+    ),
+    "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
+    "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
+    "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not there"),
+    "linear_attention_freq": Unmodelled("linear attention is not there"),
+    "attention_output_gate": Unmodelled("a gate over the attention's output is not there"),
+    "moe_shared_expert_gate": Unmodelled("a gate over shared experts is not there"),
+    "hybrid_layer_pattern": Unmodelled(_OTHER_ARCHITECTURE),
+    "hybrid_override_pattern": Unmodelled(_OTHER_ARCHITECTURE),
+    "spec": Unmodelled("layers of your own are measured with a harness (docs/probe.md)"),
+    "window_size": Unmodelled("sliding-window attention is not there"),
+    "encoder_num_layers": To("model.num_layers", whole),
+    "decoder_num_layers": Unmodelled(_OTHER_ARCHITECTURE),
+    "retro_project_dir": Unmodelled(_OTHER_ARCHITECTURE),
+    "use_legacy_models": Unmodelled("the layers before Megatron-Core are not there"),
+    "num_virtual_stages_per_pipeline_rank": To("parallel.virtual_pipeline_model_parallel_size", whole),
+    "decoder_first_pipeline_num_layers": To("parallel.num_layers_in_first_pipeline_stage", whole),
+    "decoder_last_pipeline_num_layers": To("parallel.num_layers_in_last_pipeline_stage", whole),
+    "microbatch_group_size_per_virtual_pipeline_stage": To("parallel.microbatch_group_size_per_vp_stage", whole),
+    "no_overlap_p2p_communication": To("parallel.overlap_p2p_comm", negated),
+    "hierarchical_context_parallel_sizes": To("parallel.hierarchical_context_parallel_sizes", whole_numbers),
+    "world_size": Kept(whole),
+    "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
+    "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
+    "megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    "megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
+    "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
+    "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
+    "moe_layer_recompute": Kept(is_on),
+    "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
+    "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
+    "cuda_graph_scope": Kept(listed),
+    "muon_no_split_qkv": To("optimizer.muon_split_qkv", negated),
+    "params_dtype": Kept(),
+    "accumulate_allreduce_grads_in_fp32": Kept(is_on),
+    "grad_reduce_in_bf16": Kept(is_on),
+    "fp8_format": To("precision.fp8"),
+    "fp8_param_gather": To("precision.fp8_param", is_on),
+    "no_fp8_wgrad": To("precision.fp8_wgrad", negated),
+    "activation_func_fp8_input_store": Unmodelled("a non-linearity that keeps its input in fp8 is not there"),
+    "moe_router_padding_for_fp8": Unmodelled("rows that a router pads for fp8 are not there"),
+    "moe_router_padding_for_quantization": Unmodelled("rows that a router pads for fp8 are not there"),
+    "fp8_output_proj": Unmodelled("an output layer in fp8 is not there"),
+    "reuse_grad_buf_for_mxfp8_param_ag": Kept(is_on),
+    "fp4_format": To("precision.fp4"),
+    "no_gradient_accumulation_fusion": To("precision.gradient_accumulation_fusion", negated),
+    "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
+    "output_logit_dtype": Unmodelled("logits of another type are not there"),
+    "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not there"),
+    "cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
+    "cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
+    "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
+    "gtp_weight_remat_size": Unmodelled("weights gathered on demand are not there", (1,)),
+    "nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
+    "use_nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
+    "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
+    "encoder_seq_length": To("data.seq_length", whole),
+    "rampup_batch_size": Kept(listed),
+    "step_batch_size_schedule": Kept(batch_steps),
+    "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
+    "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
+    "empty_unused_memory_level": Kept(),
+    "seed": To("probe.seed", whole),
+    "freeze_all_layers": Unmodelled("frozen layers are not there"),
+    "sft": Unmodelled("packed sequences are not there"),
+    "inference_max_requests": Unmodelled("inference is not there"),
+    "perform_rl_step": Unmodelled("reinforcement learning, with its inference, is not there"),
+}
+"""Name to what it becomes (Megatron-LM training/arguments.py, and the dataclasses behind it)."""
+
+WITHOUT_MEMORY = """
+save save_* load load_* no_save_* no_load_* ckpt_* dist_ckpt_* use_dist_ckpt async_* non_persistent_* finetune
+pretrained_checkpoint exit_* auto_detect_ckpt_format use_persistent_ckpt_worker use_checkpoint_* use_mp_args_*
+verify_* override_* strict_* most_recent_k log_* timing_* tensorboard_* wandb_* one_logger_* no_one_logger
+enable_one_logger app_tag_* logging_level otel_* memory_snapshot_path record_memory_history profile profile_*
+use_pytorch_profiler pytorch_profiler_* nvtx_ranges lr_* min_lr warmup decoupled_lr decoupled_min_lr
+start_weight_decay end_weight_decay weight_decay_incr_style apply_wd_* no_weight_decay_cond_type muon_scale_mode
+muon_coefficient_type muon_use_syrk lion_*
+train_iters train_samples eval_* skip_train test_mode full_validation phase_transition_iterations data_path
+data_args_path data_cache_path train_data_path valid_data_path test_data_path per_split_data_args_path split mock_data
+no_mmap_bin_files num_workers num_dataset_builder_threads dataloader_type dataloader_fast_cache_load
+reset_position_ids reset_attention_mask eod_mask_loss data_sharding mid_level_dataset_surplus vocab_file merge_file
+tokenizer_model tokenizer_* tiktoken_* vocab_extra_ids legacy_tokenizer mmap_bin_files trust_remote_code
+allow_ambiguous_pad_tokens retriever_* fim_* distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init
+use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device use_tp_pp_dp_mapping
+high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group
+overlap_p2p_comm_warmup_flush align_* no_align_*
+use_gloo_process_groups disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_*
+ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_* no_gradient_reduce_div_fusion gradient_reduce_div_fusion
+use_ring_exchange_p2p te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models
+enable_experimental disable_mcore_* test_type attention_softmax_in_fp32 apply_query_key_layer_scaling
+no_masked_softmax_fusion masked_softmax_fusion no_bias_gelu_fusion bias_gelu_fusion no_bias_swiglu_fusion
+bias_swiglu_fusion no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion apply_rope_fusion rope_type
+no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm rotary_percent
+rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
+mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
+no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval
+tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
+moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
+straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
+linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed
+iterations_to_skip use_flash_attn use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
+exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
+disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
+transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE
+LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* moe_routing_trace_*
+"""
+
+_TOKENIZERS = {"GPT2BPETokenizer": 50257}
+"""Tokenizers whose vocabulary is known by their name (openai-community/gpt2 config.json)."""
+
+
+def finish(draft: Draft) -> None:
+    """Derive what the launcher derives, and fill in its defaults.
+
+    Source: Megatron-LM training/arguments.py, validate_args and the parsers.
+    """
+    draft.world_size = draft.given.get("world_size") or draft.world_size
+    _shape(draft)
+    _attention(draft)
+    _sequence_parallel(draft)
+    take_old_names(draft)
+    if draft.given.get("empty_unused_memory_level"):
+        draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
+    _offloading_and_optimizer(draft)
+    take_batch_steps(draft)
+    _megatron_fsdp(draft)
+    if draft.is_whole:
+        _vocabulary(draft)
+        _formats(draft)
+
+
+def _shape(draft: Draft) -> None:
+    if draft.is_whole and draft.given.get("group_query_attention"):
+        groups = draft.given.get("num_query_groups")
+        draft.set("model.num_query_groups", groups or 1, because="group_query_attention", name="num_query_groups")
+    elif draft.given.get("num_query_groups") not in (None, 1):
+        draft.assume("num_query_groups is ignored, as the launcher does without group_query_attention")
+    hidden = draft.value("model.hidden_size")
+    gated = draft.value("model.gated_linear_unit", False)
+    if gated and hidden and not draft.is_set("model.ffn_hidden_size"):
+        width = int((4 * hidden * 2 / 3) / 64) * 64
+        draft.set("model.ffn_hidden_size", width, because="two thirds of 4 * hidden_size, in multiples of 64")
+    frequency = draft.given.get("moe_layer_freq")
+    if isinstance(frequency, str):
+        frequency = _pattern(frequency)
+    if frequency is not None:
+        draft.set("model.moe_layer_freq", frequency, because="its pattern", name="moe_layer_freq")
+    if draft.value("model.add_bias_linear", True) and draft.is_whole:
+        draft.default("model.add_qkv_bias", True, because="kept equal to add_bias_linear by the launcher")
+
+
+def _pattern(text: str) -> list[int] | str:
+    """Return ``([0]*1+[1]*26)`` as a list; what is no such sum stays as it is, for the schema to refuse."""
+    layers: list[int] = []
+    for term in text.strip().removeprefix("(").removesuffix(")").replace(" ", "").split("+"):
+        part, _, times = term.strip("()").partition("*")
+        bits = [bit for bit in part.strip("[]").split(",") if bit]
+        if not (bits and set(bits) <= {"0", "1"} and (times or "1").isdigit()):
+            return text
+        layers += [int(bit) for bit in bits] * int(times or 1)
+        if len(layers) > 10_000:
+            return text
+    return layers
+
+
+def _attention(draft: Draft) -> None:
+    off = {name for name in ("FLASH", "FUSED") if str(draft.given.get(f"ENV:NVTE_{name}_ATTN", "1")) == "0"}
+    if not off or draft.value("model.attention_backend", "auto") != "auto":
+        return
+    if off == {"FLASH", "FUSED"}:
+        draft.set("model.attention_backend", "unfused", because="both fused ones are off", name="ENV:NVTE_FLASH_ATTN")
+    elif draft.value("model.transformer_impl", "transformer_engine") == "transformer_engine":
+        left = "fused" if off == {"FLASH"} else "flash"
+        draft.set("model.attention_backend", left, because="the other is off", name=f"ENV:NVTE_{off.pop()}_ATTN")
+
+
+def _sequence_parallel(draft: Draft) -> None:
+    if draft.value("parallel.sequence_parallel") and draft.value("parallel.tensor_model_parallel_size", 1) == 1:
+        draft.set("parallel.sequence_parallel", False, because="the launcher switches it off without TP")
+        draft.assume("sequence_parallel is off, as in the launcher where tensor_model_parallel_size is 1")
+
+
+def take_old_names(draft: Draft, prefix: str = "") -> None:
+    """Take deprecated names for what TransformerConfig.__post_init__ makes of them."""
+    if draft.given.get(prefix + "moe_layer_recompute"):
+        modules = draft.value("recompute.recompute_modules") or ["core_attn"]
+        because = "moe_layer_recompute is an old name of this"
+        draft.default("recompute.recompute_granularity", "selective", because=because)
+        draft.set("recompute.recompute_modules", list(dict.fromkeys([*modules, "moe"])), because=because)
+    _rename_graph_scope(draft, prefix + "cuda_graph_scope")
+
+
+def _rename_graph_scope(draft: Draft, name: str) -> None:
+    """Take the old ``cuda_graph_scope`` for cuda_graph_modules, or for the graph of a full iteration."""
+    words = [str(word) for word in draft.given.get(name) or () if word != "full"]
+    if words == ["full_iteration"]:
+        draft.set("cuda_graph.cuda_graph_impl", "full_iteration", because="renamed", name=name)
+    elif words:
+        draft.set("cuda_graph.cuda_graph_modules", words, because="renamed", name=name)
+
+
+def _offloading_and_optimizer(draft: Draft) -> None:
+    if draft.value("offload.cpu_offloading_num_layers", 0) > 0:
+        draft.set("offload.cpu_offloading", True, because="set by the launcher", name="cpu_offloading_num_layers")
+    if draft.value("optimizer.optimizer_cpu_offload"):
+        draft.default("optimizer.optimizer_offload_fraction", 1.0, because=f"{_LAUNCHER}; 0.0 in the dataclass")
+    if draft.value("optimizer.optimizer") == "muon":
+        draft.default("optimizer.muon_momentum", 0.9, because=f"{_LAUNCHER}; 0.95 in the dataclass")
+
+
+def _megatron_fsdp(draft: Draft) -> None:
+    if draft.value("parallel.use_megatron_fsdp"):
+        draft.default("parallel.data_parallel_sharding_strategy", "optim_grads_params", because=_LAUNCHER)
+        because = "Megatron-FSDP comes with it"
+        draft.set("optimizer.use_distributed_optimizer", True, because=because, name="use_distributed_optimizer")
+
+
+def _vocabulary(draft: Draft) -> None:
+    size, tokenizer = draft.value("model.vocab_size"), draft.given.get("tokenizer_type")
+    if draft.given.get("padded_vocab_size") is not None:
+        return
+    if size is not None and tokenizer == "NullTokenizer":
+        draft.set("model.vocab_size", size + 1, because="NullTokenizer adds an end of document", name="vocab_size")
+    elif size is None and str(tokenizer) in _TOKENIZERS:
+        draft.set("model.vocab_size", _TOKENIZERS[str(tokenizer)], because=f"of {tokenizer}", name="tokenizer_type")
+    elif size is None:
+        whose = f"{tokenizer}'s" if tokenizer else "the tokenizer's"
+        draft.assume(f"the vocabulary is {whose} and not given: 50257 tokens (override model.vocab_size)")
+
+
+def _formats(draft: Draft) -> None:
+    bf16, fp16 = bool(draft.value("precision.bf16")), bool(draft.value("precision.fp16"))
+    draft.default("precision.bf16", False, because=_LAUNCHER)
+    in_fp32 = bool(draft.given.get("accumulate_allreduce_grads_in_fp32"))
+    if bf16:
+        in_fp32 = not draft.given.get("grad_reduce_in_bf16")
+        because = "bf16 accumulates in fp32 unless told" if in_fp32 else "told"
+        draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name="grad_reduce_in_bf16")
+    elif fp16:
+        draft.set("precision.grad_reduce_in_fp32", in_fp32, because=_LAUNCHER)
+    draft.default("precision.gradient_accumulation_fusion", True, because=_LAUNCHER)
+
+
+MEGATRON = Dialect("megatron", "Megatron-LM arguments", TABLE, WITHOUT_MEMORY, finish)

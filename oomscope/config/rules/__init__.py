@@ -1,0 +1,1 @@
+"""Which values may be combined with which, by topic."""

@@ -1,0 +1,74 @@
+"""Which values may be combined with which: every rule is a row of one table, in the order of Megatron-Core's checks.
+
+:func:`check` says what a configuration breaks, :func:`validate` refuses it. The rows stand in the modules by topic.
+"""
+
+from __future__ import annotations
+
+from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.rules.attention import ATTENTION_RULES
+from oomscope.config.rules.cuda_graph import GRAPH_RULES
+from oomscope.config.rules.fine_grained_offload import FINE_GRAINED_RULES
+from oomscope.config.rules.fp8 import FP8_RULES
+from oomscope.config.rules.measurement import MEASUREMENT_RULES
+from oomscope.config.rules.model import BATCH_RULES, MODEL_RULES
+from oomscope.config.rules.moe import MOE_RULES
+from oomscope.config.rules.mtp import MTP_RULES
+from oomscope.config.rules.muon import MUON_RULES
+from oomscope.config.rules.offload import OFFLOAD_RULES
+from oomscope.config.rules.parallel import PARALLEL_RULES
+from oomscope.config.rules.pipeline import PIPELINE_RULES
+from oomscope.config.rules.precision import PRECISION_RULES
+from oomscope.config.rules.recompute import RECOMPUTE_RULES
+from oomscope.config.rules.rule import Finding, Rule
+from oomscope.config.rules.sharding import SHARDING_RULES
+from oomscope.config.rules.unmodelled import COVERAGE_RULES
+from oomscope.config.schema import Config
+
+RULES: tuple[Rule, ...] = (
+    *PARALLEL_RULES,
+    *PIPELINE_RULES,
+    *MODEL_RULES,
+    *ATTENTION_RULES,
+    *MOE_RULES,
+    *MTP_RULES,
+    *OFFLOAD_RULES,
+    *RECOMPUTE_RULES,
+    *FINE_GRAINED_RULES,
+    *GRAPH_RULES,
+    *SHARDING_RULES,
+    *PRECISION_RULES,
+    *MUON_RULES,
+    *FP8_RULES,
+    *BATCH_RULES,
+    *COVERAGE_RULES,
+    *MEASUREMENT_RULES,
+)
+"""All rules. Offloading comes before recomputation as upstream, so that R21 is named before R1."""
+
+
+def check(config: Config) -> list[Finding]:
+    """Return what ``config`` breaks, errors and warnings alike, in the order of the table."""
+    return [
+        Finding(rule.id, rule.severity, rule.keys, rule.said_of(config), rule.remedy, rule.source)
+        for rule in RULES
+        if rule.applies(config)
+    ]
+
+
+def validate(config: Config) -> None:
+    """Refuse a configuration that breaks a rule of severity ``error`` or ``not_modelled``.
+
+    Raises:
+        InvalidConfigError: names id, message, source and remedy of each; blames the rule's first key.
+    """
+    problems = [problem_of(finding, finding.keys[0]) for finding in check(config) if finding.is_fatal]
+    if problems:
+        raise InvalidConfigError(problems)
+
+
+def problem_of(finding: Finding, where: str) -> Problem:
+    """Return the finding as a problem at ``where``."""
+    kind = "not modelled yet" if finding.severity == "not_modelled" else "rule"
+    message = f"{finding.message} ({kind} {finding.rule}: {finding.source})"
+    return Problem(message, where, finding.remedy, finding.rule)

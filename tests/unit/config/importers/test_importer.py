@@ -1,0 +1,453 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.importers.arguments import Arguments
+from oomscope.config.importers.batch_steps import batch_steps
+from oomscope.config.importers.documents import read_arguments
+from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
+from oomscope.config.importers.load import load_arguments
+from oomscope.config.importers.rows import Choice, Switch, To
+from oomscope.config.importers.written import configuration_file
+from oomscope.config.keys import fields
+from oomscope.config.load import load_text
+from oomscope.config.problems import InvalidConfigError
+from oomscope.config.schema import Config
+
+SHAPE = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
+KEYS = {f"{section}.{key}" for section, key, _ in fields()}
+
+
+def imported(text: str, dialect: str | None = None) -> Imported:
+    return import_arguments(read_arguments(text, "args"), dialect)
+
+
+def values(result: Imported) -> dict[str, Any]:
+    return {key: setting.value for key, setting in result.settings.items()}
+
+
+def test_tables_set_keys_that_exist() -> None:
+    targets: set[str] = set()
+    for dialect in DIALECTS.values():
+        for row in dialect.table.values():
+            if isinstance(row, To):
+                targets.add(row.key)
+            elif isinstance(row, Switch):
+                targets |= row.on.keys() | row.off.keys()
+            elif isinstance(row, Choice):
+                targets |= {key for settings in row.choices.values() for key in settings}
+    assert targets <= KEYS
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
+    table = DIALECTS[dialect]
+    ambiguous = [name for name in table.without_memory.split() if name in table.table]
+    assert [name for name in ambiguous if isinstance(table.table[name], To | Switch | Choice)] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--bf16", {"precision.bf16": True, "precision.grad_reduce_in_fp32": True}),
+        ("--bf16 --grad-reduce-in-bf16", {"precision.grad_reduce_in_fp32": False}),
+        ("--fp16", {"precision.fp16": True, "precision.bf16": False, "precision.grad_reduce_in_fp32": False}),
+        ("", {"precision.bf16": False, "precision.gradient_accumulation_fusion": True}),
+        ("--no-gradient-accumulation-fusion", {"precision.gradient_accumulation_fusion": False}),
+        ("--swiglu", {"model.gated_linear_unit": True, "model.activation_func": "silu", "model.ffn_hidden_size": 1344}),
+        ("--swiglu --ffn-hidden-size 999", {"model.ffn_hidden_size": 999}),
+        ("--group-query-attention --num-query-groups 2", {"model.num_query_groups": 2}),
+        ("--group-query-attention", {"model.num_query_groups": 1}),
+        ("--disable-bias-linear", {"model.add_bias_linear": False}),
+        ("--untie-embeddings-and-output-weights", {"model.share_embeddings_and_output_weights": False}),
+        ("--use-rotary-position-embeddings", {"model.position_embedding_type": "rope"}),
+        ("--position-embedding-type yarn", {"model.position_embedding_type": "rope"}),
+        ("--attention-backend fused", {"model.attention_backend": "fused"}),
+        ("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0 train.py", {"model.attention_backend": "unfused"}),
+        ("--tokenizer-type NullTokenizer --vocab-size 131073", {"model.vocab_size": 131074}),
+        ("--tokenizer-type GPT2BPETokenizer", {"model.vocab_size": 50257}),
+        ("--sequence-parallel", {"parallel.sequence_parallel": False}),
+        (
+            "--sequence-parallel --tensor-model-parallel-size 2",
+            {"parallel.sequence_parallel": True, "parallel.tensor_model_parallel_size": 2},
+        ),
+        ("--recompute-activations", {"recompute.recompute_granularity": "selective"}),
+        (
+            "--moe-layer-recompute",
+            {"recompute.recompute_granularity": "selective", "recompute.recompute_modules": ["core_attn", "moe"]},
+        ),
+        ("--cpu-offloading-num-layers 4", {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 4}),
+        ("--optimizer-cpu-offload", {"optimizer.optimizer_offload_fraction": 1.0}),
+        (
+            "--optimizer-cpu-offload --optimizer-offload-fraction 0.5",
+            {"optimizer.optimizer_offload_fraction": 0.5},
+        ),
+        ("--moe-layer-freq ([0]*1+[1]*3)", {"model.moe_layer_freq": [0, 1, 1, 1]}),
+        ("--num-experts 8 --moe-layer-freq 2", {"model.num_moe_experts": 8, "model.moe_layer_freq": 2}),
+        ("--cuda-graph-scope full_iteration", {"cuda_graph.cuda_graph_impl": "full_iteration"}),
+        ("--no-create-attention-mask-in-dataloader", {"data.create_attention_mask_in_dataloader": False}),
+        ("torchrun --nproc-per-node 8 train.py", {"parallel.data_parallel_size": 8}),
+        (
+            "CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True train.py",
+            {"device.cublas_workspace_config": ":4096:8", "allocator.conf": "expandable_segments:True"},
+        ),
+        ("NVTE_FLASH_ATTN=0 train.py --bf16", {"model.attention_backend": "fused"}),
+        ("NVTE_FUSED_ATTN=0 train.py --bf16", {"model.attention_backend": "flash"}),
+        (
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+            {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"},
+        ),
+    ],
+)
+def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
+    assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
+
+
+def test_a_switch_that_core_does_not_read_leaves_the_backend_to_the_card() -> None:
+    result = imported(f"--use-flash-attn {SHAPE}")
+    assert "model.attention_backend" not in values(result)
+    assert result.not_understood == ()
+
+
+MTP = {"mtp_num_layers": 2, "mtp_loss_scaling_factor": 0.3, "mtp_use_repeated_layer": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        (f"--mtp-num-layers 2 --mtp-loss-scaling-factor 0.3 --mtp-use-repeated-layer {SHAPE}", "megatron"),
+        *((yaml.safe_dump({"model": {**MTP, "mtp_detach_heads": False}}), dialect) for dialect in ("bridge", "nemo")),
+    ],
+)
+def test_multi_token_prediction(text: str, dialect: str) -> None:
+    result = imported(text, dialect)
+    assert {f"model.{key}": value for key, value in MTP.items()}.items() <= values(result).items()
+    assert not result.not_modelled
+
+
+def test_deferred_gradients_of_the_embedding() -> None:
+    result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
+    assert not result.not_modelled
+    assert result.settings["parallel.defer_embedding_wgrad_compute"].value is True
+    assert result.settings["parallel.wgrad_deferral_limit"].value == 2
+
+
+def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
+    result = imported(f"{SHAPE} --num-query-groups 2")
+    assert "model.num_query_groups" not in result.settings
+    assert any("num_query_groups is ignored" in text for text in result.assumed)
+
+
+BRIDGE = """
+model:
+  _target_: megatron.bridge.models.llama.Llama3ModelProvider
+  num_layers: 32
+  hidden_size: 4096
+  num_attention_heads: 32
+  num_query_groups: 8
+  ffn_hidden_size: 14336
+  seq_length: 8192
+  vocab_size: 128256
+  should_pad_vocab: false
+  normalization: RMSNorm
+  activation_func: {_target_: torch.nn.functional.silu, _call_: false}
+  gated_linear_unit: true
+  add_bias_linear: false
+  position_embedding_type: rope
+  rotary_base: 500000.0
+  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _name_: flash, _call_: false}
+  share_embeddings_and_output_weights: false
+  tensor_model_parallel_size: 2
+  sequence_parallel: true
+  hidden_dropout: 0
+  recompute_granularity: full
+  recompute_method: uniform
+  recompute_num_layers: 1
+  init_method_std: 0.02
+  some_new_option: 3
+  another_new_option: null
+mixed_precision: bf16_mixed
+train: {micro_batch_size: 1, global_batch_size: 64, train_iters: 100}
+ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true, grad_reduce_in_fp32: false}
+optimizer: {lr: 3.0e-4, optimizer_cpu_offload: true, use_precision: null}
+scheduler: {lr_decay_style: cosine}
+checkpoint: {save: /ckpt}
+"""
+
+
+def test_a_bridge_dump() -> None:
+    result = imported(BRIDGE)
+    assert result.dialect == "bridge"
+    assert {
+        "model.activation_func": "silu",
+        "model.rotary_base": 500000,
+        "model.make_vocab_size_divisible_by": 1,
+        "parallel.sequence_parallel": True,
+        "recompute.recompute_method": "uniform",
+        "optimizer.use_distributed_optimizer": True,
+        "precision.bf16": True,
+        "precision.grad_reduce_in_fp32": True,
+        "data.global_batch_size": 64,
+        "data.seq_length": 8192,
+    }.items() <= values(result).items()
+    assert [remark.name for remark in result.not_understood] == ["model.some_new_option"]
+    assert "checkpoint.save" in [remark.name for remark in result.without_memory]
+
+
+def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
+    text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
+    assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
+
+
+def test_a_bridge_optimizer_that_is_offloaded_keeps_the_fraction_of_the_dataclass() -> None:
+    assert "optimizer.optimizer_offload_fraction" not in imported(BRIDGE).settings
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "model.activations_checkpoint_granularity=full model.activations_checkpoint_method=block",
+            {
+                "recompute.recompute_granularity": "full",
+                "recompute.recompute_method": "block",
+            },
+        ),
+        ("model.activations_checkpoint_num_layers=4", {"recompute.recompute_num_layers": 4}),
+        ("activations_checkpoint_granularity=selective", {"recompute.recompute_granularity": "selective"}),
+        (
+            "model.activations_checkpoint_granularity=selective model.activations_checkpoint_method=uniform",
+            {"recompute.recompute_granularity": "selective"},
+        ),
+        ("model.megatron_amp_O2=true model.activation=fast-swiglu", {"model.gated_linear_unit": True}),
+    ],
+)
+def test_nemo_overrides(words: str, expected: dict[str, Any]) -> None:
+    result = imported(words)
+    assert result.dialect == "nemo"
+    assert expected.items() <= values(result).items()
+    if "selective" in words:
+        assert "recompute.recompute_method" not in result.settings
+
+
+NEMO = """
+trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  encoder_seq_length: 2048
+  max_position_embeddings: ${.encoder_seq_length}
+  num_layers: 24
+  hidden_size: 1024
+  num_attention_heads: 16
+  tensor_model_parallel_size: 8
+  megatron_amp_O2: %s
+  activations_checkpoint_layers_per_pipeline: %s
+  optim: {name: distributed_fused_adam, betas: [0.9, 0.95]}
+  data:
+    data_prefix: ???
+"""
+
+
+def test_a_nemo_configuration() -> None:
+    result = imported(NEMO % ("true", "null"))
+    assert {
+        "model.max_position_embeddings": 2048,
+        "model.transformer_impl": "local",
+        "parallel.data_parallel_size": 2,
+        "optimizer.adam_beta2": 0.95,
+        "optimizer.use_distributed_optimizer": True,
+        "precision.bf16": True,
+    }.items() <= values(result).items()
+    assert result.not_modelled == ()
+
+
+def test_what_nemo_has_and_core_has_not_is_not_modelled() -> None:
+    names = [remark.name for remark in imported(NEMO % ("false", "1")).not_modelled]
+    assert names == ["model.activations_checkpoint_layers_per_pipeline", "model.megatron_amp_O2"]
+
+
+def test_every_argument_is_accounted_for() -> None:
+    result = imported(f"{SHAPE} --openai-gelu --no-such-thing 3 --log-interval 10 --window-size null")
+    assert [(remark.name, remark.value) for remark in result.not_understood] == [("no_such_thing", 3)]
+    assert [remark.name for remark in result.not_modelled] == ["openai_gelu"]
+    assert [remark.name for remark in result.without_memory] == ["log_interval"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [
+        ("--recompute-granularty full", "did you mean recompute_granularity?"),
+        ("--num-expert 8", "did you mean num_experts?"),
+        ("--no-such-thing 3", ""),
+    ],
+)
+def test_a_mistyped_argument_is_told_what_it_may_mean(argument: str, meant: str) -> None:
+    assert [remark.reason for remark in imported(f"{SHAPE} {argument}").not_understood] == [meant]
+
+
+def test_what_is_not_modelled_is_not_probed() -> None:
+    with pytest.raises(InvalidConfigError, match="openai_gelu is true, which is not modelled"):
+        load_arguments(read_arguments(f"{SHAPE} --openai-gelu", "args"), "megatron")
+
+
+def test_a_wrong_value_blames_the_argument() -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        imported("--num-layers twelve --hidden-size 512")
+    assert str(caught.value) == '--num-layers twelve: num_layers is "twelve", but must be a whole number'
+
+
+def test_a_broken_rule_blames_the_argument() -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load_arguments(read_arguments(f"{SHAPE} --recompute-granularity full", "args"), "megatron")
+    assert caught.value.problems[0].where == "--recompute-granularity full"
+    assert caught.value.problems[0].rule == "R3"
+
+
+def test_a_world_that_does_not_fit_is_said() -> None:
+    result = imported(f"torchrun --nproc-per-node 8 train.py {SHAPE} --tensor-model-parallel-size 3")
+    assert any("8 GPUs cannot be cut" in text for text in result.assumed)
+
+
+def test_the_last_of_two_values_counts() -> None:
+    text = "cfg.model.recompute_granularity = 'full'\ncfg.model.recompute_granularity = None\n"
+    assert imported(text).settings == {}
+
+
+def test_a_part_can_be_laid_upon_a_preset() -> None:
+    arguments = read_arguments("cfg.model.recompute_granularity = 'selective'", "recipe.py")
+    loaded = load_arguments(arguments, "bridge", ["data.seq_length=4096"], preset="llama3-8b")
+    assert loaded.config.recompute.recompute_granularity == "selective"
+    assert loaded.config.data.seq_length == 4096
+
+
+@pytest.mark.parametrize("text", [SHAPE, f"{SHAPE} --swiglu --bf16 --x 1", BRIDGE, NEMO % ("true", "null")])
+def test_the_file_that_is_written_means_the_same(text: str) -> None:
+    result = imported(text)
+    written = configuration_file(result)
+    assert yaml.safe_load(written) == result.nested()
+    reloaded = load_text(written, source="written", enforce=False).config
+    assert reloaded == load_arguments(read_arguments(text, "args"), enforce=False).config
+
+
+def test_no_secret_of_the_environment_is_repeated() -> None:
+    result = imported(f"WANDB_API_KEY=s3cret MY_TOKEN=s3cret train.py {SHAPE}")
+    assert [remark.name for remark in result.not_understood] == ["ENV:MY_TOKEN"]
+    assert "s3cret" not in configuration_file(result)
+    assert "s3cret" not in str(result)
+
+
+@given(
+    st.dictionaries(st.text(max_size=12), st.one_of(st.text(max_size=20), st.lists(st.text(max_size=5))), max_size=5)
+)
+def test_whatever_the_names_and_values_are_the_file_is_the_configuration(unknown: dict[str, Any]) -> None:
+    document = {
+        "--num-layers": 2,
+        "ENV:PYTORCH_ALLOC_CONF": str(unknown),
+        **{f"--{key}": unknown[key] for key in unknown},
+    }
+    try:
+        result = imported(json.dumps(document), "megatron")
+    except InvalidConfigError:
+        return
+    assert yaml.safe_load(configuration_file(result)) == result.nested()
+
+
+_ANY_VALUE = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 10**12), st.floats(), st.sampled_from(["", "full", "2", "a b", "bf16"])
+)
+_ANY_JSON = st.one_of(_ANY_VALUE, st.lists(_ANY_VALUE, max_size=3))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(data=st.data())
+def test_any_value_of_any_name_is_taken_or_refused_in_a_line(dialect: str, data: st.DataObject) -> None:
+    names = st.sampled_from(sorted(DIALECTS[dialect].table))
+    given_names = data.draw(st.dictionaries(names, _ANY_JSON, min_size=1, max_size=12))
+    arguments = Arguments("args")
+    for name, value in {"model.num_layers": 2, "num_layers": 2, **given_names}.items():
+        arguments.add(name, value, "here")
+    try:
+        load_arguments(arguments, dialect, enforce=False)
+    except InvalidConfigError as error:
+        text = str(error)
+        assert "\n" not in text
+
+
+_MODEL_FIELDS = {
+    "num_layers": st.integers(1, 96),
+    "hidden_size": st.sampled_from([128, 512, 4096]),
+    "num_attention_heads": st.sampled_from([4, 8, 16]),
+    "ffn_hidden_size": st.sampled_from([512, 2048]),
+    "normalization": st.sampled_from(["LayerNorm", "RMSNorm"]),
+    "hidden_dropout": st.sampled_from([0.0, 0.1]),
+    "add_bias_linear": st.booleans(),
+    "qk_layernorm": st.booleans(),
+}
+
+
+@given(st.fixed_dictionaries(_MODEL_FIELDS), st.sampled_from(["full", "selective", None]))
+def test_what_bridge_calls_by_the_same_name_comes_back(model: dict[str, Any], granularity: str | None) -> None:
+    document = {"model": {**model, "recompute_granularity": granularity, "vocab_size": 1000}}
+    result = imported(yaml.safe_dump(document), "bridge")
+    config = Config.model_validate(result.nested())
+    assert {key: getattr(config.model, key) for key in model} == model
+    assert config.recompute.recompute_granularity == granularity
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("linear_attention_freq", 3),
+        ("attention_output_gate", True),
+        ("moe_shared_expert_gate", True),
+        ("mtp_detach_heads", True),
+        ("mtp_hsm", True),
+    ],
+)
+def test_layers_of_another_kind_are_not_modelled(name: str, value: object) -> None:
+    result = imported(f"MODEL_ARGS:\n  --num-layers: 4\n  --{name.replace('_', '-')}: {value}\n")
+    assert [remark.name for remark in result.not_modelled] == [name]
+    assert result.not_understood == ()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "later"),
+    [("0:384 200B:768 400B:1152", 384, "768, 1152"), ("1.5k:2K,0:1K", 1000, "2000"), ("'0:8'", 8, "")],
+)
+def test_a_batch_that_grows_is_measured_as_it_begins(schedule: str, first: int, later: str) -> None:
+    result = imported(f'MODEL_ARGS:\n  --num-layers: 4\n  --step-batch-size-schedule: "{schedule}"\n')
+    assert result.settings["data.global_batch_size"].value == first
+    assert [f"it grows to {later} " in text for text in result.assumed if "the first steps" in text] == [True] * bool(
+        later
+    )
+
+
+@pytest.mark.parametrize("schedule", ["384", "10:384", "0:384 0:768", "0:0", "0:384 soon:768", "", "-1:384 0:8"])
+def test_a_schedule_of_batches_is_refused_as_by_the_launcher(schedule: str) -> None:
+    with pytest.raises(ValueError, match=r"must (be thresholds|begin with)"):
+        batch_steps(schedule)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        (f"{SHAPE} --rampup-batch-size 16 8 300000 --global-batch-size 64", "megatron"),
+        ("model:\n  num_layers: 4\n  rampup_batch_size: [16, 8, 300000]\n  global_batch_size: 64\n", "nemo"),
+        ("model:\n  num_layers: 4\ntrain:\n  rampup_batch_size: [16, 8, 300000]\n  global_batch_size: 64\n", "bridge"),
+    ],
+)
+def test_a_ramp_is_left_out(text: str, dialect: str) -> None:
+    result = imported(text, dialect)
+    assert result.settings["data.global_batch_size"].value == 64
+    assert any("rampup_batch_size is left out" in text for text in result.assumed)
+    assert not result.not_modelled
+
+
+def test_sizes_of_linear_attention_mean_nothing_without_it() -> None:
+    result = imported("MODEL_ARGS:\n  --num-layers: 4\n  --linear-conv-kernel-dim: 4\n  --linear-num-key-heads: 16\n")
+    assert (result.not_modelled, result.not_understood) == ((), ())
