@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.rules.attention import ATTENTION_RULES
-from oomscope.config.rules.cuda_graph import GRAPH_RULES
 from oomscope.config.rules.fine_grained_offload import FINE_GRAINED_RULES
 from oomscope.config.rules.fp8 import FP8_RULES
 from oomscope.config.rules.measurement import MEASUREMENT_RULES
@@ -35,7 +34,6 @@ RULES: tuple[Rule, ...] = (
     *OFFLOAD_RULES,
     *RECOMPUTE_RULES,
     *FINE_GRAINED_RULES,
-    *GRAPH_RULES,
     *SHARDING_RULES,
     *PRECISION_RULES,
     *MUON_RULES,

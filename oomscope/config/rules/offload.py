@@ -19,6 +19,10 @@ def _offloads_optimizer(config: Config) -> bool:
     return config.optimizer.optimizer_cpu_offload
 
 
+def _has_graphs(config: Config) -> bool:
+    return config.cuda_graph.cuda_graph_impl != "none"
+
+
 OFFLOAD_RULES: tuple[Rule, ...] = (
     Rule(
         id="O1",
@@ -252,5 +256,29 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         message="nothing of the optimizer is offloaded, since optimizer_cpu_offload is false",
         remedy="set optimizer_cpu_offload",
         source=_OPTIMIZER,
+    ),
+    Rule(
+        id="G3",
+        severity="warning",
+        keys=("cuda_graph.cuda_graph_modules", "cuda_graph.cuda_graph_impl"),
+        applies=lambda config: (
+            config.cuda_graph.cuda_graph_impl == "none" and bool(config.cuda_graph.cuda_graph_modules)
+        ),
+        summary="cuda_graph_modules acts with a cuda_graph_impl alone.",
+        message="cuda_graph_modules is ignored, since cuda_graph_impl is none",
+        remedy="set cuda_graph_impl, or remove cuda_graph_modules",
+        source=_CORE,
+    ),
+    Rule(
+        id="G5",
+        severity="warning",
+        keys=("offload.delay_offload_until_cuda_graph",),
+        applies=lambda config: (
+            config.offload.delay_offload_until_cuda_graph and config.cuda_graph.cuda_graph_impl == "none"
+        ),
+        summary="delay_offload_until_cuda_graph acts with graphs and fine-grained offloading alone.",
+        message="delay_offload_until_cuda_graph does nothing without a CUDA graph and fine-grained offloading",
+        remedy="remove delay_offload_until_cuda_graph",
+        source=_CORE,
     ),
 )

@@ -1,7 +1,6 @@
 """Rules of activation recomputation, numbered as in Megatron-Core's own order of checks.
 
-Those of single modules have a file of their own; R21 stands with offloading (checked first upstream), R22 with CUDA
-graphs.
+Those of single modules have a file of their own; R21 stands with offloading, which is checked first.
 """
 
 from __future__ import annotations

@@ -53,8 +53,10 @@ COVERAGE_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-cuda-graph",
         severity="not_modelled",
-        keys=("cuda_graph.cuda_graph_impl",),
-        applies=lambda config: config.cuda_graph.cuda_graph_impl != "none",
+        keys=("cuda_graph.cuda_graph_impl", "cuda_graph.cuda_graph_scope"),
+        applies=lambda config: (
+            config.cuda_graph.cuda_graph_impl != "none" or config.cuda_graph.cuda_graph_scope is not None
+        ),
         summary="CUDA graphs: their static buffers and private pools follow from no rule.",
         message="CUDA graphs are not there, and what they hold can only be measured",
         remedy=(

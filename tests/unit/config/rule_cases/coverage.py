@@ -32,7 +32,7 @@ CASES: Cases = {
         [{**HOST_OPTIMIZER, "optimizer.optimizer": "sgd"}],
         [HOST_OPTIMIZER, {"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer": "sgd"}],
     ),
-    "N-cuda-graph": ([GRAPH, WHOLE_GRAPH], [{}]),
+    "N-cuda-graph": ([GRAPH, WHOLE_GRAPH, {"cuda_graph.cuda_graph_scope": ["attn"]}], [{}]),
     "N-variant": ([{"model.experimental_attention_variant": "gdn"}, MHC], [{}]),
     "N-gdp": ([{**SELECTIVE, MODULES: ["gdp_in_proj"]}, {OFFLOADED: ["gdp_qkv"]}], [SELECTIVE, FINE]),
     "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),

@@ -8,6 +8,8 @@ from tests.unit.config.rule_cases.settings import (
     COUPLED,
     FINE,
     FUSER,
+    GRAPH,
+    GRAPHED,
     HOST_OPTIMIZER,
     LOCAL,
     MODULES,
@@ -161,4 +163,9 @@ CASES: Cases = {
         [FINE, {**MOE, **FINE, OFFLOADED: ["mlp_norm", "moe_act"], "model.moe_grouped_gemm": True}],
     ),
     "F15": ([{**FINE, "offload.activation_offload_fraction": 0.0}], [FINE]),
+    "G3": ([{GRAPHED: ["attn"]}], [{**GRAPH, GRAPHED: ["attn"]}, {}]),
+    "G5": (
+        [{"offload.delay_offload_until_cuda_graph": True}],
+        [{**FINE, **GRAPH, "offload.delay_offload_until_cuda_graph": True}],
+    ),
 }

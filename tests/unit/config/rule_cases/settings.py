@@ -63,7 +63,6 @@ HOST_OPTIMIZER = {"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_
 FUSER = {"model.use_transformer_engine_op_fuser": True}
 GRAPHED = "cuda_graph.cuda_graph_modules"
 GRAPH = {"cuda_graph.cuda_graph_impl": "transformer_engine"}
-LOCAL_GRAPH = {"cuda_graph.cuda_graph_impl": "local"}
 WHOLE_GRAPH = {"cuda_graph.cuda_graph_impl": "full_iteration"}
 EP_OVERLAP = {
     **MOE,
