@@ -22,7 +22,7 @@ class Origin(IntEnum):
 
 
 def read_held(to: int, address: int, size: int) -> Origin:
-    """Copy the bytes of a tensor's storage to the host if the card holds them all; what follows is another's.
+    """Copy the bytes of a tensor's storage to the host if the card holds them all; what touches it is another's.
 
     Args:
         to: an address of the host with room for ``size`` bytes.

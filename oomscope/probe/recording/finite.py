@@ -6,12 +6,14 @@ memory (the first one makes the optimizer's states), and it is what all but a fe
 
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
 result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
-type.
+type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -35,9 +37,16 @@ _ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
     "__and__": lambda one, other: one and other,
     "__invert__": lambda one: not one,
 }
+_COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
+    written: getattr(operator, name)
+    for name in ("lt", "le", "gt", "ge", "eq", "ne")
+    for written in (name, f"__{name}__")
+}
+_BOUNDS: Final = (0, math.inf, -math.inf)
 _MOST_ELEMENTS: Final = 1 << 20
 """Of a result whose answer is copied: the card holds copies of up to 1 MiB."""
 _ANSWER: Final = "_oomscope_answer"
+_IS_ASKED: Final = "_oomscope_is_asked"
 Owner = Any
 """``torch`` or ``torch.Tensor``."""
 
@@ -57,7 +66,7 @@ def numbers_are_finite(note: Callable[[str], None]) -> Iterator[None]:
 
     replaced: list[tuple[Owner, str, Callable[..., Any]]] = []
     for owner in (torch, torch.Tensor):
-        for name in (*_ASKED, *_ASKED_OF_ANSWERS):
+        for name in (*_ASKED, *_ASKED_OF_ANSWERS, *_COMPARED):
             if owner is torch and name.startswith("__"):
                 continue
             function = getattr(owner, name, None)
@@ -81,8 +90,11 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         if torch.compiler.is_compiling():
             return result
         answer: bool | None
-        if answer_of is None:
+        if name in _ASKED:
             answer = _ASKED[name]
+            _ask(args)
+        elif answer_of is None:
+            answer = _compared(name, args)
         else:
             known = [_answer_in(each) for each in args if isinstance(each, torch.Tensor)]
             answer = answer_of(*known) if known and None not in known else None
@@ -91,6 +103,22 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         return result
 
     return asked
+
+
+def _ask(args: tuple[Any, ...]) -> None:
+    """Note with a number on the card that it was asked whether it is finite."""
+    asked = args[0] if args else None
+    if type(asked) is torch.Tensor and asked.is_cuda and asked.numel() == 1 and not asked.is_inference():
+        setattr(asked, _IS_ASKED, asked._version)
+
+
+def _compared(name: str, args: tuple[Any, ...]) -> bool | None:
+    """Return how such a number compares with 0 or an infinity; None where it was not asked, or has changed since."""
+    number, bound = args if len(args) == 2 else (None, None)
+    version = getattr(number, _IS_ASKED, None)
+    if version is None or version != number._version or not isinstance(bound, (int, float)) or bound not in _BOUNDS:
+        return None
+    return _COMPARED[name](1.0, bound)
 
 
 def _write(result: Any, answer: bool) -> bool:

@@ -147,8 +147,8 @@ CARD_API size_t oomscope_card_unsupported(char *buffer, size_t bytes);
  * on the reading thread and with no lock of the card held. NULL removes it. */
 CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
 
-/* Reads the bytes of a tensor of the device if the card holds them all; what follows is another's. Returns 0: it does
- * not, 1: they were copied there, 2: the host computed them. */
+/* Reads the bytes of a tensor of the device if the card holds them all; what touches it is another's. Returns 0: it
+ * does not, 1: they were copied there, 2: the host computed them. */
 CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
 
 /* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */

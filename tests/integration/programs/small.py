@@ -252,6 +252,8 @@ def guards() -> None:
         norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
         if norm.isinf().any() or (torch.isnan(norm) | torch.isinf(norm)) or ~torch.isfinite(norm):
             continue
+        if bool((~torch.isfinite(norm) | (norm < 0)).any()) or norm == float("inf"):
+            continue
         optimizer.step()
         optimizer.zero_grad()
 

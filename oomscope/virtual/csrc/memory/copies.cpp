@@ -237,16 +237,18 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
   if (card::count_unknown(address, bytes)) return 0;
   card::read_content(to, address, bytes);
-  card::end_at(address + bytes);
+  card::hold_apart(address, bytes);
   return card::was_computed(address) ? 2 : 1;
 }
 
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed) {
   auto address = reinterpret_cast<uintptr_t>(to);
   card::MemoryLock lock(card::memory_mutex());
+  bool is_apart = card::is_held_apart(address, bytes);
   card::unhold(address, bytes);
   if (!card::write_content(address, from, bytes)) return;
   is_computed ? card::hold_computed(address, bytes) : card::hold(address, bytes);
+  if (is_apart) card::hold_apart(address, bytes);
 }
 
 CARD_API void oomscope_card_expect(const void *value, size_t bytes) {

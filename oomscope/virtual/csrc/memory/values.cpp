@@ -30,8 +30,8 @@ std::set<uintptr_t> &computed() {
   return all;
 }
 
-// Where a tensor is known to end: a range that touches it there is another one's.
-std::set<uintptr_t> &ends() {
+// Where tensors are known to begin or end: ranges that touch there are different ones'.
+std::set<uintptr_t> &borders() {
   static auto &all = *new std::set<uintptr_t>;
   return all;
 }
@@ -82,7 +82,7 @@ void unhold(uintptr_t address, uint64_t bytes) {
   uintptr_t end = address + bytes;
   forget_once_held(address, end);
   computed().erase(computed().lower_bound(address), computed().lower_bound(end));
-  ends().erase(ends().lower_bound(address), ends().upper_bound(end));
+  borders().erase(borders().lower_bound(address), borders().upper_bound(end));
   for (auto range = range_after(address); range != held().end() && range->first < end;) {
     auto [first, last] = *range;
     range = erase(range);
@@ -124,14 +124,18 @@ void hold_computed(uintptr_t address, uint64_t bytes) {
 
 bool was_computed(uintptr_t address) { return computed().count(address) != 0; }
 
-void end_at(uintptr_t address) { ends().insert(address); }
+void hold_apart(uintptr_t address, uint64_t bytes) { borders().insert({address, address + bytes}); }
+
+bool is_held_apart(uintptr_t address, uint64_t bytes) {
+  return borders().count(address) && borders().count(address + bytes);
+}
 
 void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
     if (!computed().erase(range->first)) once_held()[range->first] = range->second;
     // What touches it may be a further part of the same tensor.
-    end = std::max(end, range->second + (ends().count(range->second) ? 0 : 1));
+    end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
     range = erase(range);
   }
 }

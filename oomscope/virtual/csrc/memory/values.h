@@ -27,10 +27,11 @@ void hold(uintptr_t address, uint64_t bytes);
 void hold_computed(uintptr_t address, uint64_t bytes);
 bool was_computed(uintptr_t address);  // whether a held range begins there that was
 void unhold(uintptr_t address, uint64_t bytes);
-// A tensor ends before that address; forgotten when something is held or unheld on either side of it.
-void end_at(uintptr_t address);
-// Whole ranges that meet the pointer's unit, from the pointer on, become unknown, and those that touch one of them,
-// but for where a tensor ends.
+// A tensor is just that range: what touches it is another's. Forgotten when something is held or unheld there.
+void hold_apart(uintptr_t address, uint64_t bytes);
+bool is_held_apart(uintptr_t address, uint64_t bytes);
+// Whole ranges that meet the pointer's unit, from the pointer on, become unknown, and those that touch one of them
+// and are not held apart.
 void unhold_at(uintptr_t pointer);
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied

@@ -34,6 +34,7 @@ rows, columns = torch.where(mask)
 places = mask.nonzero()
 say([list(kept.shape), list(torch.masked_select(labels, mask).shape), rows.tolist(), columns.tolist(),
      places.tolist(), state().unknown_reads])
+leave()
 """,
         values=values,
     )
