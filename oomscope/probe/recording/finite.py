@@ -114,11 +114,12 @@ def _ask(args: tuple[Any, ...]) -> None:
 
 def _compared(name: str, args: tuple[Any, ...]) -> bool | None:
     """Return how such a number compares with 0 or an infinity; None where it was not asked, or has changed since."""
-    number, bound = args if len(args) == 2 else (None, None)
-    version = getattr(number, _IS_ASKED, None)
-    if version is None or version != number._version or not isinstance(bound, (int, float)) or bound not in _BOUNDS:
+    if len(args) != 2 or getattr(args[0], _IS_ASKED, None) is None:
         return None
-    return _COMPARED[name](1.0, bound)
+    number, bound = args
+    is_same = getattr(number, _IS_ASKED) == number._version
+    is_bound = isinstance(bound, (int, float)) and bound in _BOUNDS
+    return _COMPARED[name](1.0, bound) if is_same and is_bound else None
 
 
 def _write(result: Any, answer: bool) -> bool:

@@ -42,7 +42,7 @@ _FILLED: Final[dict[str, int | None]] = {
 """Functions whose result has one value everywhere; None: the value is their last positional or ``fill_value``."""
 _COMPARED: Final = ("eq", "ne", "lt", "le", "gt", "ge", "isin")
 _COMBINED: Final = (
-    *("add", "sub", "mul", "neg", "remainder", "floor_divide", "clamp", "where", "masked_fill", "abs"),
+    *("add", "sub", "mul", "neg", "div", "remainder", "floor_divide", "clamp", "where", "masked_fill", "abs"),
     *("logical_and", "logical_or", "logical_not", "logical_xor"),
     *("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor"),
 )
@@ -61,7 +61,7 @@ _CHANGED: Final = (
 _OPERATORS: Final = tuple(
     f"__{name}__"
     for name in (
-        *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg", "mod", "floordiv"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg", "mod", "truediv", "rtruediv", "floordiv"),
         *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
     )
 )

@@ -106,6 +106,15 @@ say([each.device.type for each in made])"""
     assert said == ["cuda"] * 4
 
 
+def test_a_count_that_divides_stays_known() -> None:
+    said = followed(
+        """count = (torch.arange(8, device=d) > 2).sum()
+torch.randn(100, device=d).sum() / count
+say([count.item(), (count / 2).item(), state().unknown_reads])"""
+    )
+    assert said == [5, 2.5, 0]
+
+
 def test_what_lies_behind_an_operand_stays_known() -> None:
     said = followed(
         """tokens, labels = (torch.arange(512).to(d) for _ in range(2))
