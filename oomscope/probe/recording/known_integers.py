@@ -61,7 +61,8 @@ _CHANGED: Final = (
 _OPERATORS: Final = tuple(
     f"__{name}__"
     for name in (
-        *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg", "mod", "truediv", "rtruediv", "floordiv"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg"),
+        *("mod", "truediv", "rtruediv", "floordiv"),
         *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
     )
 )
