@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     default=3,
     show_default=True,
     metavar="N",
-    help="Stop trying when N changes were found that fit.",
+    help="Stop after N changes that fit.",
 )
 @click.option(
-    "--all", "is_whole", is_flag=True, help="Try every change, also where it fits: what each saves and costs."
+    "--all", "is_whole", is_flag=True, help="Try every change, even if it already fits: what each saves and costs."
 )
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
-@click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results.")
 @measurement_options
 @progress_options
 @json_option
@@ -50,9 +50,9 @@ def advise(
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
-    """Try changes in the order in which Megatron's guides advise them, and print those that fit, cheapest first.
+    """Try changes in the order of Megatron's guides, and print those that fit, cheapest first.
 
-    One rank of every pipeline stage is probed, unless --rank says otherwise. What the rules refuse is not proposed.
+    One rank of every pipeline stage is probed, unless --rank is given. Changes that the rules refuse are not tried.
 
     \b
     oomscope advise cfg.yaml --limit 80GiB

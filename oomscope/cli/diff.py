@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from oomscope.snapshot.read.limits import Limits
 
 
-@click.command(short_help="Say what grew from one snapshot to another.")
+@click.command(short_help="Show what grew from one snapshot to another.")
 @click.argument("before", type=FILE, metavar="A")
 @click.argument("after", type=FILE, metavar="B")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Compare this device (default: all).")
 @click.option("--phase", default="", metavar="NAME", help="Compare the peaks inside a phase, such as backward.")
 @click.option("--by", type=click.Choice(["line", "category", "module", "size"]), help="Show this table only.")
 @click.option("--top", type=click.IntRange(min=1), default=12, metavar="N", help="Rows of a table (default: 12).")
-@click.option("--align", is_flag=True, help="Two runs of one program, allocation by allocation: what only one has.")
+@click.option("--align", is_flag=True, help="Align two runs of one program by allocation: show what only one has.")
 @click.option("--source-a", type=FILE, metavar="DIR", help="A's checkout: lines are then matched by their text.")
 @click.option("--source-b", type=FILE, metavar="DIR", help="B's checkout.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
@@ -63,7 +63,7 @@ def diff_command(
     verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
-    """Say what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
+    """Show what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
 
     The rows sum exactly to the difference. Lines that only moved are matched by file, function and order, whatever
     their numbers and wherever the program lies. Two folders with one file a rank are compared rank by rank.

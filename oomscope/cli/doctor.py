@@ -9,7 +9,7 @@ from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.errors import ExitCode
 
 
-@click.command(short_help="Say what of this machine can be used.")
+@click.command(short_help="Check which parts of this machine can be used.")
 @json_option
 def doctor(*, as_json: bool) -> ExitCode:
     """Look at torch, CUDA, driver, cards, allocator settings, git, directories, host and extras.

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from oomscope.snapshot.read.limits import Limits
 
 
-@click.command(short_help="Say what kind of OOM a snapshot shows, and what cures it.")
+@click.command(short_help="Explain a snapshot: the kind of OOM, and its cure.")
 @click.argument("file", type=FILE, metavar="FILE|DIR")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Explain this device only (default: all).")
 @card_options
-@click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
+@click.option(
+    "--torch-version", metavar="V", help="Use this torch version's allocator rules (default: those that fit the trace)."
+)
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
 @click.option("--png", type=PICTURE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
@@ -63,7 +65,7 @@ def explain(
     verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
-    """Say what kind of OOM a snapshot shows and what would cure it, or what room there is; and what the bytes are.
+    """Explain a snapshot: the kind of OOM and its cure, or the headroom; and what the bytes are.
 
     FILE is a memory snapshot of any torch since 2.0 (torch.cuda.memory._dump_snapshot), DIR a folder with one file a
     rank: the ranks are compared, and the worst is explained.

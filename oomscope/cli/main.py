@@ -22,17 +22,17 @@ from oomscope.errors import ExitCode, OomscopeError, UsageError
 ERROR_SCHEMA_VERSION = 1
 
 COMMANDS = {
-    "probe": ("oomscope.cli.probe:probe", "Measure one configuration, or your own code."),
+    "probe": ("oomscope.cli.probe:probe", "Measure a training program or a configuration."),
     "advise": ("oomscope.cli.advise:advise", "Find the cheapest changes under which it fits."),
     "sweep": ("oomscope.cli.sweep:sweep", "Probe a grid of configurations."),
     "bisect": ("oomscope.cli.bisect.command:bisect", "Find the commit or the configuration keys at fault."),
     "gate": ("oomscope.cli.gate.group:gate", "Compare a suite with its baseline, every night."),
-    "explain": ("oomscope.cli.explain:explain", "Say what kind of OOM a snapshot shows, and what cures it."),
-    "diff": ("oomscope.cli.diff:diff_command", "Say what grew from one snapshot to another."),
-    "replay": ("oomscope.cli.replay:replay", "Try allocator settings on a snapshot's allocations."),
-    "record": ("oomscope.cli.record:record", "Run a training job and keep its snapshots."),
+    "explain": ("oomscope.cli.explain:explain", "Explain a snapshot: the kind of OOM, and its cure."),
+    "diff": ("oomscope.cli.diff:diff_command", "Show what grew from one snapshot to another."),
+    "replay": ("oomscope.cli.replay:replay", "Replay a snapshot's allocations under other allocator settings."),
+    "record": ("oomscope.cli.record:record", "Run a training job and write memory snapshots of it."),
     "config": ("oomscope.cli.config:config", "Show, check, import or describe configurations."),
-    "doctor": ("oomscope.cli.doctor:doctor", "Say what of this machine can be used."),
+    "doctor": ("oomscope.cli.doctor:doctor", "Check which parts of this machine can be used."),
     "completion": ("oomscope.cli.completion:completion", "Print the completion script of a shell."),
 }
 """Where each command is, and its line in the help of the group, which imports none of them."""
@@ -51,16 +51,17 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     """Find which change made a training run go out of GPU memory, and whether it is fragmentation or capacity.
 
     \b
-    oomscope probe --preset llama3-8b --limit 80GiB   measure one configuration
+    oomscope probe --gpu h100-80gb -- python train.py measure your program
+    oomscope probe --preset llama3-8b --limit 80GiB   measure a configuration
     oomscope advise train.yaml --limit 80GiB          find changes that fit
     oomscope sweep train.yaml recompute=none,full     probe a grid
     oomscope bisect v1.2..main --config train.yaml    find the commit at fault
     oomscope bisect good.yaml..bad.yaml               find the keys at fault
     oomscope gate run memory.yaml                     compare with a baseline
-    oomscope diff before.pickle after.pickle          say what grew, line by line
+    oomscope diff before.pickle after.pickle          show what grew, line by line
     oomscope replay snapshot.pickle                   try other settings
-    oomscope record -- torchrun train.py              keep snapshots of your job
-    oomscope explain snapshot.pickle                  say why a job ran out
+    oomscope record -- torchrun train.py              write snapshots of your job
+    oomscope explain snapshot.pickle                  explain why a job ran out
     oomscope doctor                                   check this machine
 
     Exit codes: 0 answered, 1 worse than the baseline, 2 usage or input, 3 out of memory, 4 no baseline, 5 machine

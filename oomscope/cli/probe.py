@@ -61,7 +61,7 @@ class ProbeCommand(click.Command):
         return super().parse_args(ctx, own)
 
 
-@click.command(cls=ProbeCommand, short_help="Measure one configuration, or your own code.")
+@click.command(cls=ProbeCommand, short_help="Measure a training program or a configuration.")
 @click.argument(
     "words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]... [-- PROGRAM ARGS...]", shell_complete=complete_key
 )
@@ -106,11 +106,11 @@ def probe(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
+    """Run some training steps and report whether they fit, where the peak is, and the kind of OOM.
 
-    PROGRAM is your training program, which is run as it is (docs/probe.md). CFG.yaml is a configuration
-    (docs/configuration.md); KEY=VALUE overrides one of its keys. --harness and --entry measure your own code by
-    steps (docs/probe.md).
+    PROGRAM is your training program, which runs unmodified (docs/probe.md). CFG.yaml is a configuration of the
+    bundled transformer (docs/configuration.md); KEY=VALUE overrides one of its keys. --harness and --entry drive
+    your own model step by step (docs/probe.md).
 
     \b
     oomscope probe --gpu h100-80gb -- python train.py --batch_size 8

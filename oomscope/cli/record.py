@@ -21,7 +21,8 @@ SCHEMA_VERSION = 1
 
 
 @click.command(
-    short_help="Run a training job and keep its snapshots.", context_settings={"allow_interspersed_args": False}
+    short_help="Run a training job and write memory snapshots of it.",
+    context_settings={"allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--out", default="snap-{rank}.pickle", metavar="FILE", show_default=True, help="Name of each snapshot.")
@@ -53,13 +54,12 @@ def record(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Run COMMAND, such as `torchrun train.py`; each of its processes that uses CUDA keeps snapshots.
+    """Run COMMAND, such as `torchrun train.py`; each of its processes that uses CUDA writes snapshots.
 
-    That of the first out-of-memory error is snap-0.oom.pickle, which is explained in eight lines before the process
-    ends; that of the end is snap-0.pickle. Names may have the
-    fields {rank}, {time}, {host} and {pid}, and end in .gz or .zst. COMMAND takes the place of oomscope: its exit
-    code is what comes back. With --json nothing is run, and the environment variables that make a program record are
-    printed.
+    The first out-of-memory error writes snap-0.oom.pickle and is explained in eight lines before the process ends;
+    the end writes snap-0.pickle. Names may have the fields {rank}, {time}, {host} and {pid}, and end in .gz or .zst.
+    COMMAND replaces oomscope, so its exit code is returned. --json runs nothing and prints the environment variables
+    that make a program record.
     """
     names.check(out)
     path = names.anchored(names.fill_time(out, datetime.now(UTC)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oomscope.snapshot.read.limits import Limits
 
 
-@click.command(short_help="Try allocator settings on a snapshot's allocations.")
+@click.command(short_help="Replay a snapshot's allocations under other allocator settings.")
 @click.argument("file", type=FILE, metavar="FILE")
 @click.option(
     "--conf",
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     help="Settings to try on top of the recorded ones, as in PYTORCH_ALLOC_CONF; repeatable.",
 )
 @card_options
-@click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
+@click.option(
+    "--torch-version", metavar="V", help="Use this torch version's allocator rules (default: those that fit the trace)."
+)
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
 @click.option(
-    "--all-mismatches", is_flag=True, help="List all that the replay does otherwise (default: in groups from 21 on)."
+    "--all-mismatches", is_flag=True, help="List every difference of the replay (default: in groups from 21 on)."
 )
 @snapshot_limits_options
 @progress_options
@@ -49,7 +51,7 @@ def replay(
     verbosity: str | None,
     as_json: bool,
 ) -> ExitCode:
-    """Put the allocations of a snapshot to an emulated allocator, under its own settings and under others.
+    """Replay the allocations of a snapshot on an emulated allocator, under its own settings and under others.
 
     FILE is a memory snapshot with a trace, of any torch since 2.0. Without --conf the settings worth trying are tried.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[CFG.yaml] KEY=VALUE,VALUE... [KEY=VALUE]...", shell_complete=complete_key)
 @source_options
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
-@click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results.")
 @measurement_options
 @click.option("--html", type=FILE, metavar="FILE", help="Write the grid as one offline HTML page, with pictures.")
 @click.option("--png", type=PICTURE, metavar="FILE", help="Write the grid as a picture (plots extra).")
@@ -56,10 +56,11 @@ def sweep(
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
-    """Measure every combination of the values that follow a key; KEY=VALUE with one value holds for all of them.
+    """Measure every combination of the values that follow a key; KEY=VALUE with one value applies to all.
 
-    Beside keys there are two short names: recompute (none, selective, full, uniform:N, block:N, or modules joined by
-    +) and offload (none, layers:N, optimizer:FRACTION, or modules joined by +). Ctrl-C prints what is there.
+    Two short names stand for several keys: recompute (none, selective, full, uniform:N, block:N, or modules joined by
+    +) and offload (none, layers:N, optimizer:FRACTION, or modules joined by +). Ctrl-C prints what
+    was measured.
 
     \b
     oomscope sweep cfg.yaml recompute=none,full offload=none,optimizer

@@ -44,7 +44,7 @@ SUBCOMMAND = "oomscope.subcommand"
 
 SUBCOMMANDS = {
     "log": ("oomscope.cli.bisect.log:log", "Print every probe of a search."),
-    "resume": ("oomscope.cli.bisect.resume:resume", "Go on with a search that was cut off."),
+    "resume": ("oomscope.cli.bisect.resume:resume", "Continue an interrupted search."),
     "export": ("oomscope.cli.bisect.export:export", "Print a search as a git bisect log."),
 }
 
@@ -104,17 +104,17 @@ _OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
 @click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]", shell_complete=complete_key)
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
-@click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
+@click.option("--config", metavar="PATH", help="Measure the configuration file at PATH in each commit.")
 @dialect_option
 @TargetOptions.add
-@click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
-@click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
+@click.option("--bad", default="any-oom", metavar="CLASS", help="Which result is bad (default: any-oom).")
+@click.option("--first-parent", is_flag=True, help="Report a merge at fault instead of searching its branches.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0),
     callback=finite,
     metavar="SECONDS",
-    help="End the search after this long, with its suspects.",
+    help="End the search after this long and report the suspects.",
 )
 @StepOptions.add
 @NoiseOptions.add
@@ -123,8 +123,8 @@ _OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
 @jobs_option
 @ClusterOptions.add
 @measurement_options
-@click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
-@click.option("--state", type=FILE, metavar="DIR", help="Where results, clones and journals are kept.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results.")
+@click.option("--state", type=FILE, metavar="DIR", help="Directory for results, clones and journals.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
@@ -144,10 +144,10 @@ def bisect(
 ) -> ExitCode:
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
 
-    With --axis environment one commit or file is enough: what changes is in --env, --good-env and --bad-env.
+    With --axis environment give one commit or file; --env, --good-env and --bad-env name the changes.
 
-    KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
-    touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
+    KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: commits that touch
+    one of them are searched first. Nothing is written to the repository (unless --state DIR is in its work tree).
 
     CLASS is any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit.
 

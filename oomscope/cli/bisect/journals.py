@@ -42,7 +42,7 @@ def search_options(command: Command) -> Command:
 
 
 state_option = click.option(
-    "--state", type=FILE, metavar="DIR", help="Where the search keeps its journal (default: your state directory)."
+    "--state", type=FILE, metavar="DIR", help="Directory of the search's journal (default: your state directory)."
 )
 
 

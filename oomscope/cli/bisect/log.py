@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 @search_options
 @json_option
 def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool) -> ExitCode:
-    """Print where SEARCH (default: the newest of this repository) stands, and every answer.
+    """Print the state of SEARCH (default: the newest of this repository) and every answer.
 
     The whole evidence is in the journal itself, whose path is printed.
     """

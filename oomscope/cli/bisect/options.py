@@ -37,7 +37,9 @@ class AxisOptions(Options):
         metavar="AXIS",
         help="commits, config (the default between files), environment, or both (code and config).",
     )
-    env: str | None = option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys.")
+    env: str | None = option(
+        "--env", metavar="FILE..FILE", help="Environment variables of both sides, searched like keys."
+    )
     good_env: tuple[str, ...] = option(
         "--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."
     )
@@ -45,7 +47,7 @@ class AxisOptions(Options):
         "--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."
     )
     packages: str | None = option(
-        "--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, mixed likewise."
+        "--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, searched like keys."
     )
     hunks: bool = option(
         "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
@@ -229,13 +231,13 @@ class NoiseOptions(Options):
         "--confidence",
         type=Probability(),
         metavar="P",
-        help="Weigh answers that may be wrong, and probe again until one is this probable (cuda: 0.95).",
+        help="Allow for wrong answers: repeat probes until one candidate has probability P (cuda: 0.95).",
     )
     repeats: int | None = option(
         "--repeats",
         type=click.IntRange(1, MOST),
         metavar="N",
-        help="Probe one commit, or mixture, up to N times for that (default: 20); 1 believes every answer.",
+        help="Probe one commit or combination up to N times (default: 20); 1 takes every answer as correct.",
     )
 
     def wanted(self) -> Noise | None:
@@ -293,7 +295,7 @@ class StepOptions(Options):
         _EXHAUSTIVE,
         type=Looks(),
         metavar="[=N]",
-        help="Probe all commits (or N, spread) where ends are equal, too; implies --steps.",
+        help="Probe all commits (or N) also where both ends are equal; implies --steps.",
     )
     find_good: bool = option(
         "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.journal.journal_state import Begun
 
 
-@click.command(short_help="Go on with a search that was cut off.")
+@click.command(short_help="Continue an interrupted search.")
 @search_options
 @click.option("--jobs", type=Jobs(), metavar="N", help="Probes side by side (default: as the search was begun).")
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS", help="End it after this long, from now.")
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 @progress_options
 @json_option
 def resume(search: int | None, repo: Path | None, state: Path | None, **given: Any) -> ExitCode:
-    """Go on with SEARCH, by default the newest of this repository: nothing is asked twice.
+    """Continue SEARCH, by default the newest of this repository; no probe is repeated.
 
-    It is the same search: the same commits, though branches may have moved, the same harness and the same options.
-    What was answered is taken from its journal. It is refused while the search still runs, and where the files,
-    variables or packages that it was begun with have changed.
+    The search continues with the same commits (even if branches moved), harness and options. Answers come from its
+    journal. It is refused while the search still runs, or if its files, variables or packages have changed.
     """
     from oomscope.bisect.run.places import JournalUse
     from oomscope.cli.bisect.command import bisect

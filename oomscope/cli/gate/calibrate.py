@@ -33,7 +33,7 @@ LEAST_REPEATS = 5
 """With fewer, normal noise alone is red in more than one night of a hundred (docs/design/gate.md)."""
 
 
-@click.command(short_help="Set bands from how much the numbers vary.")
+@click.command(short_help="Set bands from the spread of repeated measurements.")
 @suite_argument
 @baseline_option
 @case_option

@@ -11,10 +11,13 @@ from oomscope.errors import ExitCode
 COMMANDS = {
     "run": ("oomscope.cli.gate.run:run_command", "Compare a suite with its baseline."),
     "update": ("oomscope.cli.gate.update:update_command", "Accept what is new or better."),
-    "calibrate": ("oomscope.cli.gate.calibrate:calibrate_command", "Set bands from how much the numbers vary."),
-    "report": ("oomscope.cli.gate.report:report_command", "Write a night that was measured before."),
-    "history": ("oomscope.cli.gate.history:history_command", "Show how the numbers went."),
-    "import": ("oomscope.cli.gate.import_nights:import_command", "Make a ledger from JSON results."),
+    "calibrate": (
+        "oomscope.cli.gate.calibrate:calibrate_command",
+        "Set bands from the spread of repeated measurements.",
+    ),
+    "report": ("oomscope.cli.gate.report:report_command", "Write the reports of an earlier night."),
+    "history": ("oomscope.cli.gate.history:history_command", "Show the trend of each case."),
+    "import": ("oomscope.cli.gate.import_nights:import_command", "Add JSON results to a ledger."),
 }
 
 
@@ -26,7 +29,7 @@ COMMANDS = {
 )
 @click.pass_context
 def gate(ctx: click.Context) -> ExitCode:
-    """Measure a suite of cases, and compare each with what was accepted for it.
+    """Measure a suite of cases, and compare each with its accepted values.
 
     \b
     oomscope gate run ci/memory.yaml         compare with the baseline

@@ -17,7 +17,7 @@ from oomscope.gate.checkouts import home_of
 METRIC = "peak_requested"
 
 
-@click.command(short_help="Show how the numbers went.")
+@click.command(short_help="Show the trend of each case.")
 @click.argument("names", nargs=-1, metavar="[CASE]...")
 @click.option("--metric", default=METRIC, show_default=True, metavar="NAME", help="What is shown.")
 @click.option("--suite", type=FILE, metavar="FILE", help="Only nights of this suite, in any checkout.")

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@click.command(short_help="Make a ledger from JSON results.")
+@click.command(short_help="Add JSON results to a ledger.")
 @click.argument("results", nargs=-1, type=FILE, metavar="RESULT.json...")
 @ledger_option
 @json_option
 def import_command(*, results: tuple[Path, ...], ledger: Path | None, as_json: bool) -> ExitCode:
-    """Put the nights of RESULT.json into the ledger, each once: a lost or damaged ledger is made again from them.
+    """Add the nights of RESULT.json to the ledger, each once; this rebuilds a lost or damaged ledger.
 
     All files are read before anything is written.
 

@@ -35,7 +35,7 @@ MOST_RESULT_BYTES = 1024**3
 
 suite_argument = click.argument("suite", type=FILE, metavar="SUITE.yaml")
 baseline_option = click.option(
-    "--baseline", type=FILE, metavar="FILE", help="What was accepted (default: SUITE.baseline.yaml beside the suite)."
+    "--baseline", type=FILE, metavar="FILE", help="The accepted values (default: SUITE.baseline.yaml beside the suite)."
 )
 case_option = click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
 ledger_option = click.option(

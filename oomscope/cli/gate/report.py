@@ -15,14 +15,14 @@ from oomscope.cli.terminal.output import refuse_one_place
 from oomscope.errors import ExitCode
 
 
-@click.command(short_help="Write a night that was measured before.")
+@click.command(short_help="Write the reports of an earlier night.")
 @click.argument("night", type=FILE, metavar="NIGHT.json")
 @OutputOptions.add
 @json_option
 def report_command(*, night: Path, as_json: bool, **written: Any) -> ExitCode:
     """Print the night that gate run --result wrote, and write it as gate run does; nothing is measured.
 
-    The exit code is that of the night, so that a job which only reports is as red as what it reports.
+    The exit code is that of the night, so that a job which only reports fails as the night did.
 
     \b
     oomscope gate report night.json --html night.html --comment comment.md

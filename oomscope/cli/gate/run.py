@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @baseline_option
 @case_option
 @jobs_option
-@click.option("--strict", is_flag=True, help="Better than the baseline is no success (exit code 9).")
+@click.option("--strict", is_flag=True, help="Fail (exit code 9) if better than the baseline.")
 @click.option("--bisect", is_flag=True, help="Search the commit behind each confirmed regression.")
 @click.option(
     "--state", type=FILE, metavar="DIR", help="With --bisect: where results, clones and journals of searches are kept."

@@ -39,8 +39,14 @@ SCHEMA_VERSION = 1
 @baseline_option
 @case_option
 @jobs_option
-@click.option("--accept", multiple=True, metavar="NAME", help="Accept this case also where it is worse.")
-@click.option("--from", "result", type=FILE, metavar="FILE", help="Take what gate run --result wrote; measure nothing.")
+@click.option("--accept", multiple=True, metavar="NAME", help="Accept this case even if it is worse.")
+@click.option(
+    "--from",
+    "result",
+    type=FILE,
+    metavar="FILE",
+    help="Accept the results that gate run --result wrote; measure nothing.",
+)
 @progress_options
 @json_option
 def update_command(
@@ -56,8 +62,8 @@ def update_command(
 ) -> ExitCode:
     """Measure SUITE.yaml and write what is accepted into its baseline.
 
-    Accepted are cases without an entry, and what is better. What is worse is accepted by its name only. Entries of
-    cases that the suite no longer has are removed, unless --case chooses some.
+    It accepts cases without an entry and cases that are better; a worse case only with --accept NAME. Entries of
+    cases that the suite no longer has are removed, unless --case is given.
 
     \b
     oomscope gate update ci/memory.yaml

@@ -71,7 +71,7 @@ def measurement_options(command: Command) -> Command:
             "--address-policy",
             type=click.Choice(["ascending", "descending", "scattered"]),
             metavar="ORDER",
-            help="Of a virtual card's addresses: ascending, descending or scattered.",
+            help="Order of a virtual card's addresses: ascending, descending or scattered.",
         ),
         click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
         click.option(
@@ -107,7 +107,7 @@ def snapshot_limits_options(command: Command) -> Command:
         envvar="OOMSCOPE_READ_LIMITS",
         show_envvar=True,
         callback=_limits,
-        help="What reading a file may take, such as memory=32GiB, file=8GiB or seconds=60.",
+        help="Limits for reading a file, such as memory=32GiB, file=8GiB or seconds=60.",
     )(command)
 
 
@@ -120,9 +120,12 @@ def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 def progress_options(command: Command) -> Command:
     """Add the options; the command gets ``verbosity``. The later of two counts."""
     options = (
-        click.option("--quiet", "verbosity", flag_value="quiet", help="No progress on standard error."),
+        click.option("--quiet", "verbosity", flag_value="quiet", help="Print no progress."),
         click.option(
-            "--verbose", "verbosity", flag_value="verbose", help="Progress in lines that stay, also without a terminal."
+            "--verbose",
+            "verbosity",
+            flag_value="verbose",
+            help="Print progress as permanent lines, also without a terminal.",
         ),
     )
     for option in reversed(options):
@@ -156,7 +159,9 @@ def card_options(command: Command) -> Command:
     options = (
         limit_option,
         gpu_option,
-        click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of it outside PyTorch (default: none)."),
+        click.option(
+            "--non-torch", type=Size(), metavar="SIZE", help="Bytes of the card outside PyTorch (default: none)."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -182,4 +187,4 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
 
 
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
-full_option = click.option("--full", is_flag=True, help="Print every table, not the first eight lines alone.")
+full_option = click.option("--full", is_flag=True, help="Print every table instead of the first lines.")

@@ -25,7 +25,10 @@ DIALECTS = ("megatron", "bridge", "nemo")
 """Keys of :data:`oomscope.config.importers.importer.DIALECTS`, which is not imported for a help text."""
 
 dialect_option = click.option(
-    "--from", "dialect", type=click.Choice(DIALECTS), help="Configuration files have these names (docs/import.md)."
+    "--from",
+    "dialect",
+    type=click.Choice(DIALECTS),
+    help="The configuration file uses these key names (docs/import.md).",
 )
 
 

@@ -27,23 +27,21 @@ class TargetOptions(Options):
     """What the command line says about the target in a checkout."""
 
     harness: Path | None = option(
-        "--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file, setup(ctx)."
+        "--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx)."
     )
     entry: str | None = option(
-        "--entry", metavar="MODULE:FUNCTION", help="The same by a function(ctx) that the checkout has."
+        "--entry", metavar="MODULE:FUNCTION", help="Measure your own code: a function(ctx) in the checkout."
     )
     command: str | None = option(
-        "--command", metavar="CMD", help="The same by a program that is run in the checkout; no shell."
+        "--command", metavar="CMD", help="Measure a program: run CMD in the checkout, without a shell."
     )
     metric_regex: str | None = option(
-        "--metric-regex", metavar="RE", help="With --command: finds the bytes in what it prints, by one group."
+        "--metric-regex", metavar="RE", help="With --command: the bytes are the one group of RE in its output."
     )
     snapshot_glob: str | None = option(
-        "--snapshot-glob", metavar="PATTERN", help="With --command: the memory snapshots that it writes there."
+        "--snapshot-glob", metavar="PATTERN", help="With --command: read the memory snapshots that it writes."
     )
-    exit_status: bool = option(
-        "--exit-status", is_flag=True, help="With --command: nothing but its exit status counts."
-    )
+    exit_status: bool = option("--exit-status", is_flag=True, help="With --command: only its exit status counts.")
 
     @classmethod
     def of(cls, given: dict[str, Any], *, program: tuple[str, ...] = ()) -> Self:

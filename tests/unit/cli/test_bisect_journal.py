@@ -192,5 +192,5 @@ def test_help_shows_both(capsys) -> None:
     assert run(["bisect", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Usage: oomscope bisect [OPTIONS] GOOD..BAD [KEY=VALUE]... [-- PATH...]" in shown
-    assert "  resume  Go on with a search that was cut off." in shown
+    assert "  resume  Continue an interrupted search." in shown
     assert "--first-parent" in shown
