@@ -82,6 +82,18 @@ def test_objects_of_another_rank_arrive_where_it_runs() -> None:
     assert lines_of(printed) == [{"rank": rank, "objects": ["from rank 0", 0]} for rank in range(2)]
 
 
+def test_objects_and_shapes_pass_between_stages_of_a_pipeline() -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    code, document, printed = probed("passed_between_peers", launcher=torchrun)
+    assert (code, len(document["ranks"])) == (0, 2), printed
+    assert lines_of(printed) == [
+        {"rank": 0, "broadcast": ["of 1"], "received": [None], "input": [2, 128]},
+        {"rank": 0, "broadcast": ["of 1"], "received": [None], "input": [2, 128]},
+        {"rank": 1, "broadcast": ["of 1"], "received": [{"from": 0}], "input": [2, 256]},
+        {"rank": 1, "broadcast": ["of 1"], "received": [{"from": 0}], "input": [2, 256]},
+    ]
+
+
 def lines_of(printed: str) -> list[dict]:
     return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
 

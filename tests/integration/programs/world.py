@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH = 128
@@ -115,6 +116,28 @@ def receives_objects() -> None:
     dist.recv_object_list([None], src=0)
 
 
+def passed_between_peers() -> None:
+    """Objects and shapes that only another rank knows, and a pipeline of two stages of other widths."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    broadcast, received = [f"of {rank}"], [None]
+    dist.broadcast_object_list(broadcast, src=1)
+    if rank == 0:
+        dist.send_object_list([{"from": 0}], dst=1)
+    elif rank == 1:
+        dist.recv_object_list(received, src=0)
+    widths = (WIDTH, 2 * WIDTH, WIDTH)
+    layer, inputs = nn.Linear(*widths[rank : rank + 2]).cuda(), []
+    layer.register_forward_hook(lambda _, args, __: inputs.append(list(args[0].shape)))
+    stage = PipelineStage(layer, rank, size, torch.device("cuda"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    for _ in range(2):
+        batch = torch.randn(8, WIDTH, device="cuda")
+        schedule.step(*[batch] * (rank == 0), target=batch if rank == size - 1 else None)
+        say({"rank": rank, "broadcast": broadcast, "received": received, "input": inputs[-1]})
+        optimizer.step()
+
+
 def waits_for_a_key() -> None:
     dist.distributed_c10d._get_default_store().get("token")
 
@@ -126,10 +149,9 @@ def main(word: str) -> None:
         say({"rank": dist.get_rank()} | said())
         ddp()
     else:
-        {
-            f.__name__: f
-            for f in (ddp, fsdp, recorded, tensor_parallel, hears_objects, receives_objects, waits_for_a_key)
-        }[word]()
+        programs = (ddp, fsdp, recorded, tensor_parallel, passed_between_peers)
+        refused = (hears_objects, receives_objects, waits_for_a_key)
+        {program.__name__: program for program in (*programs, *refused)}[word]()
     dist.destroy_process_group()
 
 

@@ -66,14 +66,16 @@ def _lost(ended: Ended, receipt: Receipt) -> Failure:
     """Return that a process ended without a word."""
     kind: ErrorKind = failure_of(ended.status)[0] if ended.status else "crash"
     when = _progress_of(receipt)
-    return Failure(kind=kind, message=f"a process of the program was ended {when} and kept nothing{_status_of(ended)}")
+    who = _rank_of(receipt) or "a process of the program"
+    return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
 
 
 def _failed(ended: Ended, receipt: Receipt) -> Failure:
     kind: ErrorKind = failure_of(ended.status)[0] if ended.status else "step"
     raised = receipt.raised
     said = f": {raised.text}" if raised else ""
-    return Failure(kind=kind, message=f"the program ended {_progress_of(receipt)}{_status_of(ended)}{said}")
+    who = _rank_of(receipt) or "the program"
+    return Failure(kind=kind, message=f"{who} ended {_progress_of(receipt)}{_status_of(ended)}{said}")
 
 
 def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
@@ -91,6 +93,11 @@ def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
     if receipt.state == "ended" and receipt.optimizers and not receipt.iterations:
         return Failure(kind="nothing", message=f"the program ended before its first step{_status_of(ended)}")
     return None
+
+
+def _rank_of(receipt: Receipt) -> str:
+    """Return which rank of a world a process is; empty where there is no world."""
+    return f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
 
 
 def _progress_of(receipt: Receipt) -> str:

@@ -58,6 +58,12 @@ def test_a_process_that_was_stopped_has_an_answer() -> None:
         ([receipt(state="ended", iterations=1)], 3, "exit", "the program ended after 1 step (it ended with status 3)"),
         ([receipt(state="ended", iterations=2)], 125, "untestable", "the program ended after 2 steps"),
         ([receipt(state="running", iterations=2)], -11, "crash", "was ended after 2 steps and kept nothing"),
+        (
+            [receipt(state="ended", iterations=1, raised=WRONG, rank=1, world_size=2)],
+            1,
+            "exit",
+            "rank 1 of 2 ended after 1 step",
+        ),
         ([receipt(state="running", iterations=0)], -9, "killed", "(it was ended by SIGKILL)"),
         (
             [receipt(state="stopped", is_cuda_initialised=True, notes=["OSError: no space"], **EMPTY)],
