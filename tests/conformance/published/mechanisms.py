@@ -53,8 +53,8 @@ def _less(outcome: Outcome) -> int:
 def _compiled_embeddings(outcome: Outcome) -> bool:
     """Modules that torch.compile of that time kept in cycles until Python's collector ran: whole rows of weights.
 
-    When it runs follows how often each case was timed: where ``ELAPSED_MS`` (liger_process) gives 5, 100 or 500 calls,
-    the rows with D = 768 are 1,390, 1,176 and 1,554 MB above what was recorded.
+    When it runs follows how many objects Python made before: by how often each case was timed, and by where kernels are
+    compiled (docs/accuracy.md).
     """
     case = _of_liger(outcome, "embedding")
     return (

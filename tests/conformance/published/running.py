@@ -36,6 +36,7 @@ TORCH = (
 """The newest torch on PyPI up to a date, for rows that do not name theirs (2.5.0 had but twelve days)."""
 TORCH_NOW = "2.11.0"
 _HERE = Path(__file__).parent
+_CHECKOUT = _HERE.parents[2]
 
 Measured = Mapping[tuple[str, ...], Mapping[str, object]]
 """By key: ``bytes`` or ``error``."""
@@ -115,7 +116,7 @@ class Sources:
         return {
             **os.environ,
             **CardSettings(card=find_card(gpu)).variables(),
-            "PYTHONPATH": str(self.folder / f"transformers-{transformers}"),
+            "PYTHONPATH": os.pathsep.join([str(self.folder / f"transformers-{transformers}"), str(_CHECKOUT)]),
             "HF_HUB_OFFLINE": "1",
             "TRITON_LIBCUDA_PATH": str(LIBRARIES),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # its worker processes would import torch without the card
