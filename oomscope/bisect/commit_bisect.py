@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -25,6 +26,8 @@ from oomscope.bisect.search_setup import open_repository, prepared
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.repository import CommitLine, Repository
+from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
+from oomscope.errors import GitError
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
@@ -98,7 +101,7 @@ class CommitBisect:
 
     def run(self) -> BisectResult:
         """Search the line, then what the merge at fault brought in, and return the answer."""
-        for note in self.line.notes:
+        for note in (*self.line.notes, *_uncommitted(self.repository, self.bad)):
             self.prober.note(note)
         track = Track.of(self.line, self.subject)
         candidates = self.repository.count(self.good, self.bad, first_parent=self.request.first_parent)
@@ -235,3 +238,12 @@ def changed_keys(good: Config | None, bad: Config | None) -> tuple[KeyChange, ..
         return ()
     before, after = good.flat(), bad.flat()
     return tuple(KeyChange(key=key, good=before[key], bad=after[key]) for key in after if after[key] != before[key])
+
+
+def _uncommitted(repository: Repository, bad: Commit) -> Iterator[str]:
+    """Yield a note where the work tree is not the commit that it has checked out, and that is the bad end."""
+    try:
+        if repository.resolve("HEAD").hash == bad.hash and has_uncommitted_changes(repository.path):
+            yield "changes in the work tree that are not committed are no part of the search"
+    except (GitError, OSError):  # a bare repository has no work tree
+        return

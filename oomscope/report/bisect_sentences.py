@@ -17,7 +17,7 @@ from oomscope.bisect.results.result import (
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes, bytes_of
 from oomscope.report.sentences import count, known_size, site_text
-from oomscope.units import format_size
+from oomscope.units import MiB, format_size
 
 HASH_LENGTH = 10
 OUTCOMES = {
@@ -249,6 +249,8 @@ _OF_COMMITS = {"commits", "both"}
 
 def remedy(result: BisectResult) -> str | None:
     """Return what to do next, in one line; None where the answer needs no remedy."""
+    if result.outcome == "no_culprit" and result.waterfall is None:
+        return _of_growth(result)
     if result.outcome != "ends_invalid":
         return None
     ends = [probe for probe in result.probes if probe.role in {"good end", "bad end"}]
@@ -260,6 +262,16 @@ def remedy(result: BisectResult) -> str | None:
         other = "an earlier good end, or --find-good," if result.axis in _OF_COMMITS else "another good end,"
         return f"give {other} or a --bad that the good end does not meet"
     return None
+
+
+def _of_growth(result: BisectResult) -> str | None:
+    """Return how to find what grew between two good ends; None where nothing did."""
+    ends = {probe.role: probe.bytes for probe in result.probes if probe.role in {"good end", "bad end"}}
+    good, bad = ends.get("good end"), ends.get("bad end")
+    if good is None or bad is None or bad.requested_bytes - good.requested_bytes < MiB:
+        return None
+    size = format_size(bad.requested_bytes - good.requested_bytes)
+    return f"requested memory grew by {size} all the same: --steps names what made it grow"
 
 
 def _of_untestable(end: ProbeRecord, result: BisectResult) -> str:

@@ -443,3 +443,13 @@ def test_results_of_a_fresh_search_are_kept_for_the_next(world: World) -> None:
     again = world.bisect(hashes[0])
     assert len(world.probe.ran) == len(fresh.probes)
     assert all(record.cached for record in again.probes)
+
+
+def test_changes_that_are_not_committed_are_mentioned_where_they_would_be_expected(world: World) -> None:
+    hashes = world.sizes([500, 600, 1200])
+    note = "changes in the work tree that are not committed are no part of the search"
+    assert note not in world.bisect(hashes[0]).notes
+    tracked = next(path for path in world.repo.path.iterdir() if path.is_file())
+    tracked.write_text("edited")
+    world.listener = Listener()
+    assert note in world.bisect(hashes[0]).notes

@@ -128,6 +128,10 @@ def test_no_culprit_is_an_answer() -> None:
     text = rendered(bisect_report(searches.NO_CULPRIT))
     assert "NO CULPRIT\nboth ends fit" in text
     assert "Verdict" not in text
+    good = replace(searches.PROBES[0], role="good end", bytes=Bytes(requested_bytes=GiB))
+    bad = replace(searches.PROBES[0], role="bad end", bytes=Bytes(requested_bytes=3 * GiB))
+    grown = rendered(bisect_report(replace(searches.NO_CULPRIT, probes=(good, bad))))
+    assert "What to do: requested memory grew by 2.00 GiB all the same: --steps names what made it grow" in grown
 
 
 def test_keys_with_the_bytes_of_each() -> None:
