@@ -28,7 +28,7 @@ dialect_option = click.option(
     "--from",
     "dialect",
     type=click.Choice(DIALECTS),
-    help="The configuration file uses these key names (docs/import.md).",
+    help="The configuration file uses these key names (docs/config.md).",
 )
 
 

@@ -1,23 +1,19 @@
 """The configuration: one model a section, keys named as Megatron-Core names them.
 
 Every field states its meaning, unit and source under its declaration; ``oomscope config schema`` prints them
-as JSON Schema. A model here only says what a key *is*. What may be combined with what is in ``rules.py``.
+as JSON Schema. A model here only says what a key *is*. What may be combined is in ``oomscope.config.rules``.
 """
 
 from __future__ import annotations
 
-from oomscope.config.schema.allocator import AllocatorConfig
 from oomscope.config.schema.config import Config
-from oomscope.config.schema.cost import CostConfig
 from oomscope.config.schema.cuda_graph import CudaGraphConfig, CudaGraphModule
-from oomscope.config.schema.data import DataConfig
-from oomscope.config.schema.device import DeviceConfig
+from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
 from oomscope.config.schema.model import FlashKernels, ModelConfig
 from oomscope.config.schema.offload import OffloadConfig, OffloadModule
 from oomscope.config.schema.optimizer import OptimizerConfig
 from oomscope.config.schema.parallel import ParallelConfig
 from oomscope.config.schema.precision import PrecisionConfig
-from oomscope.config.schema.probe import ProbeConfig
 from oomscope.config.schema.recompute import RecomputeConfig, RecomputeModule
 from oomscope.config.schema.section import Count, Section, Size
 

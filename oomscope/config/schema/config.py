@@ -6,17 +6,13 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from oomscope.config.schema.allocator import AllocatorConfig
-from oomscope.config.schema.cost import CostConfig
 from oomscope.config.schema.cuda_graph import CudaGraphConfig
-from oomscope.config.schema.data import DataConfig
-from oomscope.config.schema.device import DeviceConfig
+from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
 from oomscope.config.schema.model import FlashKernels, ModelConfig
 from oomscope.config.schema.offload import OffloadConfig
 from oomscope.config.schema.optimizer import OptimizerConfig
 from oomscope.config.schema.parallel import ParallelConfig
 from oomscope.config.schema.precision import PrecisionConfig
-from oomscope.config.schema.probe import ProbeConfig
 from oomscope.config.schema.recompute import RecomputeConfig
 from oomscope.config.schema.section import Section
 from oomscope.config.schema.stage_layout import stages_of

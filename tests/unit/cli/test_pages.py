@@ -18,7 +18,7 @@ from oomscope.snapshot.replay.replay_table import replay_file
 
 ROOT = Path(__file__).parents[3]
 EXPLAIN = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
-IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+IMPORT = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
 REPLAY = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
 DIFF = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
 
