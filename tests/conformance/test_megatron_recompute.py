@@ -177,9 +177,9 @@ class TestK6:
     """Every rule on recomputation exists and is named in upstream's order; what upstream accepts is accepted."""
 
     def test_each_number_has_its_rule(self) -> None:
-        """tests/unit/config/test_rules.py breaks and keeps each of them."""
+        """tests/unit/config/test_rules.py breaks and keeps each of them. R22, on CUDA graphs, is part of N-cuda-graph."""
         ids = {rule.id.rstrip("abcdefghijkl") for rule in RULES}
-        assert {f"R{number}" for number in range(1, 23)} <= ids
+        assert {*(f"R{number}" for number in range(1, 22)), "N-cuda-graph"} <= ids
 
     @staticmethod
     def broken(**sections: dict[str, Any]) -> list[str]:
