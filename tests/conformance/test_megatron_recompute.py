@@ -177,7 +177,7 @@ class TestK6:
     """Every rule on recomputation exists and is named in upstream's order; what upstream accepts is accepted."""
 
     def test_each_number_has_its_rule(self) -> None:
-        """tests/unit/config/test_rules.py breaks and keeps each of them. R22, on CUDA graphs, is part of N-cuda-graph."""
+        """tests/unit/config/test_rules.py breaks and keeps each of them; R22 (CUDA graphs) is in N-cuda-graph."""
         ids = {rule.id.rstrip("abcdefghijkl") for rule in RULES}
         assert {*(f"R{number}" for number in range(1, 22)), "N-cuda-graph"} <= ids
 

@@ -133,6 +133,12 @@ def test_demand_and_cure_are_known_of_a_program_that_prints_its_loss() -> None:
     assert result.demand_bytes > 1700 * MiB
 
 
+def test_the_demand_is_known_under_expandable_segments() -> None:
+    result = small("out_of_memory", limit_bytes=1200 * MiB, allocator_conf="expandable_segments:True")
+    assert result.outcome == "oom"
+    assert result.demand_bytes > 10_000 * MiB
+
+
 def test_a_list_of_tensors_is_kept_and_named_as_a_leak() -> None:
     result = small("leaks")
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept.append(" in text)

@@ -205,7 +205,7 @@ def test_probes_are_measured(pytester: pytest.Pytester) -> None:
     run.stdout.fnmatch_lines_random(
         [
             "limit_gpu_memory: 123 B requested at once (command), 23 B over the limit of 100 B",
-            "probe: * through false was not measured (exit)",
+            "probe: false* was not measured (exit)",
             "probe: nothing was measured",
             "*gpt-tinyy*did you mean gpt-tiny?",
             "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",

@@ -49,8 +49,9 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-UNLIMITED_BYTES: Final = 2**46
-"""The card of a run without a limit."""
+UNLIMITED_BYTES: Final = 2**42
+"""The card of a run without a limit. With expandable segments torch reserves addresses for each pool of a stream: 9/8
+of the card (c10/cuda/CUDACachingAllocator.cpp); a process has 2^47 bytes of them."""
 
 
 def budget_of(settings: SessionSettings) -> DeviceBudget:
