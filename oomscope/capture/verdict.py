@@ -33,9 +33,13 @@ def print_verdict(snapshot: Path, environment: Mapping[str, str]) -> None:
             command, env=quiet, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise OomscopeError(f"it took more than {LONGEST_S:.0f} s", where=f"oomscope explain {snapshot}") from None
+        raise OomscopeError(
+            f"it took more than {LONGEST_S:.0f} s",
+            where=f"oomscope explain {snapshot}",
+            remedy="run it once more by hand",
+        ) from None
     if done.returncode:
         last = [f"exit code {done.returncode}", *done.stderr.strip().splitlines()][-1]
-        raise OomscopeError(last, where=f"oomscope explain {snapshot}")
+        raise OomscopeError(last, where=f"oomscope explain {snapshot}", remedy="run it once more by hand")
     sys.stderr.write(done.stdout)
     sys.stderr.flush()

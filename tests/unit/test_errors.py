@@ -66,7 +66,7 @@ def test_every_code_has_its_place_among_the_gravest() -> None:
     assert gravest([ExitCode.REGRESSION, ExitCode.USAGE, ExitCode.OOM]) is ExitCode.USAGE
 
 
-def test_every_code_has_its_row_in_the_page_on_trouble() -> None:
-    page = (ROOT.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+def test_every_code_has_its_row_in_the_page_on_exit_codes() -> None:
+    page = (ROOT.parent / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
     assert [int(row) for row in rows] == sorted(ExitCode)

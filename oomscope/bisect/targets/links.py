@@ -66,7 +66,11 @@ class Link:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(self.target)
         except OSError as error:
-            raise TargetError(f"cannot be linked: {error.strerror}", where=f"{NAME} {self.path}") from None
+            raise TargetError(
+                f"cannot be linked: {error.strerror}",
+                where=f"{NAME} {self.path}",
+                remedy="the commit has a file where the path needs a folder; link another path",
+            ) from None
 
     def shell(self, directory: str) -> str:
         """Return the shell command that does this to the checkout ``directory``."""

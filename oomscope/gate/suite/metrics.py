@@ -78,37 +78,35 @@ def _flops(result: ProbeResult) -> int | None:
 _ALL: Final = (
     Metric(
         name="peak_requested",
-        meaning="the most bytes requested at once; of a run that went out of memory, those of the same run "
-        "without a limit",
+        meaning="most bytes requested at once; after an OOM, of the same run without a limit",
         read=_peak_requested,
     ),
     Metric(
         name="peak_reserved",
-        meaning="the most bytes that the caching allocator held, without a limit where it had to empty its cache",
+        meaning="most bytes that the allocator held, without a limit where it had to empty its cache",
         read=_peak_reserved,
         bands=SEGMENT,
     ),
     Metric(
         name="overhead",
-        meaning="reserved less requested bytes at the moment at which most was reserved; of runs that fit without "
-        "emptying the cache",
+        meaning="reserved less requested bytes when most was reserved; only of runs that fit without emptying the "
+        "cache",
         read=_overhead,
         bands=SEGMENT,
         by_default=False,
     ),
     Metric(
         name="largest_free",
-        meaning="the largest block that the allocator held at that moment and nobody used; less is worse, since a "
-        "request that found room then finds none",
+        meaning="the largest free block that the allocator held at that moment; less is worse",
         read=_largest_free,
         bands=SEGMENT,
         is_worse_when_larger=False,
         by_default=False,
     ),
-    Metric(name="pinned", meaning="the most pinned bytes of the host", read=_pinned, is_of_the_card=False),
+    Metric(name="pinned", meaning="most pinned bytes of the host", read=_pinned, is_of_the_card=False),
     Metric(
         name="non_torch",
-        meaning="bytes of the card that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",
+        meaning="bytes that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",
         read=_non_torch,
         bands=Bands(warn=Band(), fail=Band(absolute=64 * MiB)),
     ),

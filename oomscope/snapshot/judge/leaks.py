@@ -28,7 +28,7 @@ class Leak:
     """Growth of requested bytes from iteration to iteration."""
 
     bytes_per_iteration: int
-    """Mean over the whole iterations after the first."""
+    """Bytes that stayed alive, mean over the whole iterations after the first."""
     iterations: int
     """Whole iterations seen."""
     stack: Stack
@@ -39,21 +39,18 @@ class Leak:
 def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     """Return the leak that shows before event ``until`` (None: the end), if there is one.
 
-    Each whole iteration must have ended with more held bytes than the one before it. Most of what they ended with more
-    must still be alive right before ``until``: what is given up before the failure is no reason for it.
+    Each whole iteration must have ended with more held bytes than the one before it, and the same lines must have left
+    blocks in each iteration after the first that are all alive right before ``until``. A copy of the weights that the
+    second iteration makes, once, is no leak, nor is what is freed before the failure.
     """
     ends = _iteration_ends(timeline, until)
-    if len(ends) < MIN_ITERATIONS:
+    if len(ends) < MIN_ITERATIONS or (np.diff(timeline.held[ends]) <= 0).any():
         return None
-    floors = timeline.held[ends]
-    growth = np.diff(floors)
-    mean = int(growth.sum()) // len(growth)
-    if (growth <= 0).any() or mean < MIN_GROWTH:
+    left = _left_in_each_iteration(timeline, ends, until)
+    mean = sum(left.values()) // (len(ends) - 1)
+    if mean < MIN_GROWTH:
         return None
-    rows = _survivors(timeline, ends, until)
-    if 2 * int(timeline.lifetimes.size[rows].sum()) < floors[-2] - floors[0]:
-        return None
-    stack_id, module_id = _heaviest(timeline, rows)
+    stack_id, module_id = max(left, key=left.__getitem__)
     trace = timeline.trace
     return Leak(
         bytes_per_iteration=mean, iterations=len(ends), stack=trace.stacks[stack_id], module=trace.modules[module_id]
@@ -95,23 +92,28 @@ def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool =
     return ends
 
 
-def _survivors(timeline: Timeline, ends: Indices, until: int | None) -> Indices:
-    """Return the blocks that outlived a whole iteration after the one of their birth, and are alive before ``until``.
+def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int], int]:
+    """Return, by stack and module, the bytes of what every iteration after the first left behind.
 
-    What is made anew in every iteration, as gradients are, is not among them, nor what the first iteration left.
+    A block counts if it is alive at the last of ``ends`` and right before ``until``; a stack counts if it left such
+    blocks in each of the iterations.
     """
-    table = timeline.lifetimes
-    outlived = (table.born > ends[0]) & (table.born <= ends[-2]) & (table.freed > ends[-1])
-    return np.flatnonzero(outlived if until is None else outlived & (table.freed >= until))
-
-
-def _heaviest(timeline: Timeline, rows: Indices) -> tuple[int, int]:
-    """Return the stack and module with most bytes among blocks."""
     table, trace = timeline.lifetimes, timeline.trace
+    alive = (table.born > ends[0]) & (table.born <= ends[-1]) & (table.freed > ends[-1])
+    rows = np.flatnonzero(alive if until is None else alive & (table.freed >= until))
     born = table.born[rows]
     stacks = np.where(trace.forward_stack_id[born] > 0, trace.forward_stack_id[born], trace.stack_id[born])
+    iterations = np.searchsorted(ends, born)
+    seen: dict[tuple[int, int], set[int]] = {}
     totals: dict[tuple[int, int], int] = {}
-    columns = zip(stacks.tolist(), trace.module_id[born].tolist(), table.size[rows].tolist(), strict=True)
-    for stack, module, size in columns:
+    columns = zip(
+        stacks.tolist(),
+        trace.module_id[born].tolist(),
+        iterations.tolist(),
+        table.size[rows].tolist(),
+        strict=True,
+    )
+    for stack, module, iteration, size in columns:
+        seen.setdefault((stack, module), set()).add(iteration)
         totals[stack, module] = totals.get((stack, module), 0) + size
-    return max(totals, key=lambda key: totals[key], default=(0, 0))
+    return {key: total for key, total in totals.items() if len(seen[key]) == len(ends) - 1}

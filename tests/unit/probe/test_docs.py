@@ -23,7 +23,7 @@ def test_every_card_is_listed_with_its_total(name: str) -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Context)])
 def test_what_a_harness_is_told_is_listed(name: str) -> None:
-    table = (DOCS / "probe.md").read_text().split("## What `setup` is told")[1].split("###")[0]
+    table = (DOCS / "probe.md").read_text().split("\n## A harness\n")[1].split("\n##")[0]
     assert f"`{name}`" in table
 
 

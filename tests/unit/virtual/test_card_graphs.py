@@ -119,5 +119,5 @@ def test_explain_names_the_pool_of_a_captured_graph(tmp_path: Path) -> None:
     assert explained["devices"][0]["pools"] == [
         {"pool_id": pool, "segments": 2, "reserved_bytes": 32 << 20, "active_bytes": 16 << 20}
     ]
-    shown = oomscope("explain", file).stdout
+    shown = oomscope("explain", file, "--full").stdout
     assert f"{pool[0]}, {pool[1]}" in shown[shown.index("Private pools at the end") :]

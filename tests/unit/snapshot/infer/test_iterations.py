@@ -125,7 +125,7 @@ def test_a_set_up_that_repeats_itself_and_gives_nothing_up_is_no_iterations():
     assert len(found(Timeline.of(machine.trace(), machine.segments()))) == 0
 
 
-def test_what_is_given_up_before_the_failure_is_no_leak_of_it():
+def test_only_what_is_alive_before_the_failure_leaks():
     machine = Machine(4 * GiB)
     kept = []
     for number in range(4):
@@ -137,7 +137,24 @@ def test_what_is_given_up_before_the_failure_is_no_leak_of_it():
     for address in kept:
         machine.free(address)
     timeline = Timeline.of(machine.trace(), machine.segments())
-    assert find_leak(timeline, until=while_alive) is not None
+    both, rest = (find_leak(timeline, until=until) for until in (while_alive, len(timeline.trace)))
+    assert both is not None
+    assert rest is not None
+    assert (both.bytes_per_iteration, both.stack[0].line) == (20 * MiB, 12)
+    assert (rest.bytes_per_iteration, rest.stack[0].line) == (2 * MiB, 11)
+
+
+def test_a_copy_made_once_between_growing_batches_is_no_leak():
+    machine = Machine(4 * GiB)
+    batch = None
+    for number in range(4):
+        machine.moment = Moment("forward", number, 0)
+        if batch is not None:
+            machine.free(batch)
+        batch = machine.alloc((1 + number) * MiB, line=11, category=Category.INPUT)
+        if number == 1:
+            machine.alloc(180 * MiB, line=15)
+    timeline = Timeline.of(machine.trace(), machine.segments())
     assert find_leak(timeline, until=len(timeline.trace)) is None
 
 
