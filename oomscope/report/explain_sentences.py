@@ -54,6 +54,9 @@ def status_text(device: DeviceExplanation) -> str:
     if device.survived_failures:
         failed = count(device.survived_failures, "failed allocation")
         return f"SURVIVED {failed}, {format_size(device.peak.requested_bytes)} requested at most"
+    if device.served:
+        failed = format_size(device.served.requested_bytes)
+        return f"WOULD PASS on this card where the recorded run failed: it serves the request of {failed}"
     return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} requested at most"
 
 
@@ -150,6 +153,8 @@ def sizes_text(parts: Composition) -> str:
 
 def advice_text(device: DeviceExplanation) -> str | None:
     """Return the setting worth making where nothing failed; a failure's advice comes with its verdict."""
+    if device.served and _others_held(device):
+        return "find out with nvidia-smi what else held memory of the card, and end it or use another card"
     if device.verdict.kind != "headroom" or not device.verdict.tried:
         return None
     recorded, *others = device.verdict.tried
@@ -158,6 +163,12 @@ def advice_text(device: DeviceExplanation) -> str | None:
     if saved <= WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
         return None
     return f"set {conf_variable(device)}={best.conf}: the same allocations then reserve {format_size(saved)} less"
+
+
+def _others_held(device: DeviceExplanation) -> int:
+    """Return the bytes that were not available to the process when it failed, if the card named is the recorded one."""
+    had = device.served.available_bytes if device.served else None
+    return max(0, device.available_bytes - had) if had is not None and device.available_bytes is not None else 0
 
 
 def _has_room(device: DeviceExplanation) -> bool:

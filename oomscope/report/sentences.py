@@ -91,6 +91,9 @@ def status_text(result: ProbeResult) -> str:
     if result.outcome == "fits":
         if result.margin_bytes is None or result.available_bytes is None:
             return _without_card(result)
+        if result.verdict and (more := iterations_left(result.verdict)) is not None:
+            margin = f"{format_size(result.margin_bytes)} to spare"
+            return f"FITS SO FAR, {margin}, but a leak fills that in about {count(more, 'more iteration')}"
         left = percent(result.margin_bytes, result.available_bytes)
         return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
     if result.outcome == "oom" and result.oom:
@@ -164,7 +167,9 @@ def demand_text(result: ProbeResult) -> str | None:
     if not result.demand_bytes:
         return None
     place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
-    return f"{format_size(result.demand_bytes)} requested{place}, in the same run without a limit"
+    lacking = result.demand_bytes - (result.available_bytes or result.demand_bytes)
+    more = f", {format_size(lacking)} more than this process may use" if lacking > 0 else ""
+    return f"{format_size(result.demand_bytes)} requested{place}{more}, in the same run without a limit"
 
 
 def reserved_text(result: ProbeResult) -> str | None:
@@ -379,10 +384,16 @@ def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
         f"{culprit} stays alive, {size} more after each iteration: a tensor that is kept holds onto its graph, so keep "
         "loss.item() or .detach() of it, and look for lists, caches and hooks that outlive the step"
     )
-    if verdict.kind == "headroom" and has_card:
-        left = max(0, verdict.available_bytes - verdict.reserved_bytes) // leak.bytes_per_iteration
+    if has_card and (left := iterations_left(verdict)) is not None:
         text += f"; at this rate there is room for about {count(left, 'more iteration')}"
     return text
+
+
+def iterations_left(verdict: Verdict) -> int | None:
+    """Return after how many more iterations a leak fills the card; None where nothing leaks, or the run failed."""
+    if verdict.leak is None or verdict.kind != "headroom":
+        return None
+    return max(0, verdict.available_bytes - verdict.reserved_bytes) // verdict.leak.bytes_per_iteration
 
 
 NEW: Final = "PYTORCH_ALLOC_CONF"

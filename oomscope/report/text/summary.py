@@ -59,7 +59,9 @@ def _device(found: Explanation, device: DeviceExplanation) -> Iterator[Renderabl
     is_fine = device.verdict.kind == "headroom"
     yield Text(explain_sentences.heading_text(found, device), style="dim")
     yield Text(explain_sentences.status_text(device), style=STATUS_STYLES["fits" if is_fine else "oom"])
-    named = list(_verdict(device.verdict))
+    named: list[tuple[str, RenderableType]] = list(_verdict(device.verdict))
+    if device.served:
+        named.append(("Verdict", device.verdict.headline))
     named.append(("Peak", explain_sentences.peak_text(device)))
     parts = device.failure or device.composition
     when = "failure" if device.failure else "end" if device.shows_end_only else "peak"

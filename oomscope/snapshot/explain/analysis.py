@@ -117,14 +117,22 @@ class Analysis(Inferred):
         if self.budget.available_bytes is None:
             when = "at the peak" if self.records_allocations else "at the end"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
-        return verdict if self.limit is None else on_another_card(verdict, highest, self._refused())
+        return verdict if self.limit is None else on_another_card(verdict, highest, self.refused)
 
-    def _refused(self) -> Refused | None:
+    @cached_property
+    def refused(self) -> Refused | None:
         """Return what the recorded card refused last."""
         failure = failure_of(self.recorded)
         if failure is None or failure.event is None:
             return None
-        return Refused(failure.requested_bytes, self.timeline.held_bytes_at(failure.event))
+        live = self.timeline.held_bytes_at(failure.event)
+        return Refused(failure.requested_bytes, live, self.recording.budget.available_bytes)
+
+    @property
+    def served(self) -> Refused | None:
+        """What the recorded job ended at, where a replay on the card that the user names serves it."""
+        is_served = self.limit is not None and self.verdict.kind == "headroom" and self.verdict.tried
+        return self.refused if is_served and not self.survived_failures else None
 
     @property
     def _is_repeated(self) -> bool:

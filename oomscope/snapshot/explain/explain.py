@@ -131,6 +131,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         is_predicted=analysis.cut_short is not None,
         failed_at=None if failure_event is None else _place_of_failure(timeline, failure_event, describe),
         survived_failures=0 if failed else analysis.survived_failures,
+        served=analysis.served,
         pending=tuple(_pending(timeline, event, describe)),
         pools=tuple(_pools(timeline)),
         iterations=IterationsFound(

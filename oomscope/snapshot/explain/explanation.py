@@ -12,6 +12,7 @@ from typing import Any, Final
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.pins import Pins
 from oomscope.snapshot.explain.suspects import Suspect
+from oomscope.snapshot.judge.headline import Refused
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Reconciliation
 from oomscope.snapshot.verdict_types import FixTried, Verdict
@@ -127,6 +128,8 @@ class DeviceExplanation:
     """The failure is that of a replay on the card that the user named; the recorded job did not fail."""
     survived_failures: int
     """Allocations that failed in the recorded job, which ran on; 0 where the last one ended it."""
+    served: Refused | None
+    """What the recorded card refused at the end, where the card that the user names serves it."""
     pins: Pins | None
     """At the failed allocation, else at the peak; None where the segments of then cannot be recovered."""
     pending: tuple[PendingBytes, ...]
@@ -176,6 +179,7 @@ class DeviceExplanation:
             "size_classes": [asdict(row) for row in parts.sizes],
             "failure": self._failure_json(),
             "survived_failures": self.survived_failures,
+            "served": self.served._asdict() if self.served else None,
             "pins": self._pins_json(),
             "pending": [asdict(row) for row in self.pending],
             "pools": [asdict(row) for row in self.pools],

@@ -166,6 +166,8 @@ class Refused(NamedTuple):
     requested_bytes: int
     live_bytes: int
     """Requested bytes then."""
+    available_bytes: int | None
+    """What the process could hold on the recorded card; None where that is unknown."""
 
 
 def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:
@@ -208,7 +210,7 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
     """
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:
-        live = max(live, sum(refused))
+        live = max(live, refused.requested_bytes + refused.live_bytes)
     limit = format_size(available)
     if live > available:
         text = f"At most {format_size(live)} requested of {limit} available: {format_size(live - available)} too much"
@@ -224,12 +226,22 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
     reserved = format_size(replayed.peak_reserved_bytes)
     if refused is not None:
         failed = format_size(refused.requested_bytes)
-        text = f"The failed request of {failed} would succeed: at most {reserved} reserved of {limit} available"
-        return replace(verdict, headline=sentences(text, "the recording ends there, so later requests are unknown"))
+        text = f"The failed request of {failed} would succeed, with {reserved} reserved of {limit} available"
+        text += ", and what would have come after it is unknown"
+        return replace(verdict, headline=sentences(text, _outside(refused, available)))
     text = (
         f"No allocation would fail: at most {format_size(live)} requested and {reserved} reserved of {limit} available"
     )
     return replace(verdict, headline=sentences(text, f"{recorded} were reserved as recorded{_why_less(replayed)}"))
+
+
+def _outside(refused: Refused, available_bytes: int) -> str:
+    """Return what others held when the request was refused, if the card that the user names is the recorded one."""
+    had = refused.available_bytes
+    if had is None or had >= available_bytes:
+        return ""
+    had_text, others = format_size(had), format_size(available_bytes - had)
+    return f"it failed with {had_text} available: if this was the card, {others} of it were held outside PyTorch"
 
 
 def _why_less(replayed: FixTried) -> str:

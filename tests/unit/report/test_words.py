@@ -66,6 +66,10 @@ def test_demand_names_where_the_whole_run_peaks() -> None:
     assert sentences.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)
     assert sentences.demand_text(known) == "8.00 GiB requested, in the same run without a limit"
+    lacking = replace(known, available_bytes=6 * GiB)
+    assert sentences.demand_text(lacking) == (
+        "8.00 GiB requested, 2.00 GiB more than this process may use, in the same run without a limit"
+    )
     placed = sentences.demand_text(replace(known, demand_peak=results.PEAK))
     assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
 
@@ -150,6 +154,10 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
         assert piece in advice
     assert advice.endswith("room for about 4 more iterations")
+    leaking = replace(results.FITS, verdict=replace(results.FITS.verdict, leak=leak, tags=("leak",)))
+    assert sentences.status_text(leaking) == (
+        "FITS SO FAR, 2.00 GiB to spare, but a leak fills that in about 4 more iterations"
+    )
     unknown = sentences.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
     assert "room for" not in unknown
     failed = sentences.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))

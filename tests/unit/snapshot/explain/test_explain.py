@@ -124,10 +124,15 @@ def test_a_failure_is_not_judged_against_a_card_that_serves_it():
     assert device.verdict.kind == "headroom"
     assert device.failure is None
     assert device.verdict.headline.startswith(
-        "The failed request of 300.00 MiB would succeed: at most 1.07 GiB reserved"
+        "The failed request of 300.00 MiB would succeed, with 1.07 GiB reserved of 80.00 GiB available"
     )
-    assert "later requests are unknown" in device.verdict.headline
+    others = "It failed with 1.00 GiB available: if this was the card, 79.00 GiB of it were held outside PyTorch"
+    assert others in device.verdict.headline
+    assert "what would have come after it is unknown" in device.verdict.headline
     assert {fix.survives for fix in device.verdict.tried} == {True}
+    assert device.served == (300 * MiB, device.served.live_bytes, GiB)
+    assert explained(machine, limit=700 * MiB).served is None
+    assert explained(machine).served is None
 
 
 def test_a_failed_recording_fails_on_a_smaller_card_where_that_is_full():
