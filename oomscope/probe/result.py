@@ -33,6 +33,8 @@ SCHEMA_VERSION = 2
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
+WITHOUT_TORCH: Final = "no process of the program imported torch"
+"""How the message on a program begins in which nothing could be recorded."""
 ErrorKind = Literal[
     "import",
     "setup",

@@ -10,7 +10,7 @@ from typing import Final
 
 from oomscope.allocator.settings import parse_version
 from oomscope.probe.job import Progress
-from oomscope.probe.result import Peak, ProbeResult, Site
+from oomscope.probe.result import WITHOUT_TORCH, Peak, ProbeResult, Site
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.snapshot.read.rank_files import Unread
@@ -130,6 +130,8 @@ def _room_advice(result: ProbeResult) -> str | None:
 def missing_module_advice(result: ProbeResult) -> str | None:
     """Return what to do about a module that is not there; None where that is not what failed."""
     failure = result.failure
+    if failure and failure.message.startswith(WITHOUT_TORCH):
+        return "start it with a Python that has torch: activate its environment, or name that python in the command"
     if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
         return None
     return "name the checkout that holds it with --repo, or install the package where oomscope is"

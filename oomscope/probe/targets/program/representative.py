@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomscope.probe.result import ErrorKind, Failure
+from oomscope.probe.result import WITHOUT_TORCH, ErrorKind, Failure
 from oomscope.probe.targets.command.answer import failure_of
 from oomscope.probe.targets.program.execution import Ended
 from oomscope.probe.targets.program.receipt import Receipt
@@ -49,7 +49,7 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
         return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
     if receipt is None:
-        return Failure(kind="nothing", message=f"no process of the program imported torch{_status_of(ended)}")
+        return Failure(kind="nothing", message=f"{WITHOUT_TORCH}{_status_of(ended)}")
     unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
     if unfit is not None:
         return Failure(kind="unfit", message=unfit)
