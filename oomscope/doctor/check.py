@@ -1,4 +1,4 @@
-"""What a check answers, and what all of them together mean for the machine."""
+"""A check of one part of the machine, and what all checks together mean."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SCHEMA_VERSION = 1
 
 
 class State(StrEnum):
-    """How a part stands, gravest first."""
+    """The state of a part, gravest first."""
 
     FAILS = "fails"
     """Nothing can be measured on this machine."""
     MISSING = "missing"
-    """Something cannot be done without it; the rest can."""
+    """What needs this part does not work; the rest does."""
     NOTE = "note"
-    """It works, and something about it is worth knowing."""
+    """It works, with a remark."""
     OK = "ok"
     """It works."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check:
     """One part of the machine."""
 
@@ -33,7 +33,7 @@ class Check:
     found: str
     """What there is, in one line."""
     disables: str = ""
-    """What cannot be done for it, or what becomes of it; empty where nothing does."""
+    """What does not work because of it, or what it causes."""
     remedy: str = ""
     """What to do, as an imperative."""
     values: dict[str, int | str | None] = field(default_factory=dict)
@@ -48,21 +48,21 @@ class Diagnosis:
 
     @property
     def fails(self) -> tuple[Check, ...]:
-        """The parts for which nothing can be measured."""
+        """The parts because of which nothing can be measured."""
         return tuple(check for check in self.checks if check.state is State.FAILS)
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The backends that a probe can use here, the one that ``auto`` takes first."""
+        """The backends that a probe can use here, ``auto``'s choice first."""
         if self.fails:
             return ()
-        is_usable = {check.part: check.state in {State.OK, State.NOTE} for check in self.checks}
-        cuda = ("cuda",) if is_usable.get("CUDA") and is_usable.get("NVML") else ()
-        return (*cuda, *(("virtual",) if is_usable.get("virtual card") else ()))
+        works = {check.part: check.state in {State.OK, State.NOTE} for check in self.checks}
+        cuda = ("cuda",) if works.get("CUDA") and works.get("NVML") else ()
+        return (*cuda, *(("virtual",) if works.get("virtual card") else ()))
 
     @property
     def exit_code(self) -> ExitCode:
-        """``OK`` where a probe can run, on whatever backend."""
+        """``OK`` where a probe can run on any backend."""
         return ExitCode.OK if self.backends else ExitCode.MACHINE_UNFIT
 
     def to_json(self) -> dict[str, Any]:

@@ -1,88 +1,153 @@
-"""torch, the GPUs that it sees, and the virtual card that is made for it."""
+"""torch, the GPUs that it sees, and the virtual card.
+
+torch is imported in a process of its own, which may hang, raise or crash: run as a program, this file prints what torch
+was built for and what it sees as one line of JSON. Nothing is allocated on a device.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
 
 from oomscope.doctor.check import Check, State
-from oomscope.doctor.torch_import import Torch
 from oomscope.errors import MachineUnfitError
 from oomscope.units import format_size
-from oomscope.virtual import loading
+from oomscope.virtual import is_loaded, loading
 from oomscope.virtual.sonames import CARD
 
+TIMEOUT_S = 120.0
+"""A first import from a network disk can take a minute."""
 OLDEST = (2, 11)
 """The first torch with a CUDA 13 build, for which the virtual card is made."""
-_NEEDS_IT = "--backend cuda"
+VIRTUAL_CARD = "virtual card"
 
 
-def torch_checks(outcome: Torch | str) -> Iterator[Check]:
-    """Yield the checks of torch and of CUDA in it."""
-    yield _torch(outcome)
-    if isinstance(outcome, Torch):
-        yield _cuda(outcome)
+class TorchImport:
+    """An import of torch that runs beside the other checks. Use it in a ``with`` block, which ends the process.
 
+    Args:
+        program: the file that is run.
+    """
 
-def _torch(outcome: Torch | str) -> Check:
-    disables = "every probe, and with it bisect and gate"
-    if isinstance(outcome, str):
-        try:
-            version: str | None = metadata.version("torch")
-        except metadata.PackageNotFoundError:
-            version = None
-        found = "not installed" if version is None else f"torch {version} cannot be imported: {outcome}"
-        remedy = "pip install torch" if version is None else "install it anew, with the build for this machine"
-        return Check(part="torch", state=State.FAILS, found=found, disables=disables, remedy=remedy)
-    build = f"CUDA {outcome.cuda}" if outcome.cuda else f"ROCm {outcome.hip}" if outcome.hip else "without CUDA"
-    found = f"torch {outcome.version}, built {build if build.startswith('without') else f'for {build}'}"
-    values: dict[str, int | str | None] = {"version": outcome.version, "path": outcome.path, "cuda": outcome.cuda}
-    if _version_of(outcome.version) < OLDEST:
-        remedy = f"install torch {OLDEST[0]}.{OLDEST[1]} or newer"
-        return Check(part="torch", state=State.FAILS, found=found, disables=disables, remedy=remedy, values=values)
-    return Check(part="torch", state=State.OK, found=found, values=values)
-
-
-def _cuda(torch: Torch) -> Check:
-    values: dict[str, int | str | None] = {"devices": torch.devices, "allocator_backend": torch.allocator_backend}
-    if torch.hip:
-        found, remedy = (
-            "torch is built for ROCm, which oomscope does not measure",
-            "install PyTorch's CUDA build, for the virtual card",
+    def __init__(self, program: Path = Path(__file__)) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(program)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
         )
-    elif torch.cuda is None:
-        found, remedy = "torch is built without it", "on a machine with a GPU: install a CUDA build of torch"
-    elif not torch.devices:
-        found = torch.warnings[0] if torch.warnings else "torch sees no device"
-        remedy = "see the NVIDIA driver below, and CUDA_VISIBLE_DEVICES"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def outcome(self, timeout_s: float = TIMEOUT_S) -> dict[str, Any] | str:
+        """Return :func:`report` of that process, or in one line why there is none."""
+        try:
+            printed, errors = self._process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return f"importing it took more than {timeout_s:g} s"
+        status = self._process.returncode
+        if status < 0:
+            return f"importing it ended by {signal.Signals(-status).name}"
+        if status:
+            return next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), f"status {status}")
+        found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+        return found
+
+
+def report() -> dict[str, Any]:
+    """Return what torch was built for, the devices that it sees, and the warnings of asking for them.
+
+    A CUDA build without NVIDIA's libraries is imported on the virtual card, which is no device of the machine.
+    """
+    loading.load_where_needed()
+    import torch
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        if is_loaded():
+            warnings.warn("NVIDIA's libraries are not installed", stacklevel=1)
+        devices = torch.cuda.device_count() if not is_loaded() and torch.cuda.is_available() else 0
+        backend = torch.cuda.get_allocator_backend() if torch.version.cuda or torch.version.hip else None
+    return {
+        "version": torch.__version__,
+        "path": str(torch.__file__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "devices": devices,
+        "allocator_backend": backend,
+        "warnings": [" ".join(str(warning.message).split()) for warning in heard],
+    }
+
+
+def torch_checks(torch: dict[str, Any] | str) -> Iterator[Check]:
+    """Yield the checks of torch and of CUDA in it.
+
+    Args:
+        torch: the outcome of :class:`TorchImport`.
+    """
+    disables = "every probe, and with it bisect and gate"
+    if isinstance(torch, str):
+        try:
+            found, remedy = f"torch {metadata.version('torch')} cannot be imported: {torch}", "reinstall it"
+        except metadata.PackageNotFoundError:
+            found, remedy = "not installed", "pip install torch"
+        yield Check("torch", State.FAILS, found, disables, remedy)
+        return
+    cuda, version = torch["cuda"], torch["version"]
+    build = f"for CUDA {cuda}" if cuda else f"for ROCm {torch['hip']}" if torch["hip"] else "without CUDA"
+    found = f"torch {version}, built {build}"
+    values = {name: torch[name] for name in ("version", "path", "cuda")}
+    numbers = [int(number) for number in version.split(".")[:2] if number.isdecimal()]
+    if len(numbers) == 2 and tuple(numbers) < OLDEST:
+        remedy = f"install torch {OLDEST[0]}.{OLDEST[1]} or newer"
+        yield Check("torch", State.FAILS, found, disables, remedy, values)
     else:
-        count = "1 device" if torch.devices == 1 else f"{torch.devices} devices"
-        return Check(part="CUDA", state=State.OK, found=f"CUDA {torch.cuda}, {count}", values=values)
-    return Check(part="CUDA", state=State.MISSING, found=found, disables=_NEEDS_IT, remedy=remedy, values=values)
+        yield Check("torch", State.OK, found, values=values)
+    yield _cuda(torch)
 
 
-def _version_of(text: str) -> tuple[int, ...]:
-    major, minor, *_ = (*text.split("."), "0")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else OLDEST
-
-
-PART = "virtual card"
+def _cuda(torch: dict[str, Any]) -> Check:
+    values = {name: torch[name] for name in ("devices", "allocator_backend")}
+    if torch["devices"]:
+        count = "1 device" if torch["devices"] == 1 else f"{torch['devices']} devices"
+        return Check("CUDA", State.OK, f"CUDA {torch['cuda']}, {count}", values=values)
+    remedy = "install PyTorch's CUDA build, also for the virtual card"
+    if torch["cuda"] is not None:
+        found = next(iter(torch["warnings"]), "torch sees no device")
+        remedy = "see the NVIDIA driver below, and CUDA_VISIBLE_DEVICES"
+    elif torch["hip"]:
+        found = "torch is built for ROCm, which oomscope does not measure"
+    else:
+        found = "torch is built without it"
+    return Check("CUDA", State.MISSING, found, "--backend cuda", remedy, values)
 
 
 def virtual_card_check() -> Check:
-    """Return the check; nothing is loaded."""
+    """Return the check of the virtual card; nothing is loaded."""
     try:
         torch = loading.check()
     except MachineUnfitError as error:
-        found = error.message if error.where == PART else f"{error.where}: {error.message}"
-        return Check(
-            part=PART, state=State.MISSING, found=found, disables="--backend virtual", remedy=error.remedy or ""
-        )
+        found = error.message if error.where == VIRTUAL_CARD else f"{error.where}: {error.message}"
+        return Check(VIRTUAL_CARD, State.MISSING, found, "--backend virtual", error.remedy or "")
     library = loading.LIBRARIES / CARD
     size = library.stat().st_size
-    return Check(
-        part=PART,
-        state=State.OK,
-        found=f"{CARD} ({format_size(size)}) has all that torch {torch.version} wants",
-        values={"path": str(library), "size_bytes": size},
-    )
+    found = f"{CARD} ({format_size(size)}) has all that torch {torch.version} wants"
+    return Check(VIRTUAL_CARD, State.OK, found, values={"path": str(library), "size_bytes": size})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"\n{json.dumps(report())}\n")
