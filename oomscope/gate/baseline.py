@@ -1,7 +1,7 @@
 """The baseline: what the team has accepted, as one text file that is reviewed like code.
 
-An entry stands for a case on one kind of machine. What is measured elsewhere has an entry of its own, so that one file
-serves CPU runners and GPU runners. The file is sorted, so that accepting one case changes the lines of that case alone.
+An entry holds for a case on one kind of machine; what is measured elsewhere has an entry of its own. The file is
+sorted, so that accepting one case changes the lines of that case alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
 SCHEMA_VERSION = 2
-_HEADER = """\
-# What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.
-"""
+_HEADER = "# What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.\n"
 _NUMBER = re.compile(r"^ +(?P<name>[a-z_]+): (?P<value>\d+)$", re.MULTILINE)
 
 MeasuredOutcome = Literal["fits", "oom"]
@@ -67,13 +65,19 @@ class Key:
 
     @property
     def card(self) -> tuple[str, str]:
-        """What a measurement is of, whatever drives it."""
+        """Backend and model of the card."""
         return self.backend, self.gpu
 
-    def differences(self, other: Key) -> list[str]:
-        """Return in words what ``other`` has otherwise."""
-        mine, its = asdict(self), asdict(other)
-        return [f"{name} {its[name] or 'none'}, now {mine[name] or 'none'}" for name in mine if mine[name] != its[name]]
+    def differences(self, before: Key) -> list[str]:
+        """Return in words how ``before`` differs from this key."""
+        now, then = asdict(self), asdict(before)
+        return [
+            "the suite asked for something else"
+            if name == "config"
+            else f"{name} {then[name] or 'none'}, now {now[name] or 'none'}"
+            for name in now
+            if now[name] != then[name]
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class Entry:
     values: Mapping[str, int]
     """By metric."""
     bands: Mapping[str, Bands] = field(default_factory=dict)
-    """What calibration found, by metric."""
+    """The bands of calibration, by metric."""
     oomscope: str = ""
     """The version that measured it."""
     rank: str = ""
@@ -104,27 +108,18 @@ class Baseline:
 
     def nearest(self, name: str, key: Key) -> Entry | None:
         """Return the entry of the case ``name`` whose key differs least from ``key``; None where it has none."""
-        known = self.entries.get(name, ())
-        return min(known, key=lambda entry: len(key.differences(entry.key)), default=None)
-
-    def forerunner(self, name: str, key: Key) -> Entry | None:
-        """Return the nearest entry of the case ``name`` on the same backend and card; numbers of others mean little."""
-        known = [entry for entry in self.entries.get(name, ()) if entry.key.card == key.card]
-        return Baseline(entries={name: tuple(known)}).nearest(name, key)
+        return min(self.entries.get(name, ()), key=lambda entry: len(key.differences(entry.key)), default=None)
 
     def accepting(self, accepted: Iterable[tuple[str, Entry]]) -> Baseline:
         """Return the baseline with these entries in place of those under the same names and keys.
 
-        An entry of a case that the suite asks for otherwise by now can never be met again, and goes.
+        An entry of a case for which the suite now asks something else can never match again, and is removed.
         """
         entries = dict(self.entries)
         for name, entry in accepted:
-            kept = [
-                other
-                for other in entries.get(name, ())
-                if other.key != entry.key and other.key.config == entry.key.config
-            ]
-            entries[name] = tuple(sorted((*kept, entry), key=lambda one: one.key))
+            before = (each for each in entries.get(name, ()) if each.key.config == entry.key.config)
+            kept = [each for each in before if each.key != entry.key]
+            entries[name] = tuple(sorted((*kept, entry), key=lambda each: each.key))
         return replace(self, entries=entries)
 
     def beyond(self, names: Collection[str]) -> tuple[str, ...]:
@@ -139,28 +134,24 @@ class Baseline:
         """Return the file's content; the same baseline has the same text."""
         import yaml
 
-        cases = {name: [_entry_document(entry) for entry in rows] for name, rows in sorted(self.entries.items())}
+        cases = {name: [_document(entry) for entry in rows] for name, rows in sorted(self.entries.items())}
         document = {"schema_version": SCHEMA_VERSION, "cases": cases}
         text = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)
         return _HEADER + _NUMBER.sub(_with_size, text)
 
 
-def _entry_document(entry: Entry) -> dict[str, Any]:
-    key = {name: value for name, value in asdict(entry.key).items() if value or name != "variables"}
-    document: dict[str, Any] = {**key, "outcome": entry.outcome, "oomscope": entry.oomscope}
-    if entry.rank:
-        document["rank"] = entry.rank
+def _document(entry: Entry) -> dict[str, Any]:
+    document = {**asdict(entry.key), "outcome": entry.outcome, "oomscope": entry.oomscope, "rank": entry.rank}
     document["metrics"] = {name: entry.values[name] for name in METRICS if name in entry.values}
-    if entry.bands:
-        document["bands"] = {
-            name: {"warn": bands.warn.to_text(), "fail": bands.fail.to_text()}
-            for name, bands in sorted(entry.bands.items())
-        }
-    return document
+    document["bands"] = {
+        name: {"warn": bands.warn.to_text(), "fail": bands.fail.to_text()}
+        for name, bands in sorted(entry.bands.items())
+    }
+    return {name: value for name, value in document.items() if value or name not in {"variables", "rank", "bands"}}
 
 
 def _with_size(match: re.Match[str]) -> str:
-    """Return a line of bytes with what people read beside it."""
+    """Return a line of bytes with a comment that shows them in KiB, MiB and so on."""
     metric = METRICS.get(match["name"])
     if metric is None or not metric.is_bytes or int(match["value"]) < 1024:
         return match[0]
@@ -168,7 +159,7 @@ def _with_size(match: re.Match[str]) -> str:
 
 
 def _text(value: object) -> object:
-    """Return what was meant as text and looks like a number (``torch: 2.11``) as it was most likely written."""
+    """Return a number as text: ``torch: 2.11`` in YAML is one."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -176,32 +167,34 @@ Text = Annotated[str, BeforeValidator(_text)]
 
 
 class EntryDocument(Section):
-    """An entry as the file has it."""
+    """An entry in the file; :class:`Key` and :class:`Entry` document the fields."""
 
     config: Text
-    """What the suite asks for, as a hash."""
     backend: Literal["virtual", "cuda", "command"]
-    """Where it was measured."""
     gpu: Text = ""
-    """The card's model."""
     driver: Text = ""
-    """The GPU's driver."""
     torch: Text = ""
-    """Version of torch."""
     allocator: Text = ""
-    """The allocator's settings."""
     variables: Text = ""
-    """Other environment variables that change the sizes that torch allocates."""
     outcome: MeasuredOutcome = "fits"
-    """Whether it fits."""
     oomscope: Text = ""
-    """The version that measured it."""
     rank: Annotated[str, Field(max_length=100), BeforeValidator(_text)] = ""
-    """The rank that it is of, with its world."""
     metrics: dict[MetricName, Annotated[int, Field(ge=0, le=MOST)]]
-    """What is expected."""
     bands: dict[MetricName, MetricBands] = Field(default={})
-    """What calibration found."""
+
+    def entry(self) -> Entry:
+        """Return the entry."""
+        return Entry(
+            key=Key(**{each.name: getattr(self, each.name) for each in fields(Key)}),
+            outcome=self.outcome,
+            values=dict(self.metrics),
+            bands={
+                name: Bands(**{which: band for which, band in row if band is not None})
+                for name, row in self.bands.items()
+            },
+            oomscope=self.oomscope,
+            rank=self.rank,
+        )
 
 
 class BaselineDocument(Section):
@@ -214,38 +207,20 @@ class BaselineDocument(Section):
 
 
 def load_baseline(path: Path) -> Baseline:
-    """Return the baseline in ``path``.
+    """Return the baseline in ``path``; an empty one where there is no such file.
 
     Raises:
-        InvalidConfigError: it cannot be read or is none; also where it has a case twice under one key, as after a
-            merge that kept both sides.
+        InvalidConfigError: it cannot be read, or has a case twice under one key, as after a merge that kept both sides.
     """
-    return parse_baseline(read_file(path, BOUNDS), path)
+    return parse_baseline(read_file(path, BOUNDS), path) if path.exists() else Baseline()
 
 
 def parse_baseline(data: bytes, path: Path) -> Baseline:
-    """Return the same of what ``path`` holds, or is to hold."""
+    """Return the same of ``data``, the content of ``path``."""
     document, _ = parse_document(data, str(path), BaselineDocument)
-    entries = {name: tuple(_entry(row) for row in rows) for name, rows in document.cases.items()}
+    entries = {name: tuple(row.entry() for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):
             message = f"{name!r} has two entries for one kind of machine"
             raise InvalidConfigError([Problem(message, str(path), "keep one of them")])
     return Baseline(entries=entries)
-
-
-def _entry(document: EntryDocument) -> Entry:
-    key = Key(**{one.name: getattr(document, one.name) for one in fields(Key)})
-    bands = {name: _bands(row) for name, row in document.bands.items()}
-    return Entry(
-        key=key,
-        outcome=document.outcome,
-        values=dict(document.metrics),
-        bands=bands,
-        oomscope=document.oomscope,
-        rank=document.rank,
-    )
-
-
-def _bands(row: MetricBands) -> Bands:
-    return Bands(**{name: band for name in ("warn", "fail") if (band := getattr(row, name)) is not None})

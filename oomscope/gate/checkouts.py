@@ -1,4 +1,4 @@
-"""Where a case of the gate stands in git: which commit is checked out there, and which of earlier ones is nearest."""
+"""Where cases and suites are in git: the commit of a checkout, the repository of a suite, the line of a case."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from oomscope.errors import GitError
 from oomscope.files import real_path
+from oomscope.gate.night.result import CaseResult, GateResult, Place, Standing
 from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Home, remote_name
 
 if TYPE_CHECKING:
     from oomscope.bisect.vcs.git import Git
-    from oomscope.gate.night.result import CaseResult, GateResult, Place, Standing
     from oomscope.gate.night.run import StandsAt
-    from oomscope.gate.suite.identity import Home
     from oomscope.gate.suite.suite import Case, Suite
     from oomscope.snapshot.sites import Site
 
@@ -29,25 +29,13 @@ def folder_of(case: Case) -> Path:
 
 
 def newest_before(folder: Path, head: str, commits: Collection[str]) -> str | None:
-    """Return that of ``commits`` in the history of ``head`` which none of the others there comes after.
-
-    None where that history has none of them. Dates do not count, and commits that the repository lacks do no harm.
+    """Return that of ``commits`` which is nearest to ``head`` in its history; None where it has none of them.
 
     Raises:
         GitError: the history cannot be read.
     """
-    from oomscope.bisect.vcs.git import Git
-
-    history = Git(folder, (folder,)).text("rev-list", "--topo-order", "--end-of-options", head).split()
+    history = _git(folder).text("rev-list", "--topo-order", "--end-of-options", head).split()
     return next((commit for commit in history if commit in commits), None)
-
-
-def place_inside(file: Path) -> str:
-    """Return what :func:`path_inside` does; empty where ``file`` lies in no repository."""
-    try:
-        return path_inside(file)
-    except GitError:
-        return ""
 
 
 def path_inside(file: Path) -> str:
@@ -56,16 +44,13 @@ def path_inside(file: Path) -> str:
     Raises:
         GitError: it lies in none, or git cannot read it.
     """
-    from oomscope.bisect.vcs.git import Git
-
-    folder = real_path(file.parent)
-    return Git(folder, (folder,)).text("rev-parse", "--show-prefix") + file.name
+    return _git(file.parent).text("rev-parse", "--show-prefix") + file.name
 
 
 def standings() -> StandsAt:
-    """Return what says where a case stands: None where there is no repository, or no commit yet.
+    """Return a function that gives the commit of a case; None where there is no repository, or no commit yet.
 
-    Each repository is looked at once, so that all cases of a night stand where they stood when it began.
+    Each repository is read once, so that all cases of a night have the commit at which it began.
     """
     known: dict[Path, Standing | None] = {}
 
@@ -73,123 +58,77 @@ def standings() -> StandsAt:
         folder = real_path(folder_of(case))
         if folder not in known:
             known[folder] = _standing(folder)
-        standing = known[folder]
-        return standing if standing is None or not _is_in_no_commit(case, folder) else replace(standing, dirty=True)
+        return known[folder]
 
     return standing_of
-
-
-def _is_in_no_commit(case: Case, folder: Path) -> bool:
-    """Whether the configuration or harness lies in the repository of ``folder``, and git does not know it.
-
-    A harness elsewhere is kept out of the history on purpose, and says nothing of a commit.
-    """
-    from oomscope.bisect.vcs.git import Git
-
-    if case.kind not in {"config", "harness"}:
-        return False
-    git, path = Git(folder, (folder,)), real_path(case.path)
-    root = Path(git.text("rev-parse", "--show-toplevel"))
-    if not path.is_relative_to(root):
-        return False
-    return not git.listed("ls-files", "-z", "--", f":(top,literal){path.relative_to(root)}")
 
 
 def _standing(folder: Path) -> Standing | None:
     from oomscope.bisect.vcs.repository import Repository
     from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
-    from oomscope.gate.night.result import Standing
 
     try:
         commit = Repository.open(folder).resolve("HEAD")
-        dirty = has_uncommitted_changes(folder)
-    except (GitError, OSError):  # of a folder that nobody can enter the case itself says what is wrong
+        return Standing(commit=commit.hash, subject=commit.subject, dirty=has_uncommitted_changes(folder))
+    except (GitError, OSError):  # the case itself reports a folder that cannot be entered
         return None
-    return Standing(commit=commit.hash, subject=commit.subject, dirty=dirty)
 
 
 def home_of(file: Path) -> Home | None:
     """Return where ``file`` lies in its repository; None where it lies in none, or git cannot read it."""
-    from oomscope.bisect.vcs.git import Git
-    from oomscope.gate.suite.identity import Home
-
     target = real_path(file)
-    git = Git(target.parent, (target.parent,))
+    git = _git(target.parent)
     try:
-        path = git.text("rev-parse", "--show-prefix") + target.name
+        path = path_inside(target)
     except GitError:
         return None
-    return Home(path=path, first_commit=_first_commit(git), remote=_remote(git))
+    is_shallow = _said(git, "rev-parse", "--is-shallow-repository") == "true"
+    first_commit = "" if is_shallow else _said(git, "rev-list", "--first-parent", "--max-parents=0", "HEAD")
+    names = _said(git, "remote").splitlines()
+    name = "origin" if "origin" in names else names[0] if len(names) == 1 else ""
+    url = _said(git, "config", "--get", f"remote.{name}.url") if name else ""
+    return Home(path=path, first_commit=first_commit, remote=remote_name(url))
 
 
-def _first_commit(git: Git) -> str:
-    """Return the commit with which the history began; empty before it did, or where it is cut off."""
+def _git(folder: Path) -> Git:
+    from oomscope.bisect.vcs.git import Git
+
+    return Git(real_path(folder), (real_path(folder),))
+
+
+def _said(git: Git, *words: str) -> str:
+    """Return the output of git; empty where it fails."""
     try:
-        if git.text("rev-parse", "--is-shallow-repository") == "true":
-            return ""
-        return git.text("rev-list", "--first-parent", "--max-parents=0", "HEAD")
-    except GitError:
-        return ""
-
-
-def _remote(git: Git) -> str:
-    """Return what the repository is called at ``origin``, or at its only remote; empty where it has none."""
-    from oomscope.gate.suite.identity import remote_name
-
-    try:
-        names = git.text("remote").splitlines()
-        name = "origin" if "origin" in names else names[0] if len(names) == 1 else None
-        return remote_name(git.text("config", "--get", f"remote.{name}.url")) if name else ""
+        return git.text(*words)
     except GitError:
         return ""
 
 
 def with_places(night: GateResult, suite: Suite) -> GateResult:
-    """Return ``night`` with the line of code that each case is about which is not as expected.
+    """Return ``night`` with the line of code for each case that is not as expected.
 
-    A line counts where git knows its file in the suite's repository: not in an installed package, a submodule, another
-    repository or what was never committed, for nobody who looks at the repository is shown a remark on those.
+    A line counts where its file lies in the suite's repository.
     """
     if night.home is None:
         return night
     root = Path(night.suite.removesuffix(night.home.path))
     measured = {case.name: case for case in suite.cases}
-    wanted = [_places(case, measured[case.name], root) for case in night.cases]
-    known = _known(root, {place.path for places in wanted for place in places})
-    told = [next((place for place in places if place.path in known), None) for places in wanted]
-    cases = (replace(case, place=place) for case, place in zip(night.cases, told, strict=True))
-    return replace(night, cases=tuple(cases))
+    return replace(
+        night, cases=tuple(replace(case, place=_place(case, measured[case.name], root)) for case in night.cases)
+    )
 
 
-def _places(case: CaseResult, measured: Case, root: Path) -> list[Place]:
-    """Return where under ``root`` the line may lie: lines count from the checkout, those of a harness from its folder.
-
-    Lines of installed packages look the same, which is why git has to know the file.
-    """
-    from oomscope.gate.night.result import Place
-
+def _place(case: CaseResult, measured: Case, root: Path) -> Place | None:
+    """Return the line under ``root``: lines count from the checkout, those of a harness from its folder."""
     site = top_site(case)
     if case.status is Status.SAME or case.checkout is None or site is None or not site.file:
-        return []
+        return None
     folders = [Path(case.checkout), *([real_path(measured.path).parent] if measured.kind == "harness" else [])]
     files = [folder / site.file for folder in folders]
-    return [
-        Place(path=file.relative_to(root).as_posix(), line=max(1, site.line))
-        for file in files
-        if file.is_relative_to(root) and ".." not in file.parts
-    ]
-
-
-def _known(root: Path, paths: set[str]) -> frozenset[str]:
-    """Return those of ``paths`` that git tracks in the repository at ``root``."""
-    from oomscope.bisect.vcs.git import Git
-
-    if not paths:
-        return frozenset()
-    try:
-        return frozenset(Git(root, (root,)).listed("ls-files", "-z", "--", *(f":(literal){path}" for path in paths)))
-    except GitError:
-        return frozenset()
+    found = next(
+        (file for file in files if file.is_relative_to(root) and ".." not in file.parts and file.is_file()), None
+    )
+    return None if found is None else Place(path=found.relative_to(root).as_posix(), line=max(1, site.line))
 
 
 def top_site(case: CaseResult) -> Site | None:

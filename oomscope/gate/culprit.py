@@ -11,28 +11,25 @@ from typing import TYPE_CHECKING
 
 from oomscope.errors import GitError, OomscopeError
 from oomscope.files import real_path
-from oomscope.gate.checkouts import folder_of, newest_before, path_inside, place_inside
+from oomscope.gate.checkouts import folder_of, newest_before, path_inside
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Standing
 from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import series_of
 
 if TYPE_CHECKING:
     from oomscope.bisect.requests import CommitRequest
     from oomscope.bisect.results.reporter import Reporter
     from oomscope.bisect.results.result import BisectResult
-    from oomscope.bisect.run.places import Places
     from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
     from oomscope.gate.ledger.ledger import Ledger
     from oomscope.gate.night.compare import MetricRow
-    from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Standing
     from oomscope.gate.suite.suite import Case, Suite
 
 QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
-"""Metrics that the search knows, and what ``--bad`` calls them."""
-INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
-NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
+"""Metrics that the search knows, and their names in ``--bad``."""
 ANY_OOM = "any-oom"
-"""What ``--bad`` calls running out of memory; of it no commit has a share."""
-BACKEND, BACKENDS = "probe.backend", {"virtual", "cuda"}
-"""What chooses between the devices, by default which of them are there, and what it knows."""
+"""The name of running out of memory in ``--bad``."""
+NOT_SEARCHED = "not searched"
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
@@ -42,80 +39,66 @@ class Searching:
     """How commits are searched for."""
 
     book: Ledger | None
-    """Knows the green nights; None for no ledger."""
+    """Has the green nights; None for no ledger."""
     reporter: Callable[[], AbstractContextManager[Reporter]]
-    """Opens what is told of one search."""
+    """Opens the progress of one search."""
     jobs: int = 1
     """Probes side by side."""
     state: Path | None = None
     """Where results, clones and journals are kept; None for where ``oomscope bisect`` keeps them."""
 
-    def places(self) -> Places:
-        """Return the same as the search has it."""
-        from oomscope.bisect.run.places import Places
-
-        return Places.default() if self.state is None else Places(self.state.absolute())
-
 
 def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult:
-    """Return ``night`` with whose commit each regression was; an interrupt ends the searches and not the night."""
-    from oomscope.gate.night.result import Culprit
+    """Return ``night`` with the commit of each regression; an interrupt ends the searches and not the night."""
+    from oomscope.bisect.run.places import InterruptedSearch
 
-    cases, is_interrupted = [], False
-    for case, measured in zip(night.cases, suite.cases, strict=True):
-        culprit: Culprit | None = None
-        if not is_interrupted:
+    cases, interrupted = list(night.cases), ""
+    for number, (case, measured) in enumerate(zip(night.cases, suite.cases, strict=True)):
+        if case.status is not Status.WORSE:
+            continue
+        if interrupted:
+            culprit = Culprit(outcome=NOT_SEARCHED, message="an earlier search of this night was interrupted")
+        else:
             try:
                 culprit = culprit_of(case, measured, night, how)
             except KeyboardInterrupt as stop:
-                is_interrupted = True
-                culprit = Culprit(outcome="not searched", message=_interrupted(stop))
-        elif case.status is Status.WORSE:
-            culprit = Culprit(outcome="not searched", message=NOT_BEGUN)
-        cases.append(replace(case, culprit=culprit))
+                remedy = stop.remedy if isinstance(stop, InterruptedSearch) else "oomscope bisect begins it anew"
+                interrupted = f"the search was interrupted; {remedy}"
+                culprit = Culprit(outcome=NOT_SEARCHED, message=interrupted)
+        cases[number] = replace(case, culprit=culprit)
     return replace(night, cases=tuple(cases))
 
 
-def _interrupted(stop: KeyboardInterrupt) -> str:
-    """Return how a search that was interrupted goes on, or that it begins anew where no probe of it was answered."""
-    from oomscope.bisect.run.places import InterruptedSearch
-
-    return f"the search was interrupted; {stop.remedy}" if isinstance(stop, InterruptedSearch) else INTERRUPTED
-
-
-def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit | None:
-    """Return whose commit made ``case`` worse, or why that cannot be said; None for a case that is not worse.
+def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit:
+    """Return the commit that made ``case`` worse, or why it cannot be searched.
 
     Args:
-        case: what came of it.
+        case: its result.
         measured: the case as the suite has it.
         night: the night that it is of.
         how: how it is searched for.
     """
-    from oomscope.gate.night.result import Culprit
-
-    if case.status is not Status.WORSE:
-        return None
     try:
-        why_not, good = _start(case, measured, night, how.book)
-        if why_not:
-            return Culprit(outcome="not searched", message=why_not)
-        row = None if _bad(case) == ANY_OOM else _decisive(case)
+        reason, good = _start(case, measured, night, how.book)
+        if reason:
+            return Culprit(outcome=NOT_SEARCHED, message=reason)
+        from oomscope.bisect.commit_bisect import bisect_commits
+
         request = _request(case, measured, good, how)
-        culprit = _culprit(_search(request, how), good, row)
+        with how.reporter() as reporter:
+            found = bisect_commits(request, reporter=reporter)
+        culprit = _culprit(found, good, None if case.ran_out else _decisive(case))
         return _with_commands(culprit, request, case, night) if culprit.commit else culprit
     except OomscopeError as error:
-        return Culprit(outcome="not searched", message=str(error))
+        return Culprit(outcome=NOT_SEARCHED, message=str(error))
     except Exception as error:  # noqa: BLE001 - a defect of the search hides no regression
         from oomscope.gate.night.cases import traced
 
-        return Culprit(outcome="not searched", message=f"internal error: {traced(error)}; please report it")
+        return Culprit(outcome=NOT_SEARCHED, message=f"internal error: {traced(error)}; please report it")
 
 
 def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
     """Return why no search is possible, or the commit that it begins with."""
-    from oomscope.gate.suite.identity import Place
-
     if measured.kind == "preset":
         return "a preset has no history: what changed is oomscope, torch or the machine", ""
     if case.standing is None:
@@ -124,9 +107,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         return "no ledger knows the last green night", ""
     if not _bad(case):
         return "the search knows requested and reserved bytes, and running out of memory, only", ""
-    suite = Place(path=night.suite, home=night.home)
-    green = book.green_commits(case, suite=suite, inside=place_inside(Path(night.suite)))
-    return _last_green(measured, case.standing, green)
+    return _last_green(measured, case.standing, book.green_commits(case, series_of(night.suite, night.home)))
 
 
 def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
@@ -160,7 +141,7 @@ def _bad(case: CaseResult) -> str:
 def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
     from oomscope.bisect.requests import CommitRequest
     from oomscope.bisect.results.predicate import Bad
-    from oomscope.bisect.run.places import JournalUse
+    from oomscope.bisect.run.places import JournalUse, Places
     from oomscope.bisect.vcs.ranges import RevisionRange
 
     head = case.standing.commit if case.standing else ""
@@ -170,16 +151,9 @@ def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> Com
         subject=_subject(measured),
         bad=Bad.parse(_bad(case)),
         jobs=how.jobs,
-        places=how.places(),
+        places=Places.default() if how.state is None else Places(how.state.absolute()),
     )
     return replace(request, journal=JournalUse(words=_words(request, measured, how)))
-
-
-def _search(request: CommitRequest, how: Searching) -> BisectResult:
-    from oomscope.bisect.commit_bisect import bisect_commits
-
-    with how.reporter() as reporter:
-        return bisect_commits(request, reporter=reporter)
 
 
 def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
@@ -213,29 +187,26 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
 
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
     from oomscope.bisect.results.result import CommitCulprit
-    from oomscope.gate.night.result import Culprit, GrownLine
 
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
-    if not isinstance(found.culprit, CommitCulprit):
-        return Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
+    culprit = Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
     commit = found.culprit
-    rows = sorted(commit.sites, key=lambda row: -row.delta_bytes)[:LINES_KEPT]
+    if not isinstance(commit, CommitCulprit):
+        return culprit
+    rows = sorted(commit.sites, key=lambda each: -each.delta_bytes)[:LINES_KEPT]
     grown = tuple(
-        GrownLine(site=row.site, category=row.category, delta_bytes=row.delta_bytes)
-        for row in rows
-        if row.site is not None and row.delta_bytes > 0
+        GrownLine(site=each.site, category=each.category, delta_bytes=each.delta_bytes)
+        for each in rows
+        if each.site is not None and each.delta_bytes > 0
     )
     grew = {"peak_requested": commit.delta.requested_bytes, "peak_reserved": commit.delta.reserved_bytes}
-    return Culprit(
-        outcome=found.outcome,
-        message=found.message,
-        good=good,
+    return replace(
+        culprit,
         brought=None if row is None else grew[row.name],
         beyond=None if row is None else row.difference,
         commit=commit.commit,
         subject=commit.subject,
         author=commit.author,
-        verdict=verdict,
         site=grown[0].site.brief if grown else "",
         grown=grown,
     )
@@ -247,8 +218,8 @@ def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, n
     from oomscope.bisect.vcs.repository import Repository
 
     choice, backend = request.subject, case.key.backend if case.key else ""
-    if backend in BACKENDS and not any(text.startswith(f"{BACKEND}=") for text in choice.overrides):
-        choice = replace(choice, overrides=(*choice.overrides, f"{BACKEND}={backend}"))
+    if backend in {"virtual", "cuda"} and not any(text.startswith("probe.backend=") for text in choice.overrides):
+        choice = replace(choice, overrides=(*choice.overrides, f"probe.backend={backend}"))
     root = Path(night.suite.removesuffix(night.home.path)) if night.home is not None else None
     try:
         repository = Repository.open(request.repo)

@@ -12,12 +12,12 @@ COMMANDS = {
     "run": ("oomscope.cli.gate.run:run_command", "Compare a suite with its baseline."),
     "update": ("oomscope.cli.gate.update:update_command", "Accept what is new or better."),
     "calibrate": (
-        "oomscope.cli.gate.calibrate:calibrate_command",
+        "oomscope.cli.gate.update:calibrate_command",
         "Set bands from the spread of repeated measurements.",
     ),
-    "report": ("oomscope.cli.gate.report:report_command", "Write the reports of an earlier night."),
+    "report": ("oomscope.cli.gate.outputs:report_command", "Write the reports of an earlier night."),
     "history": ("oomscope.cli.gate.history:history_command", "Show the trend of each case."),
-    "import": ("oomscope.cli.gate.import_nights:import_command", "Add JSON results to a ledger."),
+    "import": ("oomscope.cli.gate.history:import_command", "Add JSON results to a ledger."),
 }
 
 

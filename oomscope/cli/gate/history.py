@@ -1,25 +1,25 @@
-"""``oomscope gate history``: how the numbers of each case went, night by night, with commits."""
+"""``oomscope gate history`` and ``import``: the ledger of all nights, shown as trends, and made again from results."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from oomscope.cli.gate.options import ledger_option, ledger_path
+from oomscope.cli.gate.options import ledger_option, ledger_path, read_night
 from oomscope.cli.options.common import json_option
 from oomscope.cli.options.types import FILE, PICTURE
-from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.output import print_json, print_report, say
 from oomscope.cli.terminal.output_files import Files
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
-from oomscope.gate.checkouts import home_of
 
-METRIC = "peak_requested"
+SCHEMA_VERSION = 1
 
 
 @click.command(short_help="Show the trend of each case.")
 @click.argument("names", nargs=-1, metavar="[CASE]...")
-@click.option("--metric", default=METRIC, show_default=True, metavar="NAME", help="What is shown.")
+@click.option("--metric", default="peak_requested", show_default=True, metavar="NAME", help="What is shown.")
 @click.option("--suite", type=FILE, metavar="FILE", help="Only nights of this suite, in any checkout.")
 @click.option("--last", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Nights of each case.")
 @ledger_option
@@ -45,11 +45,12 @@ def history_command(
     oomscope gate history
     oomscope gate history llama3-8b --metric peak_reserved --html trend.html
     """
+    from oomscope.files import real_path
+    from oomscope.gate.checkouts import home_of
     from oomscope.gate.ledger.history import SCHEMA_VERSION, trends
     from oomscope.gate.ledger.ledger import Ledger
-    from oomscope.gate.suite.identity import Place
+    from oomscope.gate.suite.identity import series_of
     from oomscope.gate.suite.metrics import METRICS
-    from oomscope.gate.suite.suite import suite_id
 
     if metric not in METRICS:
         raise UsageError(f"unknown metric {metric!r}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}")
@@ -58,15 +59,22 @@ def history_command(
     files.refuse(("--ledger", place), force=force)
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
-    of_suite = None if suite is None else Place(path=suite_id(suite), home=home_of(suite))
+    series = None if suite is None else series_of(str(real_path(suite)), home_of(suite))
     with Ledger(place) as book:
         points = [
             point
             for name in tuple(dict.fromkeys(names)) or (None,)
-            for point in book.points(name, suite=of_suite, last=last)
+            for point in book.points(name, suite=series, last=last)
         ]
     found = trends(points, metric)
-    _refuse_unknown(names, {trend.name for trend in found}, place, suite)
+    known = {trend.name for trend in found}
+    for name in names:
+        if name not in known:
+            what = f"no night of a case {name!r}{f' of {suite}' if suite else ''}"
+            raise InputError(what, where=str(place), remedy="see oomscope gate history for all cases")
+    if not known:
+        what = f"no night of {suite}" if suite else "the ledger has no night yet"
+        raise InputError(what, where=str(place), remedy="run oomscope gate run first")
 
     def page() -> str:
         from oomscope.report.html.gate_history import history_page
@@ -88,18 +96,29 @@ def history_command(
     return gravest([ExitCode.OK, *lost])
 
 
-def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path, suite: Path | None) -> None:
-    of_suite = f" of {suite}" if suite else ""
-    for name in names:
-        if name not in known:
-            raise InputError(
-                f"no night of a case {name!r}{of_suite}",
-                where=str(place),
-                remedy="see oomscope gate history for all cases",
-            )
-    if not known and suite:
-        raise InputError(
-            f"no night{of_suite}", where=str(place), remedy="see oomscope gate history, without --suite, for all"
-        )
-    if not known:
-        raise InputError("the ledger has no night yet", where=str(place), remedy="run oomscope gate run first")
+@click.command(short_help="Add JSON results to a ledger.")
+@click.argument("results", nargs=-1, required=True, type=FILE, metavar="RESULT.json...")
+@ledger_option
+@json_option
+def import_command(*, results: tuple[Path, ...], ledger: Path | None, as_json: bool) -> ExitCode:
+    """Add the nights of RESULT.json to the ledger, each once; this rebuilds a lost or damaged ledger.
+
+    All files are read before anything is written.
+
+    \b
+    oomscope gate import nights/*.json --ledger gate.sqlite
+    """
+    from oomscope.gate.ledger.ledger import Ledger
+
+    nights = []
+    for path in results:
+        night = read_night(path)  # without the measurements of its cases, which would fill the memory
+        nights.append(replace(night, cases=tuple(replace(case, probe=None) for case in night.cases)))
+    place = ledger_path(ledger)
+    with Ledger(place) as book:
+        added = sum(book.put(night) for night in nights)
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "added": added, "known": len(nights) - added})
+    else:
+        say(f"{added} added, {len(nights) - added} known before: {place}")
+    return ExitCode.OK

@@ -1,25 +1,22 @@
-"""Options that the commands of the gate share, and what they name: suite, baseline, ledger and the probe."""
+"""Options and files that the commands of the gate share: suite, baseline, ledger, results of nights, and the probe."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from oomscope.cli.options.generate import Options, option
 from oomscope.cli.options.types import FILE
-from oomscope.cli.terminal.output import refuse_existing, write_file
 from oomscope.cli.terminal.progress import shown_progress, verbosity_of
-from oomscope.errors import ConfigError, InputError, UsageError
-from oomscope.gate.suite.identity import baseline_beside
+from oomscope.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from oomscope.gate.baseline import Baseline
     from oomscope.gate.night.cases import Probe
     from oomscope.gate.night.result import CaseResult, GateResult
     from oomscope.gate.night.run import Announce
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 MOST_RESULT_BYTES = 1024**3
 """Of a JSON document that is read back."""
@@ -46,42 +41,6 @@ ledger_option = click.option(
 )
 
 
-def baseline_path(suite: Path, given: Path | None) -> Path:
-    """Return the baseline's file: the one given, else the one beside the suite."""
-    return given or baseline_beside(suite)
-
-
-def read_baseline(path: Path) -> Baseline:
-    """Return the baseline in ``path``; an empty one where there is no such file.
-
-    Raises:
-        InvalidConfigError: there is one, and it is wrong.
-    """
-    from oomscope.gate.baseline import Baseline, load_baseline
-
-    return load_baseline(path) if path.exists() else Baseline()
-
-
-def write_baseline(path: Path, baseline: Baseline, *, is_told: bool = True) -> None:
-    """Write ``baseline`` to ``path``, if what is written can be read again.
-
-    Raises:
-        InputError: it could not, or the place cannot be written to; the file stays as it was.
-    """
-    from oomscope.gate.baseline import parse_baseline
-
-    text = baseline.to_text()
-    try:
-        parse_baseline(text.encode(), path)
-    except ConfigError as error:
-        raise InputError(
-            f"not written, since nothing could read it again: {error.message}",
-            where=str(path),
-            remedy="split the suite, or leave out the case that it names",
-        ) from None
-    write_file(path, text, is_told=is_told)
-
-
 def ledger_path(given: Path | None) -> Path:
     """Return the ledger's file: the one given, else the user's own.
 
@@ -92,7 +51,7 @@ def ledger_path(given: Path | None) -> Path:
 
     try:
         return given or default_ledger()
-    except RuntimeError:  # of pathlib, where nothing names a home
+    except RuntimeError:  # of pathlib
         raise UsageError("no home directory to keep a ledger in", remedy="give --ledger FILE") from None
 
 
@@ -100,7 +59,7 @@ def read_night(path: Path) -> GateResult:
     """Return the night that ``oomscope gate run`` wrote to ``path``.
 
     Raises:
-        InputError: it cannot be read, or is none.
+        InputError: it cannot be read, or is no result of the gate.
     """
     import json
 
@@ -135,21 +94,21 @@ def gate_probe() -> Probe:
 
 @contextmanager
 def announced(suite: Suite, verbosity: str | None) -> Iterator[Announce]:
-    """Yield what tells of each case of ``suite`` as it is done, by ``--quiet`` and ``--verbose``."""
+    """Yield a function that shows each case of ``suite`` as it is done."""
     with shown_progress(suite.path.name, verbosity_of(verbosity)) as ticker:
         ticker.stage("case", 0, len(suite.cases))
 
-        def tell(done: int, total: int, case: CaseResult) -> None:
+        def show(done: int, total: int, case: CaseResult) -> None:
             reason = f", {case.reason}" if case.reason else ""
             ticker.line(f"{done} of {total}: {case.name}: {case.status}{reason}")
             ticker.stage("case", done, total)
 
-        yield tell
+        yield show
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """Where a night is written."""
+    """The files of a night."""
 
     result: Path | None = option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
     junit: Path | None = option(
@@ -171,16 +130,6 @@ class OutputOptions(Options):
     force: bool = option("--force", is_flag=True, help="Overwrite files that exist.")
 
     @property
-    def files(self) -> list[tuple[str, Path | None]]:
-        """Each option that names a file, with its path."""
-        names = ("result", "junit", "html", "summary", "comment")
-        return [(f"--{name}", getattr(self, name)) for name in names]
-
-    def refuse_existing(self) -> None:
-        """Refuse, before anything is measured, what cannot be written in the end.
-
-        Raises:
-            InputError: a file exists and it is not to be overwritten, or its place cannot be written to.
-        """
-        for name, path in self.files:
-            refuse_existing(path, force=self.force, option=name)
+    def files(self) -> dict[str, Path | None]:
+        """The path by option."""
+        return {f"--{name}": getattr(self, name) for name in ("result", "junit", "html", "summary", "comment")}

@@ -1,11 +1,10 @@
-"""``oomscope gate run``: measure a suite, compare it with its baseline, and exit by what came of it."""
+"""``oomscope gate run``: measure a suite and compare it with its baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,25 +12,16 @@ from oomscope.cli.gate.options import (
     OutputOptions,
     announced,
     baseline_option,
-    baseline_path,
     case_option,
     gate_probe,
     ledger_option,
     ledger_path,
-    read_baseline,
     suite_argument,
 )
-from oomscope.cli.gate.outputs import keep_outputs, write_outputs
+from oomscope.cli.gate.outputs import refuse_outputs, write_files, write_outputs
 from oomscope.cli.options.common import jobs_option, json_option, progress_options
 from oomscope.cli.options.types import FILE
-from oomscope.cli.terminal.output import internal_error, refuse_one_place, remark
-from oomscope.errors import UsageError
-from oomscope.gate.checkouts import home_of, standings, with_places
-
-if TYPE_CHECKING:
-    from oomscope.gate.ledger.ledger import Ledger
-    from oomscope.gate.night.result import GateResult
-    from oomscope.gate.suite.suite import Suite
+from oomscope.cli.terminal.output import remark
 
 
 @click.command(short_help="Compare a suite with its baseline.")
@@ -62,7 +52,7 @@ def run_command(
     no_ledger: bool,
     verbosity: str | None,
     as_json: bool,
-    **written: Any,
+    **given: Any,
 ) -> int:
     """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
 
@@ -74,26 +64,26 @@ def run_command(
     Exit codes: 0 green, 1 a confirmed regression, 2 suite or baseline cannot be used, 4 nothing to compare with, 5
     machine unfit, 6 a case cannot be tested, 8 nothing was measured, 9 better than the baseline with --strict.
     """
+    from oomscope.gate.baseline import load_baseline
+    from oomscope.gate.checkouts import home_of, standings, with_places
+    from oomscope.gate.ledger.ledger import Ledger
     from oomscope.gate.night.run import InterruptedNight, Night
+    from oomscope.gate.suite.identity import baseline_beside
     from oomscope.gate.suite.suite import load_suite
     from oomscope.probe.machine.environment import own_environment, told_variables
     from oomscope.probe.machine.processes import signals_as_exits
 
-    if state is not None and not bisect:
-        raise UsageError("--state without --bisect", remedy="add --bisect, or leave it out: nothing is searched")
-    against = baseline_path(suite, baseline)
-    outputs = OutputOptions.of(written)
-    refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), *outputs.files)
-    outputs.refuse_existing()
+    path, options = baseline or baseline_beside(suite), OutputOptions.of(given)
+    refuse_outputs(options, ("the suite", suite), ("the baseline", path), ("--ledger", ledger))
     chosen = load_suite(suite).only(names)
-    accepted = read_baseline(against)
-    book = None if no_ledger else _opened(ledger)
+    accepted = load_baseline(path)
+    book = None if no_ledger else Ledger(ledger_path(ledger))
     try:
         with signals_as_exits(), announced(chosen, verbosity) as announce:
             night = Night(
                 suite=chosen,
                 baseline=accepted,
-                baseline_path=against,
+                baseline_path=path,
                 probe=gate_probe(),
                 home=home_of(suite),
                 variables=told_variables(own_environment()),
@@ -103,40 +93,20 @@ def run_command(
                 stands_at=standings(),
                 announce=announce,
             ).run()
+        night = with_places(night, chosen)
         if bisect and night.exit_code:
             from oomscope.cli.terminal.progress import live_progress_of
             from oomscope.gate.culprit import Searching, with_culprits
 
+            write_files(night, options, book, is_told=False)  # the search may be killed with a job whose time is over
             reporter = partial(live_progress_of, verbosity, answers_here=False)
-            how = Searching(book=book, reporter=reporter, jobs=jobs, state=state)
-            night = _with_places(night, chosen)
-            keep_outputs(night, outputs, keep=_keeping(book, night))
-            night = with_culprits(night, chosen, how)
-        night = _with_places(night, chosen)
-        return write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
+            found = with_culprits(night, chosen, Searching(book=book, reporter=reporter, jobs=jobs, state=state))
+            night = with_places(found, chosen)
+        return write_outputs(night, options, as_json=as_json, book=book)
     except InterruptedNight as stop:
-        night = _with_places(stop.night, chosen)
-        write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
+        write_outputs(with_places(stop.night, chosen), options, as_json=as_json, book=book)
         remark("oomscope: interrupted; what was measured until then is kept")
         return stop.exit_code
     finally:
         if book is not None:
             book.close()
-
-
-def _with_places(night: GateResult, suite: Suite) -> GateResult:
-    try:
-        return with_places(night, suite)
-    except Exception:  # noqa: BLE001 - a defect here hides no status
-        remark(f"oomscope: {internal_error()}")
-        return night
-
-
-def _keeping(book: Ledger | None, night: GateResult) -> Callable[[], object] | None:
-    return None if book is None else partial(book.put, night)
-
-
-def _opened(path: Path | None) -> Ledger:
-    from oomscope.gate.ledger.ledger import Ledger
-
-    return Ledger(ledger_path(path))

@@ -1,8 +1,8 @@
-"""Trends: each case's numbers night by night, with what changed from one to the next. Pure."""
+"""Trends: the numbers of each case night by night, and how they changed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -34,7 +34,17 @@ class Entry:
     reason: str = ""
     culprit: Culprit | None = None
     band: int = 0
-    """How much worse the metric might have been on that night without being told."""
+    """The width of the metric's warn band on that night."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        plain = ("night", "started", "status", "value", "change", "is_comparable", "reason")
+        return {name: getattr(self, name) for name in plain} | {
+            "commit": self.standing.commit if self.standing else None,
+            "subject": self.standing.subject if self.standing else None,
+            "dirty": self.standing.dirty if self.standing else None,
+            "culprit": self.culprit.commit or None if self.culprit else None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +70,6 @@ class Trend:
     backend: str | None = None
     """Where it was measured; None where no night measured it."""
     gpu: str | None = None
-
-    @property
-    def values(self) -> list[int]:
-        """The values that were measured."""
-        return [entry.value for entry in self.entries if entry.value is not None]
 
     @property
     def status(self) -> Status:
@@ -116,29 +121,14 @@ class Trend:
             "backend": self.backend,
             "gpu": self.gpu,
             "change": self.change,
-            "nights": [
-                {
-                    "night": entry.night,
-                    "started": entry.started,
-                    "status": str(entry.status),
-                    "value": entry.value,
-                    "change": entry.change,
-                    "commit": entry.standing.commit if entry.standing else None,
-                    "subject": entry.standing.subject if entry.standing else None,
-                    "dirty": entry.standing.dirty if entry.standing else None,
-                    "is_comparable": entry.is_comparable,
-                    "culprit": entry.culprit.commit or None if entry.culprit else None,
-                    "reason": entry.reason,
-                }
-                for entry in self.entries
-            ],
+            "nights": [entry.to_json() for entry in self.entries],
         }
 
 
 def trends(points: Iterable[Point], metric: str) -> tuple[Trend, ...]:
     """Return the trend of ``metric`` for each suite, case and card in ``points``, oldest first within a case.
 
-    A night without a measurement tells of no card, and is one of each on which the case is measured.
+    A night without a measurement belongs to every card on which the case is measured.
     """
 
     def owner(point: Point) -> tuple[Series, str]:
@@ -146,36 +136,29 @@ def trends(points: Iterable[Point], metric: str) -> tuple[Trend, ...]:
 
     cases = {whose: list(nights) for whose, nights in groupby(sorted(points, key=owner), key=owner)}
     has_several = len({series.repository for series, _ in cases} - {""}) > 1
-    return tuple(
-        trend
-        for (series, name), nights in cases.items()
-        for trend in _of_cards(series, name, metric, nights, of_repository=has_several)
-    )
+    found = []
+    for (series, name), nights in cases.items():
+        suite = f"{series.suite} of {series.repository}" if series.repository and has_several else series.suite
+        cards = list(dict.fromkeys(point.case.key.card for point in nights if point.case.key is not None))
+        for card in cards or [("", "")]:
+            own = [point for point in nights if point.case.key is None or point.case.key.card == card]
+            found.append(
+                Trend(
+                    series=series,
+                    name=name,
+                    metric=metric,
+                    entries=tuple(_entries(own, metric)),
+                    label=f"{name} ({', '.join([suite, *([' '.join(filter(None, card))] if len(cards) > 1 else [])])})",
+                    backend=card[0] or None,
+                    gpu=card[1] or None,
+                )
+            )
+    return tuple(found)
 
 
 def gravest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
-    """Return ``trends`` in the order in which people want to hear of them."""
+    """Return ``trends`` in the order of reports."""
     return tuple(sorted(trends, key=lambda trend: trend.gravity))
-
-
-def _of_cards(
-    series: Series, name: str, metric: str, nights: Sequence[Point], *, of_repository: bool
-) -> Iterator[Trend]:
-    """Yield the trend of each card on which a case was measured; of a case that never was, one all the same."""
-    cards = list(dict.fromkeys(point.case.key.card for point in nights if point.case.key is not None))
-    suite = f"{series.suite} of {series.repository}" if series.repository and of_repository else series.suite
-    for card in cards or [("", "")]:
-        machine = [" ".join(filter(None, card))] if len(cards) > 1 else []
-        own = [point for point in nights if point.case.key is None or point.case.key.card == card]
-        yield Trend(
-            series=series,
-            name=name,
-            metric=metric,
-            entries=tuple(_entries(own, metric)),
-            label=f"{name} ({', '.join([suite, *machine])})",
-            backend=card[0] or None,
-            gpu=card[1] or None,
-        )
 
 
 def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
@@ -185,17 +168,15 @@ def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
     for point in points:
         case = point.case
         is_comparable = case.key is None or key is None or case.key == key
-        if not is_comparable:
-            before = None
+        before = before if is_comparable else None
         value = case.values.get(metric)
-        change = value - before if value is not None and before is not None else None
         entries.append(
             Entry(
                 night=point.night,
                 started=point.started,
                 status=case.status,
                 value=value,
-                change=change,
+                change=value - before if value is not None and before is not None else None,
                 standing=case.standing,
                 is_comparable=is_comparable,
                 reason=case.reason,
@@ -204,5 +185,5 @@ def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
             )
         )
         key = case.key or key
-        before = value if value is not None else before
+        before = before if value is None else value
     return entries

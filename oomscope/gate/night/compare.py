@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.night.status import Status, worst
+from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.bands import Bands
 from oomscope.gate.suite.metrics import METRICS, REQUESTED, values_of
 from oomscope.gate.suite.suite import Case
 from oomscope.probe.external_oom import is_of_the_machine
 from oomscope.probe.result import ErrorKind, Failure, Outcome, ProbeResult
-from oomscope.units import format_size
 
 REPORT_IT = "please report it"
-"""What is to be done about a defect of oomscope."""
+"""The remedy for a defect of oomscope."""
 _FAULTS: dict[ErrorKind, Status] = {
     "unfit": Status.UNFIT,
     "usage": Status.UNUSABLE,
     "nothing": Status.UNMEASURED,
+    "internal": Status.DEFECT,
 }
 """Failures that are not of the code under measurement."""
 
@@ -34,7 +34,7 @@ class MetricRow:
     expected: int | None
     measured: int | None
     warn: int | None = None
-    """How much worse it may be before it is told, in the metric's unit; None without a baseline."""
+    """How much worse it may be before it is reported, in the metric's unit; None without a baseline."""
     fail: int | None = None
     """How much worse it may be before the gate fails."""
 
@@ -49,7 +49,7 @@ class MetricRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {**asdict(self), "status": str(self.status), "difference": self.difference}
+        return {**asdict(self), "difference": self.difference}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,14 @@ class Comparison:
 
     status: Status
     reason: str = ""
-    """What the status rests on, where the metrics do not say it."""
+    """What the status rests on, where the metrics do not show it."""
     rows: tuple[MetricRow, ...] = ()
     expected_outcome: Outcome | None = None
     """``fits`` or ``oom``; None without a baseline."""
 
 
 def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> MetricRow:
-    """Compare one metric; only what is worse has a band, and it is as wide as what was expected makes it."""
+    """Compare one metric with its bands, which apply to what is worse."""
     growth = _growth(name, expected, measured)
     warn, fail = bands.warn.width(expected), bands.fail.width(expected)
     if growth > fail:
@@ -83,11 +83,11 @@ def _growth(name: str, expected: int, measured: int) -> int:
 
 
 def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Comparison:
-    """Compare the measurement of ``case`` with what ``baseline`` expects of it.
+    """Compare the measurement of ``case`` with the entry that ``baseline`` has for it.
 
     A run that went out of memory where the baseline fits is worse whatever its numbers, and one that fits where the
     baseline did not is better unless a number is worse. One that ran out of what the rest of the machine had left says
-    nothing of the code.
+    nothing about the code.
     """
     if result.outcome == "error":
         return _not_measured(result.failure)
@@ -105,7 +105,7 @@ def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Compari
 
 
 def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, int], kind: str = "") -> Comparison:
-    """Compare what a run of ``case`` told with ``entry``.
+    """Compare the values of a run of ``case`` with ``entry``.
 
     Args:
         case: says which metrics count, and their bands.
@@ -114,73 +114,51 @@ def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, 
         values: what was measured, by metric.
         kind: of the out-of-memory failure, in brackets.
     """
-    rows = [row for name in METRICS if (row := _row(case, name, entry, outcome, values)) is not None]
+    rows = tuple(row for name in METRICS if (row := _row(case, name, entry, outcome, values)) is not None)
+    statuses = [row.status for row in rows]
+    status, reason = min(statuses, key=GRAVITY.index, default=Status.UNMEASURED), ""
     if outcome == "oom" and entry.outcome == "fits":
-        return Comparison(
-            status=Status.WORSE,
-            reason=f"out of memory{kind}, where it fitted",
-            rows=tuple(row for row in rows if row.measured is not None),
-            expected_outcome=entry.outcome,
-        )
-    return _judged(rows, entry, outcome)
+        status, reason = Status.WORSE, f"out of memory{kind}, where it fitted"
+        rows = tuple(row for row in rows if row.measured is not None)
+    else:
+        if Status.WORSE in statuses:  # whatever is missing of the other metrics
+            status = Status.WORSE
+        if outcome == "fits" and entry.outcome == "oom":
+            reason = "it fits, where it ran out of memory"
+            status = Status.BETTER if set(statuses) <= {Status.SAME} else status
+        elif not rows:
+            reason = "no metric of this case could be compared"
+        if missing := [row.name for row in rows if row.status is Status.UNMEASURED]:
+            reason = f"{', '.join(missing)} not measured here"
+        elif missing := [row.name for row in rows if row.status is Status.NO_BASELINE]:
+            reason = f"the baseline has no {', '.join(missing)}"
+    return Comparison(status=status, reason=reason, rows=rows, expected_outcome=entry.outcome)
 
 
 def _not_measured(failure: Failure | None) -> Comparison:
     if failure is None:
-        return Comparison(status=Status.UNTESTABLE, reason="it failed, and did not say why")
+        return Comparison(status=Status.UNTESTABLE, reason="it failed without a reason")
+    reason = failure.message if failure.kind in {"untestable", "nothing"} else f"{failure.kind}: {failure.message}"
     if failure.kind == "internal":
-        return Comparison(status=Status.DEFECT, reason=f"{failure.message}; {REPORT_IT}")
-    status = _FAULTS.get(failure.kind, Status.UNTESTABLE)
-    is_said = failure.kind in {"untestable", "nothing"}  # by the status
-    return Comparison(status=status, reason=failure.message if is_said else f"{failure.kind}: {failure.message}")
-
-
-def _judged(rows: list[MetricRow], entry: Entry, outcome: str) -> Comparison:
-    status = _gravest(rows)
-    reason = ""
-    if outcome == "fits" and entry.outcome == "oom":
-        reason = "it fits, where it ran out of memory"
-        status = _gravest(rows) if any(row.status is not Status.SAME for row in rows) else Status.BETTER
-    if status is None:
-        return Comparison(
-            status=Status.UNMEASURED, reason="no metric of this case could be compared", expected_outcome=entry.outcome
-        )
-    missing = [row.name for row in rows if row.status is Status.UNMEASURED]
-    if missing:
-        reason = f"{', '.join(missing)} not measured here"
-    elif lacking := [row.name for row in rows if row.status is Status.NO_BASELINE]:
-        reason = f"the baseline has no {', '.join(lacking)}"
-    return Comparison(status=status, reason=reason, rows=tuple(rows), expected_outcome=entry.outcome)
-
-
-def _gravest(rows: list[MetricRow]) -> Status | None:
-    """Return what a case is by its metrics: worse if one is, whatever is missing of the others."""
-    statuses = [row.status for row in rows]
-    return Status.WORSE if Status.WORSE in statuses else worst(statuses)
+        reason = f"{failure.message}; {REPORT_IT}"
+    return Comparison(status=_FAULTS.get(failure.kind, Status.UNTESTABLE), reason=reason)
 
 
 def _row(case: Case, name: str, entry: Entry, outcome: str, values: Mapping[str, int]) -> MetricRow | None:
-    """Return the row of a metric; None where it does not count for ``case``."""
+    """Return the row of a metric; None where it does not count for ``case``.
+
+    A metric counts if the case requires it; unless the case chooses, also if it was accepted, or is measured by default
+    in a run that ended as the accepted one (a run that fits has more metrics than one that does not).
+    """
     expected, measured = entry.values.get(name), values.get(name)
-    if not _counts(case, entry, name, outcome, is_measured=name in values):
+    is_new = METRICS[name].by_default and measured is not None and outcome == entry.outcome
+    if name not in case.required and (case.chooses or (expected is None and not is_new)):
         return None
     if measured is None:
         return MetricRow(name=name, status=Status.UNMEASURED, expected=expected, measured=None)
     if expected is None:
         return MetricRow(name=name, status=Status.NO_BASELINE, expected=None, measured=measured)
     return compare_metric(name, expected, measured, case.bands_of(name, entry.bands.get(name)))
-
-
-def _counts(case: Case, entry: Entry, name: str, outcome: str, *, is_measured: bool) -> bool:
-    """Whether ``case`` names a metric; if it does not choose, also whether it was accepted, or is to be by default.
-
-    Without requested bytes of either side nothing would be compared that says how much memory a case takes. A run that
-    fits tells more than one that did not, and lacks nothing for that.
-    """
-    if name in case.required or case.chooses:
-        return name in case.required
-    is_new = METRICS[name].by_default and is_measured and outcome == entry.outcome
-    return name in entry.values or is_new
 
 
 def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, int]) -> Comparison:
@@ -195,39 +173,5 @@ def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, i
         return Comparison(status=Status.UNMEASURED, reason=f"{', '.join(case.asked)} not measured here")
     if nearest is None:
         return Comparison(status=status, reason="nothing was accepted for this case yet", rows=rows)
-    words = other_conditions(key, nearest.key)
+    words = "; ".join(key.differences(nearest.key))
     return Comparison(status=status, reason=f"accepted under other conditions: {words}", rows=rows)
-
-
-def other_conditions(key: Key, before: Key) -> str:
-    """Return in words how ``before`` differs; of a hash what it stands for: its digits tell nobody anything."""
-    differences = key.differences(before)
-    asked = "the suite asked for something else"
-    return "; ".join(asked if text.startswith("config ") else text for text in differences)
-
-
-def band_notes(case: Case, rows: tuple[MetricRow, ...], card_bytes: int | None) -> tuple[str, ...]:
-    """Return a sentence for each odd band of ``rows``, which were measured on a card of ``card_bytes``."""
-    return tuple(note for row in rows for note in _notes(case, row, card_bytes))
-
-
-def _notes(case: Case, row: MetricRow, card_bytes: int | None) -> Iterator[str]:
-    if row.warn is None or row.fail is None:
-        return
-    if row.warn > row.fail:
-        warn, fail = _size(row.name, row.warn), _size(row.name, row.fail)
-        yield f"{row.name} warns beyond {warn} and fails beyond {fail}, so that nothing is told before it fails"
-    said = case.bands.get(row.name)
-    metric = METRICS[row.name]
-    if said is None or said.fail is None:
-        return
-    width = f"its band is {_size(row.name, row.fail)}"
-    if said.fail.relative >= 1:
-        what = "may double before it fails" if metric.is_worse_when_larger else "never fails"
-        yield f"{row.name} {what}: {width}, no less than was expected"
-    elif metric.is_of_the_card and card_bytes is not None and row.fail >= card_bytes:
-        yield f"{row.name} never fails: {width}, on a card of {format_size(card_bytes)}"
-
-
-def _size(metric: str, value: int) -> str:
-    return format_size(value) if METRICS[metric].is_bytes else f"{value:,}"

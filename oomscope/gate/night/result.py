@@ -1,17 +1,18 @@
-"""What a night of the gate found: the document of ``oomscope gate run --json``, and what the ledger keeps."""
+"""The result of a night of the gate: the document of ``oomscope gate run --json``, and what the ledger keeps."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from oomscope.errors import ExitCode, InputError
 from oomscope.gate.baseline import Key
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.reading import Moment, Numbers, PathText, of_kind, read
 from oomscope.gate.night.status import Ruling, Status, Tone, ruling
 from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Outcome, ProbeResult
@@ -19,11 +20,22 @@ from oomscope.snapshot.sites import Site
 
 SCHEMA_VERSION = 2
 KIND = "gate"
+Instance = TypeVar("Instance")
+
+
+def _moment(text: str) -> str:
+    when = dt.datetime.fromisoformat(text)
+    return when.replace(tzinfo=when.tzinfo or dt.UTC).astimezone(dt.UTC).isoformat(timespec="seconds")
+
+
+PathText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+Moment = Annotated[str, AfterValidator(_moment)]
+"""ISO 8601 in UTC, by the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where in its history the code or configuration under measurement stands."""
+    """The commit of the code or configuration under measurement."""
 
     commit: str
     subject: str
@@ -52,7 +64,7 @@ class GrownLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """What the search behind a confirmed regression found."""
+    """The result of the search behind a confirmed regression."""
 
     outcome: str
     """The search's outcome; ``not searched`` where there was nothing to search."""
@@ -60,7 +72,7 @@ class Culprit:
     good: str = ""
     """The last green commit."""
     commit: str = ""
-    """The commit at fault; empty where none could be named."""
+    """The commit at fault; empty where none was found."""
     subject: str = ""
     author: str = ""
     verdict: str = ""
@@ -68,22 +80,13 @@ class Culprit:
     site: str = ""
     """The line whose requested bytes grew most."""
     brought: int | None = None
-    """By how much the metric that is worse grew with the commit; None where the search measured none such."""
+    """By how much the metric that is worse grew with the commit; None where the search did not measure it."""
     beyond: int | None = None
     """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew too."""
     grown: tuple[GrownLine, ...] = ()
     """The lines whose requested bytes grew, most first."""
     commands: tuple[str, ...] = ()
     """Shell commands that repeat the measurement of the commit."""
-
-
-def _probe(document: Any) -> ProbeResult | None:
-    if not document:
-        return None
-    try:
-        return of_kind(ProbeResult.from_json(document))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +102,13 @@ class CaseResult:
     outcome: Outcome | None = None
     """``fits``, ``oom`` or ``error``; None where nothing was probed."""
     expected_outcome: Outcome | None = None
-    values: Numbers = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
     """Every metric that was measured, also those that do not count."""
-    first_values: Numbers | None = None
-    """What was measured before, where the case was measured again."""
+    first_values: dict[str, int] | None = None
+    """The values of the first measurement, where there are two."""
     standing: Standing | None = None
     notes: tuple[str, ...] = ()
-    probe: Annotated[ProbeResult | None, PlainValidator(_probe)] = None
+    probe: ProbeResult | None = None
     """The measurement itself; not kept in the ledger."""
     culprit: Culprit | None = None
     line: int = 0
@@ -115,7 +118,7 @@ class CaseResult:
     checkout: PathText | None = None
     """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
     place: Place | None = None
-    """The line of code that it is about; None where git knows none in the suite's repository."""
+    """The line of code that it is about; None where none lies in the suite's repository."""
 
     @property
     def decisive(self) -> MetricRow | None:
@@ -134,46 +137,22 @@ class CaseResult:
 
     @property
     def is_better(self) -> bool:
-        """Whether something is better than the baseline, whatever else is said of the case."""
+        """Whether something is better than the baseline, whatever else is reported of the case."""
         is_row_better = any(row.status is Status.BETTER for row in self.rows)
-        is_taken_for_it = self.came_to_fit and self.status is not Status.UNCONFIRMED
-        return self.status is Status.BETTER or is_row_better or is_taken_for_it
+        is_fit = self.came_to_fit and self.status is not Status.UNCONFIRMED
+        return is_row_better or is_fit or self.status is Status.BETTER
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """All that counts of the case: that a metric is better counts beside what is merely told of others."""
+        """All that counts of the case: that a metric is better counts beside warnings on others."""
         return (self.status, Status.BETTER) if self.is_better else (self.status,)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {
-            "name": self.name,
-            "status": str(self.status),
-            "reason": self.reason,
-            "outcome": self.outcome,
-            "expected_outcome": self.expected_outcome,
-            "key": asdict(self.key) if self.key else None,
-            "metrics": [row.to_json() for row in self.rows],
-            "values": dict(self.values),
-            "first_values": None if self.first_values is None else dict(self.first_values),
-            "standing": asdict(self.standing) if self.standing else None,
-            "notes": list(self.notes),
-            "culprit": asdict(self.culprit) if self.culprit else None,
-            "line": self.line,
-            "rank": self.rank,
-            "checkout": self.checkout,
-            "place": asdict(self.place) if self.place else None,
-            "probe": self.probe.to_json() if self.probe else None,
-        }
-
-    @classmethod
-    def from_json(cls, document: object) -> CaseResult:
-        """Read back what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: it is no such document.
-        """
-        return read(cls, document)
+        document = asdict(replace(self, probe=None, rows=()))
+        del document["rows"]
+        metrics = [row.to_json() for row in self.rows]
+        return document | {"metrics": metrics, "probe": self.probe.to_json() if self.probe else None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +160,12 @@ class GateResult:
     """A night of the gate."""
 
     night: str
-    """Its id: the same document is the same night wherever it is read again."""
+    """Its id, the same in every copy."""
     started: Moment
-    """ISO 8601, UTC."""
     suite: PathText
     """The suite's file, by its absolute path."""
     baseline: PathText
-    """What was accepted, by its absolute path."""
+    """The baseline's file, by its absolute path."""
     cases: Annotated[tuple[CaseResult, ...], Field(min_length=1)]
     home: Home | None = None
     """The suite's file in its repository, by which nights of one suite are one trend; None outside of git."""
@@ -203,38 +181,24 @@ class GateResult:
 
     @property
     def ruling(self) -> Ruling:
-        """What the night comes to."""
+        """The result of the night."""
         if self.interrupted:
             return Ruling(exit_code=ExitCode.INTERRUPTED, tone=Tone.BAD)
         return ruling((status for case in self.cases for status in case.statuses), strict=self.strict)
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command returns."""
+        """The exit code of the command."""
         return self.ruling.exit_code
 
     def ruling_of(self, case: CaseResult) -> Ruling:
-        """Return what ``case`` alone comes to on this night."""
+        """Return the result of ``case`` alone on this night."""
         return ruling(case.statuses, strict=self.strict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""
-        return {
-            "schema_version": self.schema_version,
-            "kind": KIND,
-            "night": self.night,
-            "started": self.started,
-            "suite": self.suite,
-            "home": asdict(self.home) if self.home else None,
-            "baseline": self.baseline,
-            "variables": dict(self.variables),
-            "strict": self.strict,
-            "oomscope": self.oomscope,
-            "exit_code": int(self.exit_code),
-            "interrupted": self.interrupted,
-            "unwatched": list(self.unwatched),
-            "cases": [case.to_json() for case in self.cases],
-        }
+        cases = [case.to_json() for case in self.cases]
+        return asdict(replace(self, cases=())) | {"kind": KIND, "exit_code": int(self.exit_code), "cases": cases}
 
     @classmethod
     def from_json(cls, document: Any, *, where: str) -> GateResult:
@@ -242,7 +206,7 @@ class GateResult:
 
         Args:
             document: the parsed JSON.
-            where: how messages name it.
+            where: its name in messages.
 
         Raises:
             InputError: it is no such document.
@@ -255,5 +219,25 @@ class GateResult:
             raise InputError(f"has schema version {version!r}, not {SCHEMA_VERSION}", where=where, remedy=remedy)
         try:
             return read(cls, document)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise InputError(f"is not whole ({error})", where=where, remedy=remedy) from None
+
+
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
+
+
+def read(kind: type[Instance], document: object) -> Instance:
+    """Return ``document``, parsed JSON, as the dataclass ``kind``.
+
+    Raises:
+        ValueError: it is not one; in one line.
+    """
+    adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
+    text = json.dumps(document, ensure_ascii=False).encode(errors="replace")  # of half characters in names
+    try:
+        made: Instance = adapter.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+    return made

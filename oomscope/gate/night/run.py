@@ -1,6 +1,6 @@
-"""A night: every case is probed and compared, and what is red is measured again before anybody is told.
+"""A night: every case is measured and compared, and a regression is measured again before it is reported.
 
-On a card the same holds for what is better: a lucky measurement makes no new baseline.
+On a card an improvement is measured again too: a lucky measurement makes no new baseline.
 """
 
 from __future__ import annotations
@@ -18,51 +18,40 @@ from oomscope.errors import ExitCode, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.night.cases import CasePlan, Probe, plan_of, traced
-from oomscope.gate.night.compare import REPORT_IT, Comparison, MetricRow, band_notes, compare_case
+from oomscope.gate.night.compare import REPORT_IT, MetricRow, compare_case
 from oomscope.gate.night.result import CaseResult, GateResult, Standing
 from oomscope.gate.night.status import GREEN, Status
 from oomscope.gate.suite.identity import Home
 from oomscope.gate.suite.metrics import values_of
-from oomscope.gate.suite.suite import Case, Suite, suite_id
+from oomscope.gate.suite.suite import Case, Suite
 from oomscope.probe.process.launch import StoppedError
-from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.variants import side_by_side
 
 Announce = Callable[[int, int, CaseResult], None]
-"""Told of each case as it is done: how many are, of how many, and the case."""
+"""Called after each case: how many are done, of how many, and the case."""
 StandsAt = Callable[[Case], Standing | None]
-"""Where a case stands in its history; None where it has none."""
-_NOT_YET = "interrupted before it was measured"
-_NOT_AGAIN = "interrupted before it was measured again"
+"""Returns the commit of a case; None where it has none."""
 
 
 class InterruptedNight(KeyboardInterrupt):
-    """Somebody ended a night of which some cases were measured.
+    """A night that was ended after some cases were measured.
 
     Args:
-        night: what came of these; the others say that they were not measured.
+        night: the measured cases; the others have a status that says they were not measured.
         stop: what ended it.
     """
 
     def __init__(self, night: GateResult, stop: KeyboardInterrupt | SystemExit) -> None:
         super().__init__("interrupted")
         self.night = night
-        asked = stop.code if isinstance(stop, SystemExit) else None
-        self.exit_code = asked if isinstance(asked, int) else int(ExitCode.INTERRUPTED)
-        """What the program ends with: 128 and the number of a signal."""
-
-
-def _nowhere(_case: Case) -> None:
-    """Know no history."""
-
-
-def _ignore(_done: int, _total: int, _case: CaseResult) -> None:
-    """Take no notice."""
+        code = stop.code if isinstance(stop, SystemExit) else None
+        self.exit_code = code if isinstance(code, int) else int(ExitCode.INTERRUPTED)
+        """The exit code of the program: 128 plus the number of a signal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """What a run of the gate is given."""
+    """A run of the gate."""
 
     suite: Suite
     baseline: Baseline
@@ -73,44 +62,38 @@ class Night:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Those of the environment that change what is allocated."""
     unwatched: tuple[str, ...] = ()
-    """Cases that only the baseline has, to be told of."""
+    """Cases that only the baseline has, to be reported."""
     jobs: int = 1
     """Cases side by side."""
     strict: bool = False
-    stands_at: StandsAt = field(default=_nowhere)
-    announce: Announce = field(default=_ignore)
+    stands_at: StandsAt = field(default=lambda _case: None)
+    announce: Announce = field(default=lambda _done, _total, _case: None)
 
     def run(self) -> GateResult:
-        """Measure and compare all cases, and return what came of them in the order of the suite.
+        """Measure and compare all cases, and return the results in the order of the suite.
 
         Raises:
             InterruptedNight: Ctrl-C, or a signal that asks to end, after something was measured.
         """
         started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        done: dict[int, CaseResult] = {}
-        calls = [self._call(number, done) for number in range(len(self.suite.cases))]
+        done: dict[str, CaseResult] = {}
+        calls = [self._call(case, done) for case in self.suite.cases]
         try:
             with contextlib.closing(side_by_side(calls, self.jobs)) as answers:
-                for told, (_, case) in enumerate(answers, start=1):
-                    self.announce(told, len(calls), case)
+                for count, (_, case) in enumerate(answers, start=1):
+                    self.announce(count, len(calls), case)
         except (KeyboardInterrupt, SystemExit) as stop:
             if not any(case.values or case.first_values for case in done.values()):
                 raise
             raise InterruptedNight(self._result(started, done, interrupted=True), stop) from None
         return self._result(started, done)
 
-    def _result(self, started: str, done: Mapping[int, CaseResult], *, interrupted: bool = False) -> GateResult:
-        """Return the night; a case that is none of ``done`` was not measured, since somebody ended the night."""
-        missing = {
-            number: CaseResult(name=case.name, status=Status.UNMEASURED, reason=_NOT_YET, line=case.line)
-            for number, case in enumerate(self.suite.cases)
-            if number not in done
-        }
-        cases = {**done, **missing}
+    def _result(self, started: str, done: Mapping[str, CaseResult], *, interrupted: bool = False) -> GateResult:
+        reason = "interrupted before it was measured"
         return GateResult(
             night=secrets.token_hex(8),
             started=started,
-            suite=suite_id(self.suite.path),
+            suite=str(real_path(self.suite.path)),
             home=self.home,
             baseline=str(real_path(self.baseline_path)),
             variables=self.variables,
@@ -118,20 +101,24 @@ class Night:
             oomscope=oomscope.__version__,
             unwatched=self.unwatched,
             interrupted=interrupted,
-            cases=tuple(cases[number] for number in range(len(cases))),
+            cases=tuple(
+                done.get(case.name)
+                or CaseResult(name=case.name, status=Status.UNMEASURED, reason=reason, line=case.line)
+                for case in self.suite.cases
+            ),
         )
 
-    def _call(self, number: int, done: dict[int, CaseResult]) -> Callable[[threading.Event], CaseResult]:
-        """Return what measures a case, and puts what came of it among ``done`` also where nobody waits any more."""
+    def _call(self, case: Case, done: dict[str, CaseResult]) -> Callable[[threading.Event], CaseResult]:
+        """Return a function that measures a case, and puts the result into ``done`` also after an interrupt."""
 
         def call(stop: threading.Event) -> CaseResult:
-            done[number] = self.measure(self.suite.cases[number], stop)
-            return done[number]
+            done[case.name] = self.measure(case, stop)
+            return done[case.name]
 
         return call
 
     def measure(self, case: Case, stop: threading.Event) -> CaseResult:
-        """Measure and compare one case; where it is worse, or on a card better, once more: only twice counts.
+        """Measure and compare one case; where it is worse, or on a card better, once more.
 
         Raises:
             StoppedError: ``stop`` was set.
@@ -143,9 +130,7 @@ class Night:
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect in one case hides no other
-            return CaseResult(
-                name=case.name, status=Status.DEFECT, reason=f"{traced(error)}; {REPORT_IT}", line=case.line
-            )
+            return replace(_defect(case, error), line=case.line)
 
     def _answer(self, case: Case, stop: threading.Event) -> CaseResult:
         try:
@@ -153,16 +138,17 @@ class Night:
         except OomscopeError as error:
             return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error))
         first = self._measured(case, plan, stop)
-        return confirmed(first, self._again(case, plan, stop)) if calls_for_more(first) else first
-
-    def _again(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
-        """Measure a case once more; whatever hinders it, what the first measurement said is not lost."""
+        may_vary = first.key is not None and first.key.backend != "virtual"
+        if first.status is not Status.WORSE and not (may_vary and first.is_better):
+            return first
         try:
-            return self._measured(case, plan, stop)
+            again = self._measured(case, plan, stop)
         except StoppedError:
-            return CaseResult(name=case.name, status=Status.UNMEASURED, reason=_NOT_AGAIN)
+            reason = "interrupted before it was measured again"
+            again = CaseResult(name=case.name, status=Status.UNMEASURED, reason=reason)
         except Exception as error:  # noqa: BLE001 - a defect hides neither the first measurement nor other cases
-            return CaseResult(name=case.name, status=Status.DEFECT, reason=f"{traced(error)}; {REPORT_IT}")
+            again = _defect(case, error)
+        return confirmed(first, again)
 
     def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
         try:
@@ -171,104 +157,83 @@ class Night:
             status = Status.UNUSABLE if error.exit_code is ExitCode.USAGE else Status.UNFIT
             return CaseResult(name=case.name, status=status, reason=str(error))
         comparison = compare_case(case, result, self.baseline)
-        entry = None if result.outcome == "error" else self.baseline.find(case.name, Key.of(case.digest, result))
+        key = None if result.outcome == "error" else Key.of(case.digest, result)
+        entry = None if key is None else self.baseline.find(case.name, key)
         rank = plan.rank_text(result.rank)
-        bands = band_notes(case, comparison.rows, result.limit_bytes)
-        told = _case_result(case, result, comparison)
-        return replace(told, rank=rank, notes=(*plan.notes, *result.notes, *_other_entry(entry, rank), *bands))
+        return CaseResult(
+            name=case.name,
+            status=comparison.status,
+            reason=comparison.reason,
+            rows=comparison.rows,
+            key=key,
+            outcome=result.outcome,
+            expected_outcome=comparison.expected_outcome,
+            values=values_of(result),
+            rank=rank,
+            notes=(*plan.notes, *result.notes, *_other_entry(entry, rank)),
+            probe=result,
+        )
+
+
+def _defect(case: Case, error: Exception) -> CaseResult:
+    return CaseResult(name=case.name, status=Status.DEFECT, reason=f"{traced(error)}; {REPORT_IT}")
 
 
 def _other_entry(entry: Entry | None, rank: str) -> Iterator[str]:
-    """Yield what else than the code may make the numbers of ``entry`` other ones."""
-    if entry is None:
-        return
-    if entry.oomscope not in {"", oomscope.__version__}:
+    """Yield what other than the code may have changed the numbers since ``entry``."""
+    if entry is not None and entry.oomscope not in {"", oomscope.__version__}:
         yield f"the baseline is of oomscope {entry.oomscope}, this is {oomscope.__version__}"
-    if entry.rank not in {"", rank}:
+    if entry is not None and entry.rank not in {"", rank}:
         yield f"the baseline is of rank {entry.rank}, and this is rank {rank or '0 of 1'}: their numbers are compared"
 
 
-def _case_result(case: Case, result: ProbeResult, comparison: Comparison) -> CaseResult:
-    return CaseResult(
-        name=case.name,
-        status=comparison.status,
-        reason=comparison.reason,
-        rows=comparison.rows,
-        key=None if result.outcome == "error" else Key.of(case.digest, result),
-        outcome=result.outcome,
-        expected_outcome=comparison.expected_outcome,
-        values=values_of(result),
-        probe=result,
-    )
-
-
 _SURPRISES = frozenset({Status.WORSE, Status.BETTER})
-"""Statuses that have to be seen twice."""
-
-
-def calls_for_more(first: CaseResult) -> bool:
-    """Whether a case has to be measured again: a virtual card says what is better every time."""
-    may_vary = first.key is not None and first.key.backend != "virtual"
-    return first.status is Status.WORSE or (may_vary and first.is_better)
+"""Statuses that have to be measured twice."""
 
 
 def confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
-    """Return the second measurement of a case that was worse or better at first, and say what it makes of the first.
+    """Return the second measurement of a case that was worse or better at first, with its status after both.
 
-    A regression is a metric that is worse twice, running out of memory twice, or running out of it once a metric was
-    worse before; an improvement is a metric that is better twice. What cannot be compared again is what it is, and not
-    green: a regression that nobody saw twice is none, and nobody saw it go. What it was at first is said with it, and
-    where nothing was measured again, what was measured at first is shown.
+    A regression is a metric that is worse twice, running out of memory twice, or running out of it after a metric was
+    worse; an improvement is a metric that is better twice. A second measurement that cannot be compared decides the
+    status, with the first one in its reason; where it measured nothing, the numbers of the first are shown.
     """
     seen = replace(again, first_values=first.values)
     if first.status is again.status is Status.WORSE and again.ran_out:
         return seen
     sought = Status.WORSE if first.status is Status.WORSE else Status.BETTER
-    then = f"{sought} at first ({_said(first, sought)})"
-    seen = _in_place_of(seen, first) if not again.values else _held_against(seen, first)
+    then = f"{sought} at first ({_metrics(first, sought)})"
+    if not again.values:
+        seen = replace(
+            seen,
+            rows=tuple(_unconfirmed(row) for row in first.rows),
+            expected_outcome=first.expected_outcome,
+            rank=first.rank,
+            probe=again.probe or first.probe,
+        )
+    else:
+        rows = (row if row.name in _named(first, row.status) else _unconfirmed(row) for row in again.rows)
+        seen = replace(seen, rows=tuple(rows))
     if again.status not in GREEN | {Status.WORSE}:
         return replace(seen, reason="; ".join(filter(None, (again.reason, then))))
-    if again.status in {sought, Status.WARN} and _is_seen_twice(sought, first, again):
+    is_same_metric = bool(_named(first, sought) & _named(again, sought))
+    is_fit_twice = sought is Status.BETTER and first.came_to_fit and again.came_to_fit
+    if again.status in {sought, Status.WARN} and (is_same_metric or is_fit_twice):
         return seen
-    now = f"{again.status} ({_said(again)})" if again.status in _SURPRISES else str(again.status)
+    now = f"{again.status} ({_metrics(again, again.status)})" if again.status in _SURPRISES else str(again.status)
     return replace(seen, status=Status.UNCONFIRMED, reason=f"{then}, and {now} when it was measured again")
-
-
-def _held_against(again: CaseResult, first: CaseResult) -> CaseResult:
-    """Return the second measurement; what the first did not say of a metric is unconfirmed."""
-    rows = (row if row.name in _named(first, row.status) else _unconfirmed(row) for row in again.rows)
-    return replace(again, rows=tuple(rows))
-
-
-def _in_place_of(again: CaseResult, first: CaseResult) -> CaseResult:
-    """Return a second one that measured nothing with what the first did: that is all there is, and was seen once."""
-    return replace(
-        again,
-        rows=tuple(_unconfirmed(row) for row in first.rows),
-        expected_outcome=first.expected_outcome,
-        notes=again.notes or first.notes,
-        rank=first.rank,
-        probe=first.probe if again.probe is None or again.status is Status.DEFECT else again.probe,
-    )
 
 
 def _unconfirmed(row: MetricRow) -> MetricRow:
     return replace(row, status=Status.UNCONFIRMED) if row.status in _SURPRISES else row
 
 
-def _is_seen_twice(sought: Status, first: CaseResult, again: CaseResult) -> bool:
-    """Whether both measurements say it of one metric, or both fit where the baseline does not."""
-    is_named = bool(_named(first, sought) & _named(again, sought))
-    return is_named or (sought is Status.BETTER and first.came_to_fit and again.came_to_fit)
-
-
 def _named(case: CaseResult, status: Status) -> set[str]:
     return {row.name for row in case.rows if row.status is status}
 
 
-def _said(case: CaseResult, status: Status | None = None) -> str:
-    """Return what makes the case what it is, or ``status``: that it ran out of memory, its metrics, or its reason."""
-    sought = status or case.status
-    if case.ran_out and sought is Status.WORSE:
+def _metrics(case: CaseResult, status: Status) -> str:
+    """Return the metrics that are ``status``; the reason where the case ran out of memory, or none is."""
+    if case.ran_out and status is Status.WORSE:
         return case.reason
-    return ", ".join(row.name for row in case.rows if row.status is sought) or case.reason
+    return ", ".join(row.name for row in case.rows if row.status is status) or case.reason

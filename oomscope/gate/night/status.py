@@ -1,6 +1,6 @@
-"""What the gate says of a metric, a case and a suite, and which says most where several apply.
+"""The statuses of a metric, a case and a night, and which one counts where several apply.
 
-One function, :func:`ruling`, makes exit code, word and tone of statuses; whatever shows a night shows what it says.
+One function, :func:`ruling`, makes exit code, word and tone of statuses; every report shows what it returns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oomscope.errors import ExitCode, gravest
 
 
 class Status(StrEnum):
-    """One answer of the gate."""
+    """The status of a metric or case, gravest first."""
 
     DEFECT = "internal error"
     """A defect of oomscope; the other cases have their answers."""
@@ -28,11 +28,11 @@ class Status(StrEnum):
     INCOMPATIBLE = "incompatible baseline"
     """What was accepted was measured under other conditions."""
     WORSE = "worse"
-    """Beyond the band that fails, and again when it was measured anew."""
+    """Beyond the band that fails, in two measurements."""
     UNTESTABLE = "untestable"
     """The code under measurement failed: neither red nor green."""
     UNCONFIRMED = "unconfirmed"
-    """Beyond the band that fails, or on a card better, at first, and not when it was measured anew."""
+    """Beyond the band that fails, or on a card better, in the first measurement but not in the second."""
     WARN = "warn"
     """Worse, inside the band."""
     BETTER = "better"
@@ -55,26 +55,22 @@ _CODES = {
     Status.UNTESTABLE: ExitCode.TARGET_FAILED,
 }
 GREEN = frozenset({Status.SAME, Status.BETTER, Status.WARN})
-"""What a later regression may be traced back to."""
+"""Statuses of a night from which the search for a culprit may start."""
 
 
 class Tone(StrEnum):
-    """How an answer is shown: by colour, sign or level. The word beside it says the same."""
+    """How a status is shown: by colour, sign or level. The word beside it says the same."""
 
     GOOD = "good"
     WARN = "warn"
-    """It passes, and is told."""
+    """It passes, with a remark."""
     BAD = "bad"
     """It does not pass."""
 
 
-_WORDS = {ExitCode.OK: "GREEN", ExitCode.REGRESSION: "RED"}
-_TOLD = frozenset({Status.WARN, Status.UNCONFIRMED})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """What statuses come to together."""
+    """The result of several statuses together."""
 
     exit_code: ExitCode
     tone: Tone
@@ -87,16 +83,11 @@ class Ruling:
     @property
     def word(self) -> str:
         """``GREEN``, ``RED`` for a regression, ``NOT GREEN`` for all else."""
-        return _WORDS.get(self.exit_code, "NOT GREEN")
-
-
-def worst(statuses: Iterable[Status]) -> Status | None:
-    """Return the gravest of ``statuses``; None where there is none."""
-    return min(statuses, key=GRAVITY.index, default=None)
+        return {ExitCode.OK: "GREEN", ExitCode.REGRESSION: "RED"}.get(self.exit_code, "NOT GREEN")
 
 
 def ruling(statuses: Iterable[Status], *, strict: bool = False) -> Ruling:
-    """Return what a metric, a case or a gate with ``statuses`` comes to; without any, nothing was measured.
+    """Return the result of a metric, a case or a night with ``statuses``; without any, nothing was measured.
 
     Args:
         statuses: those of the metric, the case or all cases.
@@ -106,7 +97,7 @@ def ruling(statuses: Iterable[Status], *, strict: bool = False) -> Ruling:
     better = ExitCode.IMPROVED if strict else ExitCode.OK
     codes = [better if status is Status.BETTER else _CODES.get(status, ExitCode.OK) for status in seen]
     code = gravest(codes) if codes else ExitCode.NOTHING_MEASURED
-    passing = Tone.WARN if seen & _TOLD else Tone.GOOD
+    passing = Tone.WARN if seen & {Status.WARN, Status.UNCONFIRMED} else Tone.GOOD
     return Ruling(exit_code=code, tone=passing if code is ExitCode.OK else Tone.BAD)
 
 

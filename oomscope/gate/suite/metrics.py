@@ -34,8 +34,6 @@ class Metric:
     by_default: bool = True
     """Whether a case without a list of metrics has it."""
     is_bytes: bool = True
-    is_of_the_card: bool = True
-    """Whether it is memory of the card, of which there cannot be more than the card has."""
 
 
 def _peak_requested(result: ProbeResult) -> int | None:
@@ -61,10 +59,6 @@ def _overhead(result: ProbeResult) -> int | None:
 def _largest_free(result: ProbeResult) -> int | None:
     highest = _uncut_peak(result)
     return None if highest is None else highest.largest_free_bytes
-
-
-def _pinned(result: ProbeResult) -> int | None:
-    return result.pinned_bytes
 
 
 def _non_torch(result: ProbeResult) -> int | None:
@@ -103,7 +97,7 @@ _ALL: Final = (
         is_worse_when_larger=False,
         by_default=False,
     ),
-    Metric(name="pinned", meaning="most pinned bytes of the host", read=_pinned, is_of_the_card=False),
+    Metric(name="pinned", meaning="most pinned bytes of the host", read=lambda result: result.pinned_bytes),
     Metric(
         name="non_torch",
         meaning="bytes that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",
@@ -115,7 +109,6 @@ _ALL: Final = (
         meaning="floating-point operations of an iteration, recomputation included (bundled transformer only)",
         read=_flops,
         is_bytes=False,
-        is_of_the_card=False,
     ),
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})

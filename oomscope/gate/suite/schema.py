@@ -1,8 +1,7 @@
-"""What the file of a suite may say: its keys, checked one by one and against each other."""
+"""The keys of a suite's file, checked one by one and against each other."""
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
@@ -11,19 +10,15 @@ from oomscope.config.problems import shown
 from oomscope.config.schema.section import Section
 from oomscope.errors import InputError
 from oomscope.gate.suite.bands import Band
-from oomscope.gate.suite.document import misplaced
 from oomscope.gate.suite.metrics import METRICS
 from oomscope.probe.job import OWN_KINDS
 from oomscope.units import parse_size
 
 Source = Literal["preset", "config", "harness", "entry", "command"]
 SOURCES: tuple[Source, ...] = ("preset", "config", *OWN_KINDS)
-"""Keys of a case of which one says what is measured."""
-RANKS = ("first", "last", "worst")
-MOST_RANK: Final = 2**31 - 1
+"""Keys of a case of which exactly one says what is measured."""
+RANKS: Final = ("first", "last", "worst")
 MOST_BYTES: Final = 2**63 - 1
-NEVER_TOLD: Final = ("warn is wider than fail, so that nothing is told before it fails", "lower warn, or raise fail")
-"""What is wrong with such bands, and what to do."""
 
 
 def _band(value: object) -> Band | None:
@@ -51,25 +46,12 @@ def _metric(name: str) -> str:
 def _size(value: object) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, int | str) or isinstance(value, bool):
-        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576")
     try:
-        size = parse_size(value)
+        if isinstance(value, int | str) and not isinstance(value, bool) and parse_size(value) <= MOST_BYTES:
+            return str(value)
     except InputError:
-        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576") from None
-    if size > MOST_BYTES:
-        raise ValueError(f"{shown(value)} is larger than any card; give a size such as 80GiB, 512MiB or 1048576")
-    return str(value)
-
-
-def _path(text: str) -> str:
-    try:
-        is_path = b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        is_path = False
-    if not is_path:
-        raise ValueError(f"no file can be called {shown(text)}; give a path from the suite's folder")
-    return text
+        pass
+    raise ValueError(f"{shown(value)} is not the size of a card; give a size such as 80GiB, 512MiB or 1048576")
 
 
 def _override(text: str) -> str:
@@ -79,51 +61,32 @@ def _override(text: str) -> str:
 
 
 def _rank(value: object) -> object:
-    """Refuse what is no rank, in one sentence; a list of ranks becomes a tuple."""
-    each = value if isinstance(value, list) else [value]
-    for one in each:
-        if one is not None and one not in RANKS and (not isinstance(one, int) or isinstance(one, bool)):
-            raise ValueError(f"{shown(one)} is not a rank; give a number, {', '.join(RANKS)}, or a list of ranks")
-        if isinstance(one, int) and not 0 <= one <= MOST_RANK:
-            raise ValueError(f"no world has a rank {shown(one)}; give 0, or a number below the size of the world")
-    if not isinstance(value, list):
-        return value
-    if not each or None in each or "worst" in each or len(set(each)) < len(each):
-        raise ValueError("a list of ranks holds each once; give numbers, first or last")
-    return tuple(each)
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    if value is not None and not is_number and value not in RANKS:
+        raise ValueError(f"{shown(value)} is not a rank; give a number or {', '.join(RANKS)}")
+    return value
 
 
 class MetricBands(Section):
     """How far one metric may be worse than its baseline."""
 
     warn: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
-    """Beyond this it is told (default: any difference): a size, a share, or a list of both."""
+    """Beyond this it is reported (default: any difference): a size, a share, or a list of both."""
     fail: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
     """Beyond this the gate fails."""
 
-    @property
-    def contradicts(self) -> bool:
-        """Whether nothing is ever told before it fails, whatever is expected."""
-        return self.warn is not None and self.fail is not None and self.warn.is_wider(self.fail)
-
-    @model_validator(mode="after")
-    def _check(self) -> MetricBands:
-        if self.contradicts:
-            raise misplaced("warn", "; ".join(NEVER_TOLD))
-        return self
-
     def over(self, other: MetricBands) -> MetricBands:
-        """Return what this says, and what ``other`` says where this says nothing; the two may contradict each other."""
-        return MetricBands.model_construct(warn=self.warn or other.warn, fail=self.fail or other.fail)
+        """Return these bands, and those of ``other`` where these say nothing."""
+        return MetricBands(warn=self.warn or other.warn, fail=self.fail or other.fail)
 
 
 MetricName = Annotated[str, AfterValidator(_metric)]
 Metrics = Annotated[dict[MetricName, MetricBands | None] | None, BeforeValidator(_named)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Place = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
+Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Override = Annotated[str, AfterValidator(_override)]
 Limit = Annotated[str | None, BeforeValidator(_size)]
-Rank = Annotated[int | str | tuple[int | str, ...] | None, BeforeValidator(_rank)]
+Rank = Annotated[int | str | None, BeforeValidator(_rank)]
 
 
 class _Shared(Section):
@@ -132,7 +95,7 @@ class _Shared(Section):
     overrides: tuple[Override, ...] = Field(default=(), strict=False)
     """``section.key=value`` each; those of the defaults come first."""
     rank: Rank = None
-    """The rank that is played: a number, ``first``, ``last`` or ``worst``; of a list each is a case of its own."""
+    """The rank that is played: a number, ``first``, ``last`` or ``worst``."""
     limit: Limit = None
     """A card with so many bytes in all, such as ``80GiB``."""
     metrics: Metrics = None
@@ -161,7 +124,7 @@ class CaseDocument(_Shared):
     """One of ``cases:``."""
 
     name: Name
-    """What reports and the baseline call it."""
+    """Its name in reports and in the baseline."""
     preset: str | None = None
     """The bundled transformer under a preset."""
     config: Place | None = None
@@ -188,18 +151,16 @@ class CaseDocument(_Shared):
         if len(given) != 1:
             said = " and ".join(given) or "nothing"
             raise ValueError(f"{said} to measure; give one of {', '.join(SOURCES)}")
-        (source,) = given
-        own = " or ".join(OWN_KINDS)
-        for key, owner, is_given, is_owned in (
-            ("repo", own, self.repo, source in OWN_KINDS),
-            ("from", "config", self.dialect, source == "config"),
-            ("metric_regex", "command", self.metric_regex, source == "command"),
-            ("snapshot_glob", "command", self.snapshot_glob, source == "command"),
+        for key, value, owners in (
+            ("repo", self.repo, OWN_KINDS),
+            ("from", self.dialect, ("config",)),
+            ("metric_regex", self.metric_regex, ("command",)),
+            ("snapshot_glob", self.snapshot_glob, ("command",)),
         ):
-            if is_given is not None and not is_owned:
-                raise misplaced(key, f"{key} without {owner}; name one, or leave {key} out")
+            if value is not None and given[0] not in owners:
+                raise ValueError(f"{key} without {' or '.join(owners)}; name one, or leave {key} out")
         if self.metric_regex is not None and self.snapshot_glob is not None:
-            raise misplaced("command", "command with both metric_regex and snapshot_glob; give one or none")
+            raise ValueError("command with both metric_regex and snapshot_glob; give one or none")
         return self
 
 

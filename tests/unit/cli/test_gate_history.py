@@ -29,7 +29,6 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def night(monkeypatch: pytest.MonkeyPatch, checkout: Path, suite: str = "ci/memory.yaml", live: int = GiB) -> None:
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(live))
-    monkeypatch.chdir(checkout)
     assert run(["gate", "run", suite, "--quiet"]) == ExitCode.NO_BASELINE
 
 
@@ -49,7 +48,7 @@ def test_checkouts_in_other_folders_are_one_trend_and_two_suites_are_two(
         checkout.parent.mkdir(parents=True)
         git(tmp_path, "clone", "--quiet", str(origin), str(checkout))
         night(monkeypatch, checkout, live=GiB + number * MiB)
-    night(monkeypatch, origin, "nightly/memory.yaml")
+    night(monkeypatch, checkout, "nightly/memory.yaml")
     assert shown(capsys) == [("ci/memory.yaml", [GiB, GiB + MiB]), ("nightly/memory.yaml", [GiB])]
     assert shown(capsys, "--last", "1")[0] == ("ci/memory.yaml", [GiB + MiB])
     assert shown(capsys, "--suite", "ci/memory.yaml") == [("ci/memory.yaml", [GiB, GiB + MiB])]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.gate import outputs as gate_outputs
-from oomscope.cli.gate import report as gate_report
 from oomscope.cli.gate.options import read_night
-from oomscope.cli.gate.outputs import RENDERERS, homed
+from oomscope.cli.gate.outputs import RENDERERS
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.ledger.ledger import Ledger
@@ -22,10 +20,9 @@ from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.result import GateResult
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.bands import EXACT
-from oomscope.gate.suite.identity import Home
 from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
-from tests.integration.program import OOMSCOPE, new_repo
+from tests.integration.program import OOMSCOPE
 from tests.unit.gate.nights import case_result, measured, night
 
 SUITE = "cases: [{name: tiny, preset: gpt-tiny}]\n"
@@ -71,18 +68,6 @@ def test_every_file_is_written_and_named(capsys) -> None:
     assert json.loads(Path("night.json").read_text()) == json.loads(Path("red.json").read_text())
 
 
-def test_gate_run_writes_them_too(place: Path, capsys, monkeypatch) -> None:
-    Path("memory.yaml").write_text(SUITE)
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
-    assert run(["gate", "update", "memory.yaml", "--quiet"]) == ExitCode.OK
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    code = run(["gate", "run", "memory.yaml", "--quiet", *options(), "--annotations"])
-    assert code == ExitCode.REGRESSION
-    for name, piece in OUTPUTS.values():
-        assert piece in Path(name).read_text()
-    assert "::error file=memory.yaml,line=1," in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("option", RENDERERS)
 @pytest.mark.parametrize(
     ("defect", "lost"),
@@ -115,7 +100,7 @@ def test_a_place_that_was_lost_meanwhile_changes_no_red_and_loses_nothing_else(c
         Path("gone").rmdir()
         return read_night(path)
 
-    monkeypatch.setattr(gate_report, "read_night", read_and_remove)
+    monkeypatch.setattr(gate_outputs, "read_night", read_and_remove)
     for name, code in (("red.json", ExitCode.REGRESSION), ("green.json", ExitCode.OUTPUT_LOST)):
         Path("gone").mkdir()
         found, out, err = report(capsys, name, *options(option), option, "gone/file", "--force")
@@ -142,18 +127,6 @@ def test_annotations_and_the_summary_of_the_step_may_fail_as_well(capsys, monkey
         assert err.count("internal error: KeyError: 'row'") == 1 + len(words)
         assert "Wrote night.xml" in err
     assert not Path("step.md").exists()
-
-
-def test_the_report_of_the_terminal_may_fail_as_well(capsys, monkeypatch) -> None:
-    def failing(*_given: object) -> None:
-        raise KeyError("row")
-
-    monkeypatch.setattr("oomscope.report.text.gate.gate_report", failing)
-    assert report(capsys, "red.json", *options())[0] == ExitCode.REGRESSION
-    assert Path("night.xml").exists()
-    code, _, err = report(capsys, "green.json")
-    assert code == ExitCode.INTERNAL
-    assert err.startswith("oomscope: internal error: KeyError: 'row'; please report it")
 
 
 @pytest.mark.parametrize(("name", "code"), [("red", ExitCode.REGRESSION), ("green", ExitCode.OUTPUT_LOST)])
@@ -225,20 +198,6 @@ def test_a_summary_that_nobody_asked_for_and_that_cannot_be_written_is_told_and_
     )
 
 
-def test_paths_count_from_the_repository_and_without_git_from_the_checkout(place: Path) -> None:
-    repo = new_repo(place / "repo")
-    inside, outside = repo / "ci" / "memory.yaml", place / "ci" / "memory.yaml"
-    for suite in (inside, outside):
-        suite.parent.mkdir()
-        suite.touch()
-    given = {"CI_PROJECT_DIR": str(place), "GITHUB_WORKSPACE": "/elsewhere"}
-    found = [homed(replace(RED, suite=str(suite)), given).home for suite in (inside, outside)]
-    assert [home.path for home in found if home] == ["ci/memory.yaml", "ci/memory.yaml"]
-    assert homed(replace(RED, suite=str(outside)), {}).home is None
-    known = replace(RED, suite=str(outside), home=Home(path="as/measured.yaml"))
-    assert homed(known, given) is known
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -253,11 +212,3 @@ def test_a_mistake_is_one_line_before_anything_is_written(capsys, words, said) -
     code, out, err = report(capsys, *words)
     assert (code, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
     assert said in err
-
-
-def test_nothing_is_rendered_that_was_not_asked_for(capsys, monkeypatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("jinja2", "oomscope.report.html.gate"))]:
-        monkeypatch.delitem(sys.modules, name)
-    assert report(capsys, "green.json")[0] == ExitCode.OK
-    assert "oomscope.report.html.gate" not in sys.modules
-    assert set(gate_outputs.RENDERERS) == set(OUTPUTS) - {"--result"}

@@ -26,7 +26,7 @@ def case(name: str = "tiny", **fields: Any) -> Case:
     """A case of the smallest preset."""
     bands = {metric: MetricBands.model_validate(said) for metric, said in fields.pop("bands", {}).items()}
     given = {"kind": "preset", "source": "gpt-tiny", "repo": None, "overrides": (), "asked": ()} | fields
-    given = {"group": name, "extras": {}, "chooses": bool(given["asked"])} | given
+    given = {"extras": {}, "chooses": bool(given["asked"])} | given
     return Case(name=name, bands=bands, folder=Path(), where="memory.yaml:2", **given)
 
 

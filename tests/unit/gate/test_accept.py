@@ -13,7 +13,7 @@ from oomscope.gate.night.run import Night
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
+from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
 
 BEFORE = baseline(case(), measured(GiB))
 
@@ -29,35 +29,6 @@ def test_what_is_new_or_better_is_accepted() -> None:
     assert made.accepted == ("tiny",)
     better = accepted(measured(GiB - MiB))
     assert better.baseline.entries["tiny"][0].values["peak_requested"] == GiB - MiB
-
-
-ELSEWHERE = {"versions": {"torch": "2.14.0"}}
-
-
-def test_what_is_worse_under_other_conditions_is_accepted_by_name_only() -> None:
-    made = accepted(measured(10 * GiB, **ELSEWHERE))
-    assert made.accepted == ()
-    assert made.left == {
-        "tiny": "peak_requested, peak_reserved worse than what was accepted under other conditions "
-        "(torch 2.13.0, now 2.14.0): accept it with --accept tiny"
-    }
-    assert made.left_as == (Status.INCOMPATIBLE,)
-    assert accepted(measured(10 * GiB, **ELSEWHERE), named=("tiny",)).accepted == ("tiny",)
-    more = case(overrides=("data.micro_batch_size=8",))
-    assert "the suite asked for something else" in accepted(measured(10 * GiB), asked=suite(more)).left["tiny"]
-
-
-def test_what_is_no_worse_under_other_conditions_and_what_is_of_another_card_is_accepted() -> None:
-    assert accepted(measured(GiB, **ELSEWHERE)).accepted == ("tiny",)
-    assert accepted(measured(10 * GiB, gpu="another card")).accepted == ("tiny",)
-
-
-def test_all_ranks_of_a_case_are_accepted_by_its_name() -> None:
-    ranks = suite(case("big rank 0", group="big"), case("big rank 1", group="big"))
-    assert accepted(measured(GiB), before=Baseline(), asked=ranks).accepted == ("big rank 0", "big rank 1")
-    before = Baseline(entries={name: (entry(ranks.cases[0], measured(GiB)),) for name in ranks.names})
-    assert accepted(measured(2 * GiB), before=before, asked=ranks, named=("big rank 1",)).accepted == ("big rank 1",)
-    assert accepted(measured(2 * GiB), before=before, asked=ranks, named=("big",)).accepted == ranks.names
 
 
 def test_what_is_the_same_changes_nothing() -> None:

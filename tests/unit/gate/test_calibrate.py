@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.errors import ExitCode, MachineUnfitError, OomscopeError, TargetError
+from oomscope.errors import MachineUnfitError, TargetError
 from oomscope.gate.calibrate import Spread, calibrate
 from oomscope.gate.night.compare import compare_case
 from oomscope.gate.night.status import Status
@@ -20,7 +19,7 @@ from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_
 
 
 def found(*results):
-    return calibrate(case(), played(*results), len(results), lambda _done: None, threading.Event())
+    return calibrate(case(), played(*results), len(results), lambda _done: None)
 
 
 def test_without_spread_the_bands_are_the_default_ones() -> None:
@@ -70,15 +69,6 @@ def test_no_repeat_is_told_of_by_its_own_bands(noise) -> None:
 def test_repeats_that_end_otherwise_give_no_bands(other) -> None:
     with pytest.raises(TargetError):
         found(measured(), other)
-
-
-def test_a_defect_is_none_of_the_code_under_test() -> None:
-    def probe(_job, _stop):
-        raise ZeroDivisionError("by zero")
-
-    with pytest.raises(OomscopeError, match="'tiny' met a defect: ZeroDivisionError: by zero") as told:
-        calibrate(case(), probe, 5, lambda _done: None, threading.Event())
-    assert told.value.exit_code is ExitCode.INTERNAL
 
 
 def test_what_the_rest_of_the_machine_had_left_makes_no_band() -> None:

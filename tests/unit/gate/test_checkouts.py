@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from oomscope.gate.checkouts import home_of, standings, with_places
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.suite import Case, load_suite
+from oomscope.gate.suite.suite import load_suite
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, git, new_repo
@@ -29,15 +28,9 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a suite, code in a folder, a submodule in it, and a file that was never committed."""
-    folder = tmp_path_factory.mktemp("places")
-    other = new_repo(folder / "other")
-    commit(other, "Begin", {"layer.py": ""})
-    repo = new_repo(folder / "repo")
+    """A repository with a suite, and code in a folder."""
+    repo = new_repo(tmp_path_factory.mktemp("places") / "repo")
     commit(repo, "Begin", FILES)
-    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "code/module")
-    git(repo, "commit", "--quiet", "--message", "Add a module")
-    (repo / "code" / "generated.py").touch()
     return repo
 
 
@@ -65,14 +58,12 @@ def placed(repo: Path, case: CaseResult) -> Place | None:
         ("[odd] *.py", "code/[odd] *.py"),
         ("harness.py", "ci/drive/harness.py"),
         ("torch/nn/modules/linear.py", None),
-        ("generated.py", None),
-        ("module/layer.py", None),
         ("../odd/file.py", None),
         ("/usr/lib/python3/site-packages/x.py", None),
         ("", None),
     ],
 )
-def test_a_line_is_one_of_a_file_that_git_knows(repo: Path, file: str, path: str | None) -> None:
+def test_a_line_is_one_of_a_file_in_the_repository(repo: Path, file: str, path: str | None) -> None:
     assert placed(repo, grown(at(file))) == (None if path is None else Place(path=path, line=7))
 
 
@@ -98,44 +89,6 @@ def test_outside_of_git_and_without_a_checkout_there_is_none(repo: Path, tmp_pat
     assert with_places(found, suite).cases[0].place is None
     bundled = replace(found, cases=(replace(found.cases[0], checkout=None),), home=home_of(suite.path))
     assert with_places(replace(bundled, suite=str(suite.path)), suite).cases[0].place is None
-
-
-KINDS = """\
-cases:
-  - {name: known, config: ../configs/a.yaml}
-  - {name: unknown, config: "../configs/[b].yaml"}
-  - {name: harness, harness: h.py, repo: ..}
-  - {name: outside, harness: ../../h.py, repo: ..}
-  - {name: entry, entry: "train:build", repo: ..}
-"""
-
-
-@pytest.fixture
-def cases(tmp_path: Path) -> dict[str, Case]:
-    """Cases over a repository with a configuration and a harness that git does not know."""
-    repo = new_repo(tmp_path / "repo")
-    commit(repo, "Train", {"ci/memory.yaml": KINDS, "configs/a.yaml": "a", "configs/b.yaml": "b", "train.py": ""})
-    for name in ("configs/[b].yaml", "ci/h.py", "../h.py"):
-        (repo / name).write_text("new")
-    return {case.name: case for case in load_suite(repo / "ci" / "memory.yaml").cases}
-
-
-def test_what_git_does_not_know_is_in_no_commit(cases: dict[str, Case]) -> None:
-    stands_at = standings()
-    dirty = {name: standing.dirty for name, case in cases.items() if (standing := stands_at(case)) is not None}
-    assert dirty == {"known": False, "unknown": True, "harness": True, "outside": False, "entry": False}
-
-
-@pytest.mark.parametrize("key", ["clean", "process"])
-def test_no_program_that_the_repository_names_runs(cases: dict[str, Case], tmp_path: Path, key: str) -> None:
-    repo = tmp_path / "repo"
-    git(repo, "config", f"filter.trap.{key}", f"touch {tmp_path}/sprung; cat")
-    (repo / ".git" / "info" / "attributes").write_text("*.yaml filter=trap\n")
-    os.utime(repo / "configs" / "a.yaml", (1_600_000_000, 1_600_000_000))
-    standing = standings()(cases["known"])
-    assert standing is not None
-    assert not standing.dirty
-    assert not (tmp_path / "sprung").exists()
 
 
 def test_without_a_repository_nothing_stands_anywhere(tmp_path: Path) -> None:

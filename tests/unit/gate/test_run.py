@@ -15,7 +15,6 @@ from oomscope.gate.checkouts import standings
 from oomscope.gate.night.result import CaseResult, GateResult, Standing
 from oomscope.gate.night.run import InterruptedNight, Night
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.suite import load_suite
 from oomscope.probe.process.launch import StoppedError
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
@@ -55,20 +54,6 @@ def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
     assert found.reason == "timeout: took longer than 600 s; worse at first (peak_requested)"
-
-
-def test_a_machine_that_fails_the_second_time_hides_no_first_one() -> None:
-    answers = [measured(GiB + 1), MachineUnfitError("no place for temporary files")]
-
-    def probe(_job, _stop):
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    (found,) = run(probe=probe).cases
-    assert found.status is Status.UNFIT
-    assert found.reason == "no place for temporary files; worse at first (peak_requested)"
 
 
 def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
@@ -293,93 +278,30 @@ def test_a_wrong_case_does_not_hide_the_others() -> None:
     assert night.exit_code == ExitCode.USAGE
 
 
-def test_a_missing_file_or_checkout_is_said() -> None:
-    cases = [
-        case("config", kind="config", source="none.yaml"),
-        case("harness", kind="harness", source="none.py"),
-        case("checkout", kind="harness", source=__file__, repo="none"),
-    ]
-    night = run(EXPECTED, cases=cases)
-    assert {found.status for found in night.cases} == {Status.UNUSABLE}
-    assert all(found.reason for found in night.cases)
+WRONG = {
+    "command": ({"source": "no-such-program"}, "memory.yaml:2: no program no-such-program"),
+    "entry": ({"source": "train"}, "memory.yaml:2: --entry: 'train' is not an entry"),
+    "config": ({"source": "none.yaml"}, "memory.yaml:2: none.yaml: No such file or directory"),
+    "harness": ({"source": "none.py"}, f"memory.yaml:2: {Path('none.py').absolute()}: no such harness file"),
+    "preset": ({"overrides": ("data.micro_batch_siz=2",)}, "memory.yaml:2: override data.micro_batch_siz=2: unknown"),
+}
 
 
-def test_a_command_that_cannot_be_run_names_the_line_of_the_suite() -> None:
-    wrong = case("wrong", kind="command", source="no-such-program", extras={"metric_regex": "(x)"})
-    many = case("many", kind="command", source="python x", extras={"metric_regex": "(x)(y)"})
-    none = case("none", kind="entry", source="train")
-    first, second, third = run(EXPECTED, cases=[wrong, many, none]).cases
-    assert {first.status, second.status, third.status} == {Status.UNUSABLE}
-    assert first.reason.startswith("memory.yaml:2: no program no-such-program")
-    assert second.reason.startswith("memory.yaml:2: metric_regex: ")
-    assert third.reason.startswith("memory.yaml:2: entry: 'train' is not an entry")
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_cannot_be_planned_names_the_line_of_the_suite(kind: str) -> None:
+    fields, said = WRONG[kind]
+    extras = {"metric_regex": "(x)"} if kind == "command" else {}
+    (found,) = run(EXPECTED, cases=[case("wrong", **{"kind": kind, "extras": extras, **fields})]).cases
+    assert found.status is Status.UNUSABLE
+    assert found.reason.startswith(said)
 
 
-SUITE = """\
-defaults:
-  rank: 9
-cases:
-  - name: preset
-    preset: no-such-preset
-  - name: override
-    preset: gpt-tiny
-    rank: 0
-    overrides:
-      - data.micro_batch_size=1
-      - data.micro_batch_siz=2
-  - name: limit
-    preset: gpt-tiny
-    rank: 0
-    limit: 0
-  - name: rank
-    preset: gpt-tiny
-  - name: file
-    rank: 0
-    config: none.yaml
-  - name: harness
-    rank: 0
-    harness: none.py
-  - name: harness override
-    rank: 0
-    harness: harness.py
-    overrides: [model.num_layers=2]
-  - name: checkout
-    rank: 0
-    harness: harness.py
-    repo: none
-  - name: long
-    rank: 0
-    harness: LONG
-  - name: long checkout
-    rank: 0
-    harness: harness.py
-    repo: LONG
-"""
-
-
-def test_what_cannot_be_planned_names_the_line_of_its_key_and_says_what_to_write_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "harness.py").write_text("def setup(ctx): ...\n")
-    (tmp_path / "memory.yaml").write_text(SUITE.replace("LONG", "x" * 300))
-    night = run(EXPECTED, stands_at=standings(), cases=list(load_suite(Path("memory.yaml")).cases))
-    assert {found.status for found in night.cases} == {Status.UNUSABLE}
-    said = {found.name: found.reason for found in night.cases}
-    begin = {
-        "preset": 'memory.yaml:5: preset: there is no preset "no-such-preset"; presets are',
-        "override": "memory.yaml:11: override data.micro_batch_siz=2: unknown key",
-        "limit": "memory.yaml:15: limit: a card of 0 B has nothing left",
-        "rank": "memory.yaml:2: rank: a world of 1 rank has no rank 9",
-        "file": "memory.yaml:20: config: none.yaml: No such file or directory; give a readable YAML file",
-        "harness": f"memory.yaml:23: harness: {tmp_path / 'none.py'}: no such harness file; give harness: the path",
-        "harness override": "memory.yaml:27: override model.num_layers=2: says nothing to a harness; only the sections",
-        "checkout": "memory.yaml:31: repo: no such checkout: none; give repo: a folder",
-        "long": "memory.yaml:34: harness: cannot be used: File name too long; give another path",
-        "long checkout": "memory.yaml:38: repo: cannot be used: File name too long; give another path",
-    }
-    assert {name: said[name][: len(text)] for name, text in begin.items()} == begin
-    assert "--" not in said["rank"]
+def test_a_missing_checkout_and_a_path_that_cannot_be_are_named() -> None:
+    missing = case("missing", kind="harness", source=__file__, repo="none")
+    long = case("long", kind="harness", source="x" * 300)
+    first, second = run(EXPECTED, cases=[missing, long], stands_at=standings()).cases
+    assert first.reason == "memory.yaml:2: no such checkout: none; give repo: a folder"
+    assert second.reason == "memory.yaml:2: cannot be used: File name too long; give another path"
 
 
 def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:
@@ -391,23 +313,6 @@ def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:
     assert any(note.startswith("assumed: the vocabulary") for note in found.notes)
     own = case(kind="config", source=str(path))
     assert run(EXPECTED, cases=[own]).cases[0].status is Status.UNUSABLE
-
-
-def test_a_rank_that_grows_is_seen_beside_a_higher_one() -> None:
-    cases = [
-        case(f"big rank {rank}", group="big", source="llama3-70b", overrides=(f"probe.rank={rank}",)) for rank in (0, 8)
-    ]
-    sizes = {0: GiB, 8: 2 * GiB}
-
-    def probe(job, _stop):
-        return measured(sizes[job.rank])
-
-    accepted = Baseline(
-        entries={one.name: (entry(one, measured(sizes[rank])),) for one, rank in zip(cases, (0, 8), strict=True)}
-    )
-    assert run(cases=cases, probe=probe, baseline=accepted).exit_code is ExitCode.OK
-    sizes[0] += 1
-    assert [one.status for one in run(cases=cases, probe=probe, baseline=accepted).cases] == [Status.WORSE, Status.SAME]
 
 
 def test_an_unfit_machine_is_no_fault_of_the_code() -> None:
@@ -430,14 +335,6 @@ def test_a_defect_in_one_case_does_not_hide_the_others() -> None:
     assert [found.status for found in night.cases] == [Status.DEFECT, Status.SAME]
     assert re.fullmatch(r"ZeroDivisionError: by zero \(test_run.py:\d+\); please report it", night.cases[0].reason)
     assert night.exit_code == ExitCode.INTERNAL
-
-
-def test_what_was_stopped_is_no_answer() -> None:
-    def probe(_job, _stop):
-        raise StoppedError
-
-    with pytest.raises(StoppedError):
-        run(probe=probe)
 
 
 def test_cases_side_by_side_come_in_the_order_of_the_suite() -> None:
@@ -471,26 +368,6 @@ def test_the_worst_rank_speaks_for_all() -> None:
     night = run(cases=[staged], probe=probe, baseline=Baseline())
     assert len(ranks) > 1
     assert night.cases[0].values["peak_requested"] == GiB + max(ranks)
-
-
-def test_a_defect_in_one_rank_hides_none_of_the_others() -> None:
-    ranks = []
-
-    def probe(job, _stop):
-        ranks.append(job.rank)
-        if len(ranks) == 2:
-            raise ZeroDivisionError("by zero")
-        return measured(GiB + job.rank, available_bytes=2 * GiB)
-
-    night = run(cases=[case(source="llama3-70b", overrides=("probe.rank=worst",))], probe=probe)
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.DEFECT, ExitCode.INTERNAL)
-    assert re.fullmatch(r"ZeroDivisionError: by zero \(test_run.py:\d+\); please report it", found.reason)
-    assert found.probe is not None
-    assert len(ranks) > 2
-    assert [row.requested_bytes for row in found.probe.ranks] == [
-        None if rank == ranks[1] else GiB + rank for rank in ranks
-    ]
 
 
 STAGES = "preset: gpt-tiny\nparallel: {pipeline_model_parallel_size: PP}\nmodel: {num_layers: 8}\n"

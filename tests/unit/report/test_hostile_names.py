@@ -88,7 +88,7 @@ def gate_night() -> str:
 
 def gate_history() -> str:
     series = Series(suite=f"/{EVIL}.yaml", repository=EVIL)
-    point = Point(night="n", started="2026-01-01T02:00:00+00:00", suite="/s", series=series, case=hostile_case(1))
+    point = Point(night="n", started="2026-01-01T02:00:00+00:00", series=series, case=hostile_case(1))
     return history_page(trends([point], "peak_requested"), metric="peak_requested")
 
 

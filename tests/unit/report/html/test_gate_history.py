@@ -38,7 +38,7 @@ def found():
 
 def point(number: int, case: CaseResult) -> Point:
     started = f"2026-01-0{number}T02:00:00+00:00"
-    return Point(night=f"n{number}", started=started, suite="/repo/memory.yaml", series=SERIES, case=case)
+    return Point(night=f"n{number}", started=started, series=SERIES, case=case)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *trends: Trend, width: int = 100) -> list[str]:
@@ -141,7 +141,6 @@ def test_no_number_of_cases_makes_the_page_too_large(monkeypatch: pytest.MonkeyP
         Point(
             night=f"n{n}",
             started=f"2026-01-{n + 1:02}T02:00:00+00:00",
-            suite="/s",
             series=SERIES,
             case=case_result(n, name=f"c{k}"),
         )

@@ -34,7 +34,7 @@ document.body.dataset.wide = wide.map((box) => box.className || box.tagName).joi
 document.body.dataset.at = window.innerWidth;
 </script></body>"""
 NIGHT = night_page(replace(night(1, LONG, case_result(1)), suite=SUITE))
-POINT = Point(night="n1", started="2026-01-01T00:00:00+00:00", suite=SUITE, series=Series(suite=SUITE), case=LONG)
+POINT = Point(night="n1", started="2026-01-01T00:00:00+00:00", series=Series(suite=SUITE), case=LONG)
 HISTORY = history_page(trends([POINT, replace(POINT, night="n2")], "peak_requested"), metric="peak_requested")
 
 
