@@ -23,6 +23,13 @@ def test_a_compiled_program_has_the_peak_that_torch_tells(mode: str, tmp_path: P
 
 
 @needs_triton
+def test_inductor_folds_the_constants_of_a_graph_with_their_real_values() -> None:
+    result = probed("folded.py")
+    assert result.outcome == "fits", result.failure
+    assert not any("values" in note for note in result.notes), result.notes
+
+
+@needs_triton
 def test_a_missing_compiler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "empty"))

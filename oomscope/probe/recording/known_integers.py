@@ -11,14 +11,17 @@ read. Those numbers are left alone, but for a few at a time: they are many, and 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch.utils import _device as default_device
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomscope import virtual
+from oomscope.capture.import_hook import AroundImport
 
 MOST_ELEMENTS: Final = 1 << 16
 """Of a tensor whose values are followed."""
@@ -139,13 +142,65 @@ def _filling(function: Function, name: str) -> Function:
     return called
 
 
-def _computing(function: Function, name: str) -> Function:
+_FOLDER: Final = "torch._inductor.constant_folding"
+
+
+@contextmanager
+def compiled_constants_are_known() -> Iterator[None]:
+    """Let inductor fold a graph's constants with their real values while the block runs on a virtual card.
+
+    ``ConstantFolder`` runs the operations of constants on the card, reads one element of each result, and writes it
+    into the kernels that it generates. Inductor is patched when the program imports it.
+    """
+    if not virtual.is_loaded():
+        yield
+        return
+    patched: list[tuple[Any, Function]] = []
+
+    def patch() -> None:
+        folder = sys.modules[_FOLDER].ConstantFolder
+        run_node = folder.run_node
+
+        def on_both(self: Any, node: Any) -> Any:
+            with _ComputedOnBoth():  # type: ignore[no-untyped-call]
+                return run_node(self, node)
+
+        folder.run_node = on_both
+        patched.append((folder, run_node))
+
+    hook = AroundImport(_FOLDER, then=patch)
+    if _FOLDER in sys.modules:
+        patch()
+    else:
+        hook.install()
+    try:
+        yield
+    finally:
+        if hook in sys.meta_path:
+            sys.meta_path.remove(hook)
+        for folder, run_node in patched:
+            folder.run_node = run_node
+
+
+class _ComputedOnBoth(TorchDispatchMode):
+    """Computes each operation on the host too if it has no operands, or only operands that the card holds."""
+
+    def __torch_dispatch__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return _computing(func, func.__name__, is_folding=True)(*args, **(kwargs or {}))
+
+
+def _computing(function: Function, name: str, *, is_folding: bool = False) -> Function:
+    """Return ``function``, computed on the host too; while a compiler folds constants also where it takes no tensor."""
     changes_first = name in _CHANGED or name.startswith("__i")
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        followed, others = ([], 0) if "out" in kwargs or torch.compiler.is_compiling() else _operands(args, kwargs)
-        if not followed:
+        if "out" in kwargs or (torch.compiler.is_compiling() and not is_folding):
+            return function(*args, **kwargs)
+        followed, others = _operands(args, kwargs)
+        if not followed and (others or not is_folding):
             return function(*args, **kwargs)
         kept = HeldOperands()
         unknown = [each for each in followed if not kept.take(each)]

@@ -28,7 +28,7 @@ from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
 from oomscope.probe.recording.forward_stacks import ForwardStacks
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_counts import counts_are_known
-from oomscope.probe.recording.known_integers import integers_are_followed
+from oomscope.probe.recording.known_integers import compiled_constants_are_known, integers_are_followed
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
@@ -82,6 +82,7 @@ class Session:
         self._open.enter_context(no_step_skipped(self._notes.append))
         self._open.enter_context(numbers_are_finite(self._notes.append))
         self._open.enter_context(integers_are_followed())
+        self._open.enter_context(compiled_constants_are_known())
         self._open.enter_context(counts_are_known())
         self._open.enter_context(redrawn_as_expected())
         self._open.enter_context(self._follower.installed())

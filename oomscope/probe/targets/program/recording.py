@@ -29,7 +29,7 @@ from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
 from oomscope.probe.recording.forward_stacks import ForwardStacks
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_counts import counts_are_known
-from oomscope.probe.recording.known_integers import integers_are_followed
+from oomscope.probe.recording.known_integers import compiled_constants_are_known, integers_are_followed
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.redrawn import redrawn_as_expected
@@ -104,6 +104,7 @@ class ProgramRecording:
             no_step_skipped(self._receipt.notes.append),
             numbers_are_finite(self._receipt.notes.append),
             integers_are_followed(),
+            compiled_constants_are_known(),
             counts_are_known(),
             redrawn_as_expected(),
             self._iterations_begun(),
