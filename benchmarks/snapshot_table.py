@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from oomscope.report.text.replay import FEW
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.fixes import AS_RECORDED
 from oomscope.snapshot.replay.replay_table import AFRESH, ReplayTable, replay_file
@@ -22,6 +21,8 @@ from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import format_size
 
+FEW = 20
+"""Events of one reason that are listed one by one."""
 EXPANDABLE = "expandable_segments:True"
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "snapshots"
 SUFFIXES = (".pickle", ".pkl", ".gz", ".zst", ".json")

@@ -74,16 +74,16 @@ def advise(
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:
-            from oomscope.report.text.advise import tried_text
+            from oomscope.report.tuning import variant_text
 
-            ticker.line(tried_text(name, variant))
+            ticker.line(f"{name}: {variant_text(variant)}")
 
         probe = kept_probe(fresh=fresh, ticker=ticker if jobs == 1 and ticker.is_watched else None)
         advice = adviser.advise(load, probe=probe, jobs=jobs, enough=number, announce=announce)
     if as_json:
         print_json(advice.to_json())
     else:
-        from oomscope.report.text.advise import advice_report
+        from oomscope.report.tuning import advice_report
 
         print_report(advice_report(advice, title=source.title))
     return _exit_code(advice)

@@ -22,8 +22,8 @@ from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
+    from oomscope.report.diff import By
     from oomscope.report.redact import Level
-    from oomscope.report.text.diff import By
     from oomscope.snapshot.read.limits import Limits
 
 
@@ -99,7 +99,7 @@ def diff_command(
         found = redacted(found, redact)
 
     def page() -> str:
-        from oomscope.report.html.diff import diff_page
+        from oomscope.report.html.pages import diff_page
 
         return diff_page(found)
 
@@ -107,7 +107,7 @@ def diff_command(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.text.diff import diff_report
+        from oomscope.report.diff import diff_report
 
         print_report(diff_report(found, by=by, shown=top))
     return gravest([ExitCode.OK, *lost])
@@ -152,7 +152,7 @@ def show_aligned(
     if as_json:
         print_json(aligned.to_json())
     else:
-        from oomscope.report.text.diff import align_report
+        from oomscope.report.diff import align_report
 
         print_report(align_report(aligned, shown=top))
     return ExitCode.OK

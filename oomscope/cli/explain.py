@@ -97,7 +97,7 @@ def explain(
         found, drawings = redacted((found, drawings), redact)
 
     def page() -> str:
-        from oomscope.report.html.explain import explain_page
+        from oomscope.report.html.pages import explain_page
 
         return explain_page(found, drawings)
 
@@ -110,9 +110,9 @@ def explain(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.text.explain import report
+        from oomscope.report.explain import explain_report
 
-        print_report(report(found, top=top, full=full))
+        print_report(explain_report(found, top=top, full=full))
         if not full:
             offer_more()
     return gravest([ExitCode.OK, *lost])

@@ -140,7 +140,7 @@ def probe(
         remark(f"Wrote {result.snapshot}")
 
     def page() -> str:
-        from oomscope.report.html.probe import probe_page
+        from oomscope.report.html.pages import probe_page
 
         return probe_page(result, title=plan.title)
 
@@ -179,8 +179,7 @@ def _name_log(log: Path) -> None:
 
 def _show(result: ProbeResult, plan: Plan, *, full: bool, keeps_log: bool, is_logged: bool) -> None:
     """Print the report, and where the target's output is; git bisect run would leave a file for each commit."""
-    from oomscope.report.text.probe import probe_report
-    from oomscope.report.text.summary import probe_summary
+    from oomscope.report.probe import probe_report, probe_summary
 
     print_report((probe_report if full else probe_summary)(result, title=plan.title))
     if not full and result.peak:

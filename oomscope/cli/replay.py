@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     "--torch-version", metavar="V", help="Use this torch version's allocator rules (default: those that fit the trace)."
 )
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
-@click.option(
-    "--all-mismatches", is_flag=True, help="List every difference of the replay (default: in groups from 21 on)."
-)
 @snapshot_limits_options
 @progress_options
 @json_option
@@ -46,7 +43,6 @@ def replay(
     non_torch: str | None,
     torch_version: str | None,
     device: int | None,
-    all_mismatches: bool,
     limits: Limits,
     verbosity: str | None,
     as_json: bool,
@@ -78,7 +74,7 @@ def replay(
     if as_json:
         print_json({"file": str(file), **table.to_json()})
         return ExitCode.OK
-    from oomscope.report.text.replay import replay_report
+    from oomscope.report.replay import replay_report
 
-    print_report(replay_report(table, title=str(file), all_mismatches=all_mismatches))
+    print_report(replay_report(table, title=str(file)))
     return ExitCode.OK

@@ -81,7 +81,7 @@ def sweep(
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 
         def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
-            from oomscope.report.text.sweep import row_text
+            from oomscope.report.tuning import row_text
 
             ticker.line(f"{done} of {total}: {row_text(axes, values, variant)}")
             ticker.stage("combination", done, total)
@@ -89,7 +89,7 @@ def sweep(
         found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
 
     def page() -> str:
-        from oomscope.report.html.sweep import sweep_page
+        from oomscope.report.html.pages import sweep_page
 
         return sweep_page(found, title=source.title)
 
@@ -103,7 +103,7 @@ def sweep(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.text.sweep import sweep_report
+        from oomscope.report.tuning import sweep_report
 
         print_report(sweep_report(found, title=source.title))
     return gravest([_exit_code(found), *lost])

@@ -9,7 +9,8 @@ import pytest
 from oomscope.probe.demand import is_lower_bound, recorded_peak, requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
 from oomscope.pytest_plugin.limits import Limit, Metric
-from oomscope.report import sentences
+from oomscope.report.probe import peak_place, status_text
+from oomscope.report.sentences import moment_text
 from oomscope.units import format_size
 
 _MEANINGS: dict[Metric, str] = {
@@ -72,15 +73,15 @@ def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
 def _where(metric: Metric, result: ProbeResult) -> str:
     """Return where the peak stood: of requested bytes with its line, and when most was reserved."""
     peak, held = recorded_peak(result), result.reserved_peak
-    live = f"{format_size(peak.requested_bytes)} requested in {sentences.peak_place(peak)}" if peak else ""
+    live = f"{format_size(peak.requested_bytes)} requested in {peak_place(peak)}" if peak else ""
     if metric == "requested" or held is None or (peak == result.peak and peak is not None and held.event == peak.event):
         return f"peak: {live}"
-    when = sentences.moment_text(held.iteration, held.phase, held.microbatch)
+    when = moment_text(held.iteration, held.phase, held.microbatch)
     sizes = f"{format_size(held.reserved_bytes)} with {format_size(held.requested_bytes)} requested"
     return f"peak: {live}; held: {sizes} in {when}"
 
 
 def _why(result: ProbeResult) -> str:
     if result.outcome == "oom":
-        return sentences.status_text(result)
+        return status_text(result)
     return "let the command write a memory snapshot (snapshot_glob), or limit requested bytes: of='requested'"

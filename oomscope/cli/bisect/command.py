@@ -173,7 +173,7 @@ def bisect(
         result = replace(result, notes=(*result.notes, hint))
 
     def page() -> str:
-        from oomscope.report.html.bisect import bisect_page
+        from oomscope.report.html.pages import bisect_page
 
         return bisect_page(result, title=f"Bisect of {options.ends}")
 
@@ -181,7 +181,7 @@ def bisect(
     if as_json:
         print_json(result.to_json())
     else:
-        from oomscope.report.text.bisect import bisect_report
+        from oomscope.report.bisect_report import bisect_report
 
         print_report(bisect_report(result))
     return gravest([result.exit_code, *lost])

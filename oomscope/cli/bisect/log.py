@@ -23,7 +23,7 @@ def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool
     The whole evidence is in the journal itself, whose path is printed.
     """
     from oomscope.bisect.journal.journal_state import SearchStatus
-    from oomscope.report.text.bisect import log_report
+    from oomscope.report.text.probes import log_report
 
     store, account = store_of(state), found(search, repo, state)
     number = account.begun.search

@@ -77,7 +77,7 @@ def history_command(
         raise InputError(what, where=str(place), remedy="run oomscope gate run first")
 
     def page() -> str:
-        from oomscope.report.html.gate_history import history_page
+        from oomscope.report.html.pages import history_page
 
         return history_page(found, metric=metric)
 
@@ -90,7 +90,7 @@ def history_command(
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
-        from oomscope.report.text.gate_history import history_report
+        from oomscope.report.gate_history import history_report
 
         print_report(history_report(found))
     return gravest([ExitCode.OK, *lost])

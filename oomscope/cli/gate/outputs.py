@@ -128,8 +128,8 @@ def _print(night: GateResult, *, as_json: bool) -> None:
     if as_json:
         print_json(night.to_json())
     else:
-        from oomscope.report.gate_commands import Commands
-        from oomscope.report.text.gate import gate_report
+        from oomscope.report.gate import Commands
+        from oomscope.report.gate_report import gate_report
 
         print_report(gate_report(night, Commands.seen_from(night, real_path(Path()))))
 

@@ -18,6 +18,8 @@ from oomscope.printable import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from oomscope.report.parts import Report
+
 
 _FREE: set[Path] = set()
 """Names that belonged to no file when the command began, until it has written there itself: what stands there by then
@@ -42,7 +44,7 @@ def _write_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def print_report(report: RenderableType) -> None:
+def print_report(report: Report | RenderableType) -> None:
     """Print a report to standard output: with colour on a terminal, as plain text elsewhere."""
     from oomscope.report.text.console import result_console, show
 

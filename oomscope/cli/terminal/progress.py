@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.results.reporter import SearchPlan, Work
     from oomscope.bisect.results.result import ProbeRecord
     from oomscope.probe.job import Progress
+    from oomscope.report.parts import Report
 
 
 Verbosity = Literal["quiet", "terminal", "verbose"]
@@ -167,7 +168,7 @@ class LiveProgress:
 
     def planned(self, plan: SearchPlan) -> None:
         """Print the plan."""
-        from oomscope.report.text.bisect import plan_report
+        from oomscope.report.bisect_report import plan_report
 
         self.close()
         self._watched = replace(self._watched, plan=plan, planned_at=len(self._watched.records))
@@ -194,11 +195,11 @@ class LiveProgress:
 
     def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
-        from oomscope.report.text.bisect import probe_line
+        from oomscope.report.text.probes import ProbeLine
 
         self.close()
         self._watched = replace(self._watched, records=(*self._watched.records, record), asked="")
-        self._print(probe_line(record))
+        self._print(ProbeLine(record))
 
     def close(self) -> None:
         """Take away what is shown."""
@@ -234,7 +235,7 @@ class LiveProgress:
 
         return live_view(self._watched, self._clock())
 
-    def _print(self, text: RenderableType) -> None:
+    def _print(self, text: Report | RenderableType) -> None:
         from oomscope.report.text.console import show
 
         if self._answers is not None:

@@ -1,8 +1,7 @@
-"""Requested or reserved bytes over a run: one filled curve, or several over one axis with the peak of each marked.
+"""Requested or reserved bytes of one or several runs over one axis, the peak of each marked.
 
-The last good and the first bad run over one axis, so that what came between them is seen. Every iteration is as wide as
-the other run's, with its events spread evenly; an iteration that a failure cut off ends where the same number of events
-ends in the other run. Runs that do not know their iterations are laid over each other by the share of their events.
+The last good and the first bad run of a search are laid over each other by iteration, so that what came between them is
+seen. Within an iteration their events stand side by side, so that one that a failure cut off ends early.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from oomscope.probe.result import ProbeResult, RunCurves
+from oomscope.probe.result import ProbeResult
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick, axis_from_zero
 from oomscope.units import format_size
-
-ENDS = ("first event", "last event")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +37,12 @@ class Series:
         return list(zip(places, self.values, strict=True))
 
 
-def area(values: Sequence[int], *, title: str, level: Level | None = None) -> Markup:
-    """Return ``values`` over the events as a filled curve from zero."""
-    points = Series(label="", values=values, style="").points
-    lines = (Line(points=points, style="fill", is_filled=True), Line(points=points, style="curve"))
-    axis = axis_from_zero(max(values, default=0), level.value if level else None)
-    return html_chart(Plot(kind="area", title=title, width=1, axis=axis, lines=lines, level=level, ends=ENDS))
-
-
 def curves(
     series: Sequence[Series],
     *,
     title: str,
     stretches: Sequence[tuple[str, float]] = (),
-    level: Level | None = None,
+    available: int | None = None,
 ) -> Markup:
     """Return the curves, from zero.
 
@@ -61,30 +50,27 @@ def curves(
         series: what is drawn.
         title: what it shows.
         stretches: names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events.
-        level: a line across the chart.
+        available: what the process may use, as a line across the chart.
     """
-    axis = axis_from_zero(
-        max((max(each.values, default=0) for each in series), default=0), level.value if level else None
-    )
-    marks, legend = [], []
-    for each in series:
-        peak = max(each.values, default=0)
-        legend.append(Key(text=f"{each.label}, peak {format_size(peak)}", style=each.style))
-        if each.values:
-            x, y = each.points[each.values.index(peak)]
-            marks.append(Mark(x=x, y=y, style=f"peak {each.style}"))
+    level = Level(value=available, label="may use") if available else None
+    top = max((max(each.values, default=0) for each in series), default=0)
     ends = [*(start for _, start in stretches[1:]), 1.0]
+    drawn = [each for each in series if each.values]
+    peaks = [each.points[each.values.index(max(each.values))] for each in drawn]
     plot = Plot(
         kind="area",
         title=title,
         width=1,
-        axis=axis,
-        lines=[Line(points=each.points, style=f"curve {each.style}") for each in series],
-        marks=marks,
+        axis=axis_from_zero(top, available),
+        lines=[Line(points=each.points, style=f"curve {each.style}") for each in drawn],
+        marks=[Mark(x=x, y=y, style=f"peak {each.style}") for each, (x, y) in zip(drawn, peaks, strict=True)],
         uprights=[(start, "stretch") for _, start in stretches],
-        legend=legend,
+        legend=[
+            Key(text=f"{each.label}, peak {format_size(max(each.values, default=0))}", style=each.style)
+            for each in series
+        ],
         level=level,
-        ends=None if stretches else ENDS,
+        ends=None if stretches else ("first event", "last event"),
         ticks=[
             Tick(x=start, text=name, width=end - start)
             for (name, start), end in zip(stretches, ends, strict=bool(stretches))
@@ -94,55 +80,44 @@ def curves(
 
 
 def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:
-    """Return both runs' live (solid) and reserved (thin) bytes; None where one has no curves."""
+    """Return both runs' requested (thick) and reserved (thin) bytes; None where one has no curves."""
     if good.curves is None or bad.curves is None:
         return None
-    names = iteration_names(good.curves, bad.curves)
+    names = sorted({*good.curves.iterations, *bad.curves.iterations})
     runs = (
-        ("last good", "first", good.curves, places_of(good, bad, names)),
-        ("first bad", "second", bad.curves, places_of(bad, good, names)),
+        ("last good", "first", good.curves, _places(good, bad, names)),
+        ("first bad", "second", bad.curves, _places(bad, good, names)),
     )
     series = [
         Series(label=f"{label}, {quantity}", values=values, style=f"{style}{thin}", places=places)
         for label, style, run, places in runs
-        for quantity, values, thin in (("live", run.requested_bytes, ""), ("reserved", run.reserved_bytes, " thin"))
+        for quantity, values, thin in (
+            ("requested", run.requested_bytes, ""),
+            ("reserved", run.reserved_bytes, " thin"),
+        )
     ]
-    available = bad.available_bytes
     return curves(
         series,
-        title="Live and reserved bytes of the last good and the first bad run",
-        stretches=[(_name(each), index / len(names)) for index, each in enumerate(names)] if names else (),
-        level=Level(value=available, label="may use") if available else None,
+        title="Requested and reserved bytes of the last good and the first bad run",
+        stretches=[
+            ("setup" if each < 0 else f"iteration {each}", index / len(names)) for index, each in enumerate(names)
+        ],
+        available=bad.available_bytes,
     )
 
 
-def iteration_names(good: RunCurves, bad: RunCurves) -> list[int]:
-    """Return the iterations that either run has; none where one of them knows only the time before the first."""
-    if max(good.iterations) < 0 or max(bad.iterations) < 0:
-        return []
-    return sorted({*good.iterations, *bad.iterations})
-
-
-def places_of(run: ProbeResult, other: ProbeResult, names: Sequence[int]) -> list[float]:
-    """Return where on the axis, from 0 to 1, each point of ``run`` lies."""
+def _places(run: ProbeResult, other: ProbeResult, names: Sequence[int]) -> list[float]:
+    """Return where on the axis, from 0 to 1, each point of ``run`` lies; iterations are equally wide."""
     if run.curves is None or other.curves is None:
         return []
-    points = run.curves.iterations
-    if not names:
-        return [index / max(1, len(points) - 1) for index in range(len(points))]
-    own, its = Counter(points), Counter(other.curves.iterations)
-    each, per_other = (side.events or 1 for side in (run, other))
-    cut = points[-1] if run.outcome == "oom" else None
+    own, its = Counter(run.curves.iterations), Counter(other.curves.iterations)
+    events, its_events = (
+        (side.events or points) / points
+        for side, points in ((run, len(run.curves.iterations)), (other, len(other.curves.iterations)))
+    )
     places, seen = [], Counter[int]()
-    for iteration in points:
-        wide = 1.0
-        if iteration == cut and its[iteration]:
-            its_events = its[iteration] * per_other / len(other.curves.iterations)
-            wide = min(1.0, own[iteration] * each / len(points) / its_events)
-        places.append((names.index(iteration) + wide * seen[iteration] / own[iteration]) / len(names))
+    for iteration in run.curves.iterations:
+        width = max(own[iteration] * events, its[iteration] * its_events)
+        places.append((names.index(iteration) + seen[iteration] * events / width) / len(names))
         seen[iteration] += 1
     return places
-
-
-def _name(iteration: int) -> str:
-    return "setup" if iteration < 0 else f"iteration {iteration}"

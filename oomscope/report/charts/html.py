@@ -1,10 +1,7 @@
-"""Draw a plot into a page.
+"""Draws a plot into a page, in per cent of its width, so that it is read in any window, on paper and without a script.
 
-It has no size of its own: boxes are placed in per cent and words stay as large as the page's. So it is read in a window
-of any width, on paper, and without a script.
-
-Columns of whole numbers, packed small enough to stand in a page: differences, as variable-length bytes, deflated. The
-page's script unpacks them with the browser's own ``DecompressionStream``.
+:func:`packed` makes columns of whole numbers small enough to stand in a page: differences, as variable-length bytes,
+deflated. The page's script unpacks them with the browser's own ``DecompressionStream``.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from oomscope.printable import printable
-from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Shape
+from oomscope.report.charts.plot import Key, Line, Mark, Plot
 
 
 def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **style: str) -> ET.Element:
@@ -30,7 +27,7 @@ def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **styl
     if style:
         attributes["style"] = ";".join(f"{key.replace('_', '-')}:{value}" for key, value in style.items())
     element = ET.SubElement(parent, tag, attributes)
-    element.text = text
+    element.text = printable(text)
     return element
 
 
@@ -108,7 +105,7 @@ def html_chart(plot: Plot) -> Markup:
     chart = figure(plot.kind, plot.title)
     if plot.legend:
         add_legend(chart, plot.legend)
-    add_plot(chart, plot)
+    add_plot(box(chart, "frame", tag="div"), plot)
     if plot.caption:
         box(chart, "soft", plot.caption, tag="figcaption")
     return markup(chart)
@@ -133,8 +130,6 @@ def add_plot(parent: ET.Element, plot: Plot) -> ET.Element:
         box(line, "level-name", plot.level_text)
     for mark in plot.marks:
         _add_mark(area, mark, plot)
-    for note in plot.notes:
-        _add_note(area, note, plot)
     _add_names(parent, plot)
     return area
 
@@ -143,26 +138,10 @@ def add_legend(parent: ET.Element, keys: Sequence[Key]) -> ET.Element:
     """Name the colours and marks."""
     legend = box(parent, "legend", tag="div")
     for key in keys:
-        _add_key(legend, key)
+        entry = box(legend, f"key {key.style}", f"{key.text} " if key.size else key.text)
+        if key.size:
+            box(entry, "size", key.size)
     return legend
-
-
-def shape_element(shape: Shape, style: str) -> ET.Element:
-    """Return a shape, whose outline the page holds once."""
-    svg = ET.Element("svg", {"class": style, "aria-hidden": "true"})
-    ET.SubElement(svg, "use", href=f"#{shape.name}")
-    return svg
-
-
-def _add_key(legend: ET.Element, key: Key) -> None:
-    if key.shape:
-        entry = box(legend, "key")
-        entry.append(shape_element(key.shape, key.style))
-        ET.SubElement(entry, "span").text = key.text
-        return
-    entry = box(legend, f"key {key.style}", f"{key.text} " if key.size else key.text)
-    if key.size:
-        box(entry, "size", key.size)
 
 
 def _path(line: Line, plot: Plot) -> Iterator[str]:
@@ -184,26 +163,11 @@ def _path(line: Line, plot: Plot) -> Iterator[str]:
 
 
 def _add_mark(area: ET.Element, mark: Mark, plot: Plot) -> None:
-    left, bottom = share(plot.across(mark.x), 1), share(plot.axis.share(mark.y), 1)
-    if mark.shape:
-        svg = shape_element(mark.shape, mark.style)
-        svg.set("style", f"left:{left};bottom:{bottom}")
-        ET.SubElement(svg, "title").text = mark.title
-        area.append(svg)
-        return
-    dot = box(area, mark.style, left=left, bottom=bottom)
+    dot = box(area, mark.style, left=share(plot.across(mark.x), 1), bottom=share(plot.axis.share(mark.y), 1))
     if mark.title:
-        dot.set("title", mark.title)
+        dot.set("title", printable(mark.title))
     if mark.name:
         box(dot, "dot-name", mark.name)
-
-
-def _add_note(area: ET.Element, note: Note, plot: Plot) -> None:
-    style = f"step {'before' if note.is_left else 'behind'} {'rise' if note.is_above else 'fall'}"
-    left, bottom = share(plot.across(note.x), 1), share(plot.axis.share(note.y), 1)
-    label = box(area, style, note.text, left=left, bottom=bottom)
-    if note.detail:
-        box(label, "minor", f" {note.detail}")
 
 
 def _add_names(parent: ET.Element, plot: Plot) -> None:
@@ -216,12 +180,13 @@ def _add_names(parent: ET.Element, plot: Plot) -> None:
         box(ends, "end", plot.ends[1])
     if not plot.ticks:
         return
-    names = box(parent, "stretches" if plot.ticks[0].width else "days", tag="div")
+    names = box(parent, "stretches", tag="div")
     every = -(-len(plot.ticks) // NARROW_NAMES)
     for index, tick in enumerate(plot.ticks):
+        minor = " minor" if index % every and tick is not plot.ticks[-1] else ""
         left = share(plot.across(tick.x), 1)
         if tick.width:
-            style = "end minor" if index % every else "end"
-            box(names, style, tick.text, left=left, width=share(plot.across(tick.width), 1))
+            box(names, f"end{minor}", tick.text, left=left, width=share(plot.across(tick.width), 1))
         else:
-            box(names, tick.style, tick.text, left=left)
+            end = " first" if index == 0 else " last" if tick is plot.ticks[-1] else minor
+            box(names, f"point{end}", tick.text, left=left)

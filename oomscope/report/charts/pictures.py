@@ -7,29 +7,22 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from oomscope.errors import UsageError
 from oomscope.gate.ledger.history import Trend, gravest_first
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report import explain_sentences, sentences
-from oomscope.report.charts.marks import MARKS, in_order, shape_of
-from oomscope.report.charts.plot import Key, Plot
-from oomscope.report.charts.png import BAD, INK, draw_plot, draw_strip, legend_handle
-from oomscope.report.charts.scatter import sweep_plot
+from oomscope.report import explain, gate_history
+from oomscope.report.charts.plot import Plot
+from oomscope.report.charts.png import INK, draw_plot, draw_strip, legend_handle
 from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
+from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_plot
-from oomscope.report.charts.trend import trend_plot
-from oomscope.report.text import gate_history as gate_history_text
-from oomscope.report.text.advise import outcome_text
-from oomscope.report.text.sweep import lines_of, requested_bytes, shares, short_names, tally_text
+from oomscope.report.charts.trend import status_keys, trend_plot
+from oomscope.report.tuning import tally_text
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
-from oomscope.units import format_size
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDE: Final = 12
@@ -45,11 +38,9 @@ HIGH: Final = 2.8
 TITLE: Final = 0.7
 """Inches for title and legend."""
 NAMED: Final = 16
-"""At most so many nights have their day and commit below them."""
+"""At most so many nights have their day below them."""
 PANELS: Final = 40
 """More cases than that make no picture that anybody can read; the first are drawn, and the title says so."""
-GRID_LINE: Final = 0.34
-"""Inches of a line of the heat map."""
 
 
 def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> bytes:
@@ -90,69 +81,43 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
 def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[str, Plot | Strip]]:
     panels: list[tuple[str, Plot | Strip]] = []
     if len(drawing.bins) > 1:
-        title = f"device {device.index}: {explain_sentences.status_text(device)}"
+        title = f"device {device.index}: {explain.status_text(device)}"
         panels.append((title, timeline_plot(device, drawing.bins, COLUMNS)))
     if drawing.plan and drawing.plan.segments:
-        title = f"device {device.index}: segments {explain_sentences.when_text(device)}, to scale"
+        title = f"device {device.index}: segments {explain.when_text(device)}, to scale"
         panels.append((title, strip_of(drawing.plan)))
     return panels
 
 
 def history_picture(trends: Sequence[Trend]) -> bytes:
     """Return a PNG file of all ``trends``, of one metric: a panel a case, what is worse first."""
-    return _saved(history_figure(trends))
-
-
-def history_figure(trends: Sequence[Trend]) -> Figure:
-    """Return the same before it is a file."""
     shown = gravest_first(trends)[:PANELS]
     rest = f"; {len(shown)} of them are shown" if len(shown) < len(trends) else ""
-    figure = _figure(f"{gate_history_text.heading(trends)}{rest}", TITLE + HIGH * max(1, len(shown)))
+    figure = _figure(f"{gate_history.heading(trends)}{rest}", TITLE + HIGH * max(1, len(shown)))
     for panel, trend in zip(figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0], shown, strict=False):
         plot = trend_plot(trend, trend.entries, NAMED)
         draw_plot(panel, plot, f"{plot.title}. {plot.caption}" if plot.caption else plot.title)
-    statuses = in_order(entry.status for trend in shown for entry in trend.entries)
-    keys = [Key(text=str(each), style=MARKS[each].style, shape=shape_of(each)) for each in statuses]
+    keys = status_keys({entry.status for trend in shown for entry in trend.entries})
     handles, texts = [legend_handle(key) for key in keys], [key.text for key in keys]
     figure.legend(handles, texts, loc="outside lower left", ncols=6, frameon=False)
-    return figure
+    return _saved(figure)
 
 
 def sweep_picture(sweep: Sweep, *, title: str) -> bytes:
-    """Return a PNG file: bytes against time with the best combinations joined, and the grid as a heat map.
+    """Return a PNG file: bytes against time with the best combinations joined.
 
     Raises:
         UsageError: nothing was measured.
     """
-    if not any(row.variant.requested_bytes is not None for row in sweep.rows):
-        raise UsageError("there is nothing to draw: no combination was measured", where=title, remedy="leave --png out")
-    figure = _figure(f"{title} · {tally_text(sweep)}", max(TALL, GRID_LINE * len(lines_of(sweep))))
     plot = sweep_plot(sweep)
-    axes = figure.subplots(1, 2 if plot else 1, squeeze=False)[0]
-    if plot:
-        draw_plot(axes[0], plot, plot.title)
-        axes[0].set_xlabel("estimated time a sequence over the quickest")
-        axes[0].xaxis.set_major_formatter("{x:.0%}")
-    _draw_grid(axes[-1], sweep)
+    if plot is None:
+        raise UsageError("there is nothing to draw: no combination was measured", where=title, remedy="leave --png out")
+    figure = _figure(f"{title} · {tally_text(sweep)}", TALL + TITLE)
+    panel = figure.subplots()
+    draw_plot(panel, plot, plot.title)
+    panel.set_xlabel("estimated time a sequence over the quickest")
+    panel.xaxis.set_major_formatter("{x:.0%}")
     return _saved(figure)
-
-
-def _draw_grid(axis: Axes, sweep: Sweep) -> None:
-    lines, names, filled = lines_of(sweep), short_names(sweep), shares(sweep.rows, requested_bytes)
-    values = np.array([[filled.get(row.values, np.nan) for row in line.cells] for line in lines])
-    axis.imshow(values, cmap="Blues", vmin=-0.15, vmax=1.6, aspect="auto")
-    for at, line in enumerate(lines):
-        for column, row in enumerate(line.cells):
-            size = row.variant.requested_bytes
-            text = outcome_text(row.variant) if size is None else format_size(size)
-            text += "" if row.slowdown is None else f"\n{sentences.slowdown_text(row.slowdown)}"
-            colour = INK if row.variant.fits or size is None else BAD
-            axis.text(column, at, text, ha="center", va="center", fontsize=7, color=colour)
-    axis.set_xticks(range(len(sweep.axes[-1].values)), [*sweep.axes[-1].values])
-    axis.set_yticks(range(len(lines)), [", ".join(line.values) for line in lines], fontsize=8)
-    axis.set_xlabel(names[-1])
-    axis.set_ylabel(", ".join(names[:-1]))
-    axis.set_title("peak of requested memory and time; red does not fit", fontsize=10, loc="left")
 
 
 def _figure(title: str, inches: float) -> Figure:

@@ -1,8 +1,7 @@
 """What a chart shows, in the units of its data. ``html.py`` draws it into a page, ``png.py`` into a picture.
 
-The y axis of a chart: round ticks, from zero unless all that there is to see lies far above it. A step of 200 MiB on a
-run of 60 GiB is no pixel of an axis from zero. Where the values differ by less than a quarter of the largest, the axis
-of a trend begins below the smallest, and the chart says so. Noise stays flat.
+The y axis begins at zero, but for a trend whose values differ by less than a quarter of the largest: a step of 200 MiB
+on a run of 60 GiB would be no pixel. Its axis begins below the smallest value, and the chart says so.
 """
 
 from __future__ import annotations
@@ -91,10 +90,6 @@ def _tells(ticks: Sequence[int], step: float, unit: int, digits: int) -> bool:
     return all(abs(round(tick / unit, digits) * unit - tick) <= step / 50 for tick in ticks)
 
 
-Outline = tuple[tuple[float, float], ...]
-"""Corners of a shape, x to the right and y down, within 7 of the middle."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Level:
     """A reference line across a chart, such as what the process may use."""
@@ -123,16 +118,6 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The form of a mark that is no dot."""
-
-    name: str
-    """Id of its outline in a page."""
-    outline: Outline
-    is_filled: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Mark:
     """A point that is marked."""
 
@@ -143,20 +128,6 @@ class Mark:
     """Shown where it is pointed at."""
     name: str = ""
     """Written beside it."""
-    shape: Shape | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """Words beside a point."""
-
-    x: float
-    y: float
-    text: str
-    detail: str = ""
-    """Left out where there is little room."""
-    is_above: bool = True
-    is_left: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +137,6 @@ class Key:
     text: str
     style: str = ""
     size: str = ""
-    shape: Shape | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +145,6 @@ class Tick:
 
     x: float
     text: str
-    detail: str = ""
-    """A second line, in a picture alone."""
     width: float = 0.0
     """Of the part of the axis that it names, in the units of x; 0 for a point."""
     style: str = ""
@@ -197,7 +165,6 @@ class Plot:
     marks: Sequence[Mark] = ()
     uprights: Sequence[tuple[float, str]] = ()
     """x and style of lines from bottom to top."""
-    notes: Sequence[Note] = ()
     legend: Sequence[Key] = ()
     level: Level | None = None
     ends: tuple[str, str] | None = None

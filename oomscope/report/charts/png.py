@@ -9,7 +9,7 @@ import numpy as np
 
 from oomscope.errors import UsageError
 from oomscope.printable import printable
-from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Shape
+from oomscope.report.charts.plot import Key, Line, Mark, Plot
 from oomscope.report.charts.segments import GAP, PENDING, WIDTH, Strip
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ COLOURS: Final = {
     "curve": SOFT,
     "reserved": INK,
 }
-"""By CSS class, as in ``templates/explain.css`` and ``templates/report.css``."""
-MARK_POINTS: Final = 9
-"""Size of a shape."""
+"""By CSS class, as in ``templates/report.css``."""
+MARKERS: Final = {"good": "o", "warn": "^", "bad": "s", "none": "o", "peak": "o"}
+MARK_POINTS: Final = 5
 
 
 def require_matplotlib() -> None:
@@ -70,11 +70,8 @@ def draw_plot(panel: Axes, plot: Plot, title: str) -> None:
         panel.annotate(plot.level_text, (0, plot.level.value), va="bottom", fontsize=8, color=BAD)
     for mark in plot.marks:
         _draw_mark(panel, mark)
-    for note in plot.notes:
-        _draw_note(panel, note)
     if plot.ticks:
-        names = [f"{tick.text}\n{tick.detail}".rstrip() for tick in plot.ticks]
-        panel.set_xticks([tick.x for tick in plot.ticks], names, fontsize=8)
+        panel.set_xticks([tick.x for tick in plot.ticks], [tick.text for tick in plot.ticks], fontsize=8)
     panel.set_xlim(0, plot.width)
     panel.set_yticks(plot.axis.ticks, list(plot.axis.names), fontsize=8)
     panel.set_ylim(plot.axis.low, plot.axis.top + 0.06 * (plot.axis.top - plot.axis.low))
@@ -107,8 +104,8 @@ def legend_handle(key: Key) -> Artist:
     from matplotlib.patches import Patch
 
     colour = colour_of(key.style)
-    if key.shape:
-        return Line2D([], [], linestyle="none", **_marker(key.shape, colour))
+    if key.style in MARKERS:
+        return Line2D([], [], linestyle="none", **_marker(key.style))
     return Line2D([], [], color=colour) if "line" in key.style.split() else Patch(color=colour)
 
 
@@ -130,35 +127,18 @@ def _draw_line(panel: Axes, line: Line, plot: Plot) -> None:
 
 
 def _draw_mark(panel: Axes, mark: Mark) -> None:
-    colour = colour_of(mark.style)
-    look = _marker(mark.shape, colour) if mark.shape else {"marker": "o", "markersize": 5, "color": colour}
-    panel.plot([mark.x], [mark.y], linestyle="none", clip_on=False, zorder=3, **look)
+    tone = next((name for name in mark.style.split() if name in MARKERS), "peak")
+    panel.plot([mark.x], [mark.y], linestyle="none", clip_on=False, zorder=3, **_marker(tone))
     if mark.name:
         panel.annotate(mark.name, (mark.x, mark.y), textcoords="offset points", xytext=(5, 5), fontsize=8)
 
 
-def _marker(shape: Shape, colour: str) -> dict[str, Any]:
-    """Return the look of a line's points that have ``shape``."""
-    from matplotlib.path import Path
-
-    corners = [(x, -y) for x, y in shape.outline]
+def _marker(tone: str) -> dict[str, Any]:
+    """Return the look of a point: a form of its own for each tone, so that colour says nothing alone."""
+    colour = colour_of(tone)
     return {
-        "marker": Path([*corners, corners[0]], closed=True),
+        "marker": MARKERS[tone],
         "markersize": MARK_POINTS,
         "markeredgecolor": colour,
-        "markerfacecolor": colour if shape.is_filled else "white",
+        "markerfacecolor": "white" if tone == "none" else colour,
     }
-
-
-def _draw_note(panel: Axes, note: Note) -> None:
-    panel.annotate(
-        note.text,
-        (note.x, note.y),
-        textcoords="offset points",
-        xytext=(0, 7 if note.is_above else -8),
-        ha="right" if note.is_left else "left",
-        va="bottom" if note.is_above else "top",
-        fontsize=9,
-        fontweight="bold",
-        color=INK,
-    )

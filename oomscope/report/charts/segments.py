@@ -7,7 +7,7 @@ the end that says how many they are, and neighbours too narrow within a segment 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from oomscope.report.charts.html import add_legend, box, figure, markup, packed
 from oomscope.report.charts.plot import Key
-from oomscope.report.explain_sentences import line_text
+from oomscope.report.explain import line_text
 from oomscope.report.sentences import category_text, count
 from oomscope.snapshot.explain.curves import ORDER
 from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
@@ -33,11 +33,9 @@ NARROW: Final = 4
 """Units below which a segment is folded."""
 TINY: Final = 0.5
 """Units below which neighbouring blocks become one tile."""
-HATCHED: Final = 4
-"""Units between the strokes over blocks that wait for a stream."""
-CATEGORIES: Final = tuple(each.label for each in ORDER)
 GAP: Final = "gap"
 PENDING: Final = "pending"
+NAMES_IN_ORDER: Final = (GAP, *(each.label for each in ORDER), PENDING)
 NAMES: Final = {GAP: "free", PENDING: "waiting for a stream"}
 
 
@@ -52,8 +50,7 @@ class Tile:
     count: int
     """Blocks in use."""
     category: str
-    """Of most of it; ``gap`` where it is free."""
-    is_pending: bool
+    """Of most of it; ``gap`` where it is free, ``pending`` where it waits for a stream."""
     site: Site | None
 
 
@@ -100,12 +97,10 @@ class Strip:
             at = stop
 
     def shapes(self) -> dict[str, list[tuple[int, float, float]]]:
-        """Return the boxes of each category, free bytes first, and over them those that wait for a stream."""
-        found: dict[str, list[tuple[int, float, float]]] = {name: [] for name in (GAP, *CATEGORIES, PENDING)}
+        """Return the boxes of each category, free bytes first."""
+        found: dict[str, list[tuple[int, float, float]]] = {name: [] for name in NAMES_IN_ORDER}
         for at, tile in self.placed():
-            boxes = list(self.boxes(at, tile.size))
-            found[tile.category] += boxes
-            found[PENDING] += boxes if tile.is_pending else []
+            found[tile.category] += self.boxes(at, tile.size)
         return {name: boxes for name, boxes in found.items() if boxes}
 
     def placed(self) -> Iterator[tuple[int, Tile]]:
@@ -125,7 +120,7 @@ class Strip:
         """Return the colours that occur, with the bytes that blocks of each occupy."""
         return [
             Key(text=NAMES.get(name, category_text(name)), style=name, size=format_size(self.totals[name]))
-            for name in (*CATEGORIES, PENDING, GAP)
+            for name in (*NAMES_IN_ORDER[1:], GAP)
             if self.totals.get(name)
         ]
 
@@ -155,9 +150,12 @@ def strip_of(plan: FloorPlan, tiny: float = TINY) -> Strip:
 def _totals(plan: FloorPlan) -> dict[str, int]:
     totals: dict[str, int] = {}
     for block in (block for segment in plan.segments for block in segment.blocks):
-        name = PENDING if block.is_pending else block.category or GAP
-        totals[name] = totals.get(name, 0) + block.size
+        totals[_category(block)] = totals.get(_category(block), 0) + block.size
     return totals
+
+
+def _category(block: PlacedBlock) -> str:
+    return PENDING if block.is_pending else block.category or GAP
 
 
 def _piece(segment: PlacedSegment, tiny: float) -> Piece:
@@ -191,30 +189,18 @@ def _tile(run: Sequence[PlacedBlock]) -> Tile:
         requested=sum(block.requested for block in run),
         free=sum(block.size for block in run if not block.category),
         count=sum(bool(block.category) for block in run),
-        category=largest.category or GAP,
-        is_pending=largest.is_pending,
+        category=_category(largest),
         site=largest.site,
     )
 
 
 def _folded(segments: Sequence[PlacedSegment]) -> Piece:
     """Return many segments as one piece with a tile for each category and one for what is free."""
-    groups: dict[tuple[str, bool], list[PlacedBlock]] = {}
+    groups: dict[str, list[PlacedBlock]] = {}
     for segment in segments:
         for block in segment.blocks:
-            groups.setdefault((block.category or GAP, block.is_pending), []).append(block)
-    tiles = [
-        Tile(
-            size=sum(block.size for block in blocks),
-            requested=sum(block.requested for block in blocks),
-            free=sum(block.size for block in blocks) if category == GAP else 0,
-            count=0 if category == GAP else len(blocks),
-            category=category,
-            is_pending=is_pending,
-            site=None,
-        )
-        for (category, is_pending), blocks in groups.items()
-    ]
+            groups.setdefault(_category(block), []).append(block)
+    tiles = [replace(_tile(blocks), site=None) for blocks in groups.values()]
     return Piece(
         address=0,
         size=sum(segment.size for segment in segments),
@@ -241,13 +227,8 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str) -> Markup:
     map_box = box(chart, "map", tag="div", height=f"{strip.lines * HEIGHT}px")
     size = f"0 0 {WIDTH} {strip.lines * HEIGHT}"
     svg = ET.SubElement(map_box, "svg", viewBox=size, preserveAspectRatio="none", role="presentation")
-    shapes = strip.shapes()
-    shapes.pop(PENDING, None)
-    for category, boxes in shapes.items():
+    for category, boxes in strip.shapes().items():
         ET.SubElement(svg, "path", {"class": f"fill {category}", "d": "".join(_box(*each) for each in boxes)})
-    pending = ((at, tile.size) for at, tile in strip.placed() if tile.is_pending)
-    hatching = (stroke for at, size in pending for stroke in _hatching(at, size, strip.line_bytes))
-    ET.SubElement(svg, "path", {"class": "hatch", "d": "".join(hatching)})
     walls = (f"M{x:.2f},{line * HEIGHT + 1}v{HEIGHT - 2}" for line, x in strip.walls())
     ET.SubElement(svg, "path", {"class": "walls", "d": "".join(walls)})
     line = box(chart, "readout soft", strip.caption(), tag="p")
@@ -260,7 +241,6 @@ def segment_data(strip: Strip) -> dict[str, Any]:
     """Return what the script says of each tile, as JSON values."""
     sites: dict[Site | None, int] = {None: 0}
     tiles = [(number, tile) for number, piece in enumerate(strip.pieces) for tile in piece.tiles]
-    names = (GAP, *CATEGORIES)
     rows = [
         (
             number,
@@ -268,8 +248,7 @@ def segment_data(strip: Strip) -> dict[str, Any]:
             tile.requested,
             tile.free,
             tile.count,
-            names.index(tile.category),
-            int(tile.is_pending),
+            NAMES_IN_ORDER.index(tile.category),
             sites.setdefault(tile.site, len(sites)),
         )
         for number, tile in tiles
@@ -277,22 +256,14 @@ def segment_data(strip: Strip) -> dict[str, Any]:
     return {
         "lineBytes": strip.line_bytes,
         "lines": strip.lines,
-        "categories": [category_text(name) for name in names],
+        "categories": [NAMES.get(name, category_text(name)) for name in NAMES_IN_ORDER],
         "sites": ["" if site is None else line_text(site) for site in sites],
         "pieces": [str(piece) for piece in strip.pieces],
         "addresses": [hex(piece.address) if piece.address else "" for piece in strip.pieces],
-        **packed(list(np.array(rows, dtype=np.int64).reshape(-1, 8).T)),
+        **packed(list(np.array(rows, dtype=np.int64).reshape(-1, 7).T)),
     }
 
 
 def _box(line: int, left: float, right: float) -> str:
     """Return the path of a part of a block."""
     return f"M{left:.2f},{line * HEIGHT + 2}H{right:.2f}v{HEIGHT - 4}H{left:.2f}z"
-
-
-def _hatching(at: int, size: int, line_bytes: int) -> Iterator[str]:
-    """Yield upright strokes over the boxes of ``size`` bytes from ``at``."""
-    end, step = at + size, max(1, HATCHED * line_bytes // WIDTH)
-    for stroke in range(at + step // 2, end, step):
-        x = stroke % line_bytes * WIDTH / line_bytes
-        yield f"M{x:.2f},{stroke // line_bytes * HEIGHT + 2}v{HEIGHT - 4}"

@@ -1,7 +1,7 @@
 """Requested memory by category over the events of a run, stacked, below the line of what is reserved.
 
-The picture is complete without a script; with one, ``timeline.js`` redraws the same paths for the part of the run that
-is looked at, from finer bins that the page carries.
+The picture is complete without a script; ``timeline.js`` redraws the same paths for the part of the run that is looked
+at, from finer bins that the page carries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from oomscope.report.charts.html import add_legend, add_plot, box, figure, markup, packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, axis_from_zero
-from oomscope.report.explain_sentences import line_text
+from oomscope.report.explain import line_text
 from oomscope.report.sentences import category_text, count, moment_text
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.explanation import DeviceExplanation

@@ -1,4 +1,4 @@
-"""A trend as a line over its nights: a mark for each verdict, a gap where nothing was measured, the largest step."""
+"""A trend of the gate as a line over its nights: a mark for each verdict, a gap where nothing was measured."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from oomscope.gate.ledger.history import Entry, Trend
-from oomscope.report import gate_sentences
-from oomscope.report.bisect_sentences import short_hash
-from oomscope.report.charts.marks import MARKS, in_order, shape_of
-from oomscope.report.charts.plot import Axis, Key, Line, Mark, Note, Plot, Tick, axis_of
-from oomscope.report.text import gate_history as gate_history_text
+from oomscope.gate.night.status import GRAVITY, Status, ruling
+from oomscope.report import gate, gate_history
+from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_of
 
 NAMED: Final = 5
-"""Nights whose day stands below the axis, at most; on a narrow screen the first and the last."""
-CROWDED: Final = 60
-"""Of more nights the marks of those that are as expected are small."""
+"""Nights whose day stands below the axis, at most."""
+_ANSWERED: Final = frozenset({Status.SAME, Status.BETTER, Status.WARN, Status.UNCONFIRMED, Status.WORSE})
+"""Verdicts on memory; the others are neither good nor bad."""
 
 
 def trend_plot(trend: Trend, entries: Sequence[Entry], named: int = NAMED) -> Plot:
@@ -28,9 +26,11 @@ def trend_plot(trend: Trend, entries: Sequence[Entry], named: int = NAMED) -> Pl
     """
     axis = axis_of(trend.metric, [entry.value for entry in entries if entry.value is not None])
     heights = [axis.low if entry.value is None else entry.value for entry in entries]
+    step = trend.step
+    statuses = {entry.status for entry in entries}
     return Plot(
-        kind="trend crowded" if len(entries) > CROWDED else "trend",
-        title=gate_history_text.title(trend),
+        kind="trend",
+        title=gate_history.title(trend),
         width=len(entries),
         axis=axis,
         lines=[Line(points=[(at + 0.5, heights[at]) for at in run], style="curve") for run in runs(entries)],
@@ -38,21 +38,31 @@ def trend_plot(trend: Trend, entries: Sequence[Entry], named: int = NAMED) -> Pl
             Mark(
                 x=at + 0.5,
                 y=height,
-                style=MARKS[entry.status].style,
-                title=gate_history_text.entry_text(trend, entry),
-                shape=shape_of(entry.status),
+                style=f"dot {tone_of(entry.status)}",
+                title=gate_history.entry_text(trend, entry),
+                name=gate.change_text(trend.metric, step.change) if step and step.after is entry else "",
             )
             for at, (entry, height) in enumerate(zip(entries, heights, strict=True))
         ],
         uprights=[(at + 0.5, "missed") for at, entry in enumerate(entries) if entry.value is None],
-        notes=_notes(trend, entries, axis),
-        legend=[
-            Key(text=str(status), style=MARKS[status].style, shape=shape_of(status))
-            for status in in_order(entry.status for entry in entries)
-        ],
+        legend=status_keys(statuses),
         ticks=_ticks(entries, named),
         caption=f"The axis begins at {axis.names[0]}." if axis.low else "",
     )
+
+
+def tone_of(status: Status) -> str:
+    """Return the CSS class of a verdict: ``good``, ``warn``, ``bad``, or ``none`` where it says nothing of memory."""
+    return ruling([status]).tone.value if status in _ANSWERED else "none"
+
+
+def status_keys(statuses: set[Status]) -> list[Key]:
+    """Return the legend, gravest first; verdicts that are drawn alike share an entry."""
+    names: dict[str, list[str]] = {}
+    for status in GRAVITY:
+        if status in statuses:
+            names.setdefault(tone_of(status), []).append(str(status))
+    return [Key(text=", ".join(each), style=tone) for tone, each in names.items()]
 
 
 def runs(entries: Sequence[Entry]) -> list[list[int]]:
@@ -68,39 +78,12 @@ def runs(entries: Sequence[Entry]) -> list[list[int]]:
     return found
 
 
-def _notes(trend: Trend, entries: Sequence[Entry], axis: Axis) -> list[Note]:
-    """Return how large the largest step is, with the commit of its night."""
-    step = trend.step
-    if step is None or step.after not in entries:
-        return []
-    x = entries.index(step.after) + 0.5
-    culprit = step.after.culprit.commit if step.after.culprit else ""
-    commit = culprit or (step.after.standing.commit if step.after.standing else "")
-    return [
-        Note(
-            x=x,
-            y=axis.low if step.after.value is None else step.after.value,
-            text=gate_sentences.change_text(trend.metric, step.change),
-            detail=short_hash(commit) if commit else "",
-            is_above=step.change > 0,
-            is_left=x > 0.5 * len(entries),
-        )
-    ]
-
-
 def _ticks(entries: Sequence[Entry], named: int) -> list[Tick]:
     """Return when some of the nights were, the first and the last among them."""
     last = len(entries) - 1
     every = max(1, -(-last // (named - 1)))
     chosen = [*(at for at in range(0, last, every) if at == 0 or 2 * (last - at) > every), last]
-    texts = gate_history_text.day_texts([entries[at] for at in chosen])
-    commits = [entries[at].standing for at in chosen]
-    return [
-        Tick(
-            x=at + 0.5,
-            text=text,
-            detail=short_hash(commit.commit)[:7] if commit else "",
-            style="day first" if at == 0 else "day last" if at == last else "day minor",
-        )
-        for at, text, commit in zip(chosen, texts, commits, strict=True)
-    ]
+    days = [entries[at].started[:10] for at in chosen]
+    if len(set(days)) < len(days):
+        days = [gate_history.moment_text(entries[at].started) for at in chosen]
+    return [Tick(x=at + 0.5, text=text) for at, text in zip(chosen, days, strict=True)]

@@ -1,32 +1,35 @@
-"""What all pages share: one self-contained HTML file each, everything in it escaped, small enough to be attached.
+"""Draws the parts of a report into one self-contained HTML page, everything in it escaped.
 
 Styles and charts are inside and nothing is fetched. A page may carry scripts of this package only, named by their hash
 in its security policy: nothing else can run, whatever a file name or a function that it shows may contain. A page
-that is too large shows less of each table and picture until it fits, and says what it left out: rows as one that adds
-them up, events as columns that stand for several.
+that is too large shows less of each table and picture until it fits.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import oomscope
 from oomscope.printable import printable
-from oomscope.report import bisect_sentences, sentences
-from oomscope.units import MiB, format_size
+from oomscope.report.parts import Column, Report, Row, Table, Value, cut
+from oomscope.units import MiB
 
 SEARCHED_FROM: Final = 6
 """Rows from which a table has a box to search it."""
 LARGEST: Final = MiB
 """Bytes of a page."""
+ROWS_SHOWN: Final = 2000
+"""Rows of a table; those beyond are one row."""
+FEWEST: Final = 5
+"""Rows of any table that has as many, however little room there is."""
 SHARES: Final = tuple(2.0**-halvings for halvings in range(8))
 """Of the detail that a page has where there is room, in the order in which they are tried."""
 
@@ -41,20 +44,34 @@ def fitting(page: Callable[[float], str]) -> str:
     return text
 
 
-class Script(NamedTuple):
-    """A script, and how a Content-Security-Policy names it."""
+def render(
+    report: Report, *scripts: str, title: str, share: float = 1.0, versions: dict[str, str] | None = None
+) -> str:
+    """Return the page of ``report``, which runs ``scripts`` of this package beside the one that sorts tables.
 
-    text: Markup
-    hash: str
-    """``sha256-…``."""
-
-    @classmethod
-    def read(cls, *names: str) -> Script:
-        """Return the scripts ``names`` among the templates, as one."""
-        folder = resources.files("oomscope.report.html").joinpath("templates")
-        text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        return cls(Markup(text), f"sha256-{digest}")  # noqa: S704 - a file of this package, with nothing filled in
+    Args:
+        report: what it shows.
+        scripts: files among the templates.
+        title: of the page.
+        share: of the rows that a table has at most.
+        versions: of what was measured with, for the last line.
+    """
+    most = max(FEWEST, int(share * ROWS_SHOWN))
+    folder = resources.files("oomscope.report.html").joinpath("templates")
+    script = "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.js", *scripts))
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            parts=[cut(part, most, "row") if isinstance(part, Table) else part for part in report.parts],
+            title=title,
+            version=oomscope.__version__,
+            versions=versions or {},
+            script=Markup(script),  # noqa: S704 - files of this package, with nothing filled in
+            hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            searched_from=SEARCHED_FROM,
+        )
+    )
 
 
 def _harmless(value: Any) -> Any:
@@ -62,17 +79,44 @@ def _harmless(value: Any) -> Any:
     return printable(value) if isinstance(value, str) else value
 
 
-def render(template: str, script: Script | None = None, **values: Any) -> str:
-    """Return the named template of this package, filled with ``values``, everything in them escaped.
+def _words(text: str) -> Markup:
+    """Return ``text`` for a page; letters of other scripts keep their direction to themselves."""
+    shown = escape(printable(text))
+    return shown if text.isascii() else Markup("<bdi>{}</bdi>").format(shown)
 
-    Without a ``script`` the page's policy lets none run.
-    """
-    return _environment().get_template(template).render(version=oomscope.__version__, script=script, **values)
+
+def _cells(columns: Sequence[Column], row: Row) -> Markup:
+    """Return the cells of a row, with the numbers by which a script sorts and sums."""
+    return Markup("").join(_cell(column, value) for column, value in zip(columns, row, strict=True))
+
+
+def _cell(column: Column, value: Value) -> Markup:
+    cell = column.cell(value)
+    if span := cell.span:
+        style = f"left:{100 * span.start:.2f}%;width:{100 * (span.end - span.start):.2f}%"
+        drawn = Markup('<span class="bar {}" style="{}"></span>').format(span.tone, style)
+        shown = drawn if span.end > span.start else Markup("")
+        return Markup('<td class="bars"><span class="rail">{}</span></td>').format(shown)
+    classes = ["number"] if column.is_number else ["place"] if column.kind == "code" else []
+    text, tag = _words(cell.text), "code" if column.kind == "code" else "span"
+    if column.kind == "category" and cell.tone:
+        text = Markup('<span class="swatch {}">{}</span>').format(cell.tone, text)
+    elif cell.text and (tag == "code" or cell.title):
+        title = Markup(' title="{}"').format(printable(cell.title)) if cell.title else ""
+        text = Markup("<{}{}>{}</{}>").format(tag, title, text, tag)
+    if cell.tone and column.kind != "category":
+        classes.append(cell.tone)
+    attributes = Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
+    if cell.number is not None:
+        name = "bytes" if column.kind in {"size", "change"} else "value"
+        signed = " data-signed" if column.kind == "change" else ""
+        attributes += Markup(' data-{}="{}"{}').format(name, cell.number, signed)
+    return Markup("<td{}>{}</td>").format(attributes, text)
 
 
 @cache
 def _environment() -> Environment:
-    """Return what fills the templates; it keeps them compiled."""
+    """Return what fills the template; it keeps it compiled."""
     environment = Environment(
         loader=PackageLoader("oomscope.report.html"),
         autoescape=True,
@@ -81,7 +125,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_harmless,
     )
-    environment.filters["size"] = format_size
-    environment.filters["signed_size"] = partial(format_size, signed=True)
-    environment.globals.update(sentences=sentences, bisect_sentences=bisect_sentences, SEARCHED_FROM=SEARCHED_FROM)
+    environment.globals.update(words=_words, cells=_cells)
+    environment.tests["kind"] = lambda part, name: type(part).__name__ == name
     return environment

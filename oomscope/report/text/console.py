@@ -16,6 +16,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from oomscope.printable import not_obeyed, printable
+from oomscope.report.parts import Report
+from oomscope.report.text.layout import drawn
 
 PLAIN_WIDTH = 120
 
@@ -41,11 +43,13 @@ class Harmless:
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def show(console: Console, report: RenderableType) -> None:
+def show(console: Console, report: Report | RenderableType) -> None:
     """Print ``report``; where there is no terminal, sentences stay on one line and no line ends in blanks.
 
     Nothing is cut off at the right: a command that is too long for the terminal is whole when it is copied.
     """
+    if isinstance(report, Report):
+        report = drawn(report.parts)
     if console.is_terminal:
         console.print(Harmless(report), crop=False)
         return

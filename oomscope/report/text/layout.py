@@ -1,8 +1,7 @@
-"""The shapes that terminal reports are made of: titled sections, tables, facts and bars.
+"""Draws the parts of a report for a terminal: sentences, facts, tables, commands.
 
-Shell commands in the width of a terminal: broken at their options with a backslash, which a shell joins. A word is
-never broken, whatever is quoted in it; one that is wider than the terminal stands on a line of its own. Where there is
-no terminal a command is one line.
+A shell command that is wider than the terminal is broken at its options with a backslash, which a shell joins. A word
+is never broken, whatever is quoted in it. Where there is no terminal a command is one line.
 """
 
 from __future__ import annotations
@@ -11,52 +10,121 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-BAR_WIDTH = 24
-GAP = 3
+from oomscope.report.parts import Cell, Commands, Curve, Facts, Figure, Heading, Line, Part, Span, Table
+
+GAP: Final = 3
 """Blanks between the columns of a table."""
-LONGEST_WORD = 24
+LONGEST_WORD: Final = 24
 """Characters of a word for which a column is widened; a longer one, such as a path, may be broken."""
+STYLES: Final = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim"}
 
 
-def section(title: str, body: RenderableType) -> RenderableType:
-    """Return ``body`` under a title, set off by a blank line; in rich's Padding long sentences would be cut."""
-    return Group(Text(), Text(title, style="bold"), body)
+def drawn(parts: Iterable[Part]) -> Group:
+    """Return ``parts`` for a terminal."""
+    return Group(*(each for part in parts for each in _drawn(part)))
 
 
-def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Return names and what is to be said of each."""
-    grid = Table.grid(padding=(0, 2))
+def _drawn(part: Part) -> Iterator[RenderableType]:
+    match part:
+        case Line():
+            yield _line(part)
+        case Facts():
+            yield _facts(part)
+        case Table() if part.rows:
+            yield from _title(part.title)
+            yield _table(part)
+        case Heading():
+            yield from _title(part.text)
+        case Commands():
+            yield from _title(part.title)
+            if part.hint:
+                yield Text(f"  {part.hint}", style="dim")
+            yield from map(ShellCommand, part.commands)
+        case Figure() | Table():
+            return
+
+
+def _title(text: str) -> Iterator[Text]:
+    """Yield a title, set off by a blank line."""
+    if text:
+        yield Text()
+        yield Text(text, style="bold")
+
+
+def _line(part: Line) -> Text:
+    style = STYLES.get(part.tone, "")
+    text = Text(f"{part.label}: " if part.label else "", style=f"bold {style}".strip() if part.is_status else style)
+    return text.append(part.strong, style="bold").append(part.text)
+
+
+def _facts(part: Facts) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(ratio=1)
-    for name, value in rows:
-        grid.add_row(name, value)
+    grid.add_column(ratio=1, overflow="fold")
+    for name, value in part.rows:
+        grid.add_row(name, _fact(value))
     return grid
 
 
-def table(*headers: str) -> Table:
-    """Return an empty table.
+def _fact(value: str | Line | Curve | Sequence[tuple[str, str, str]]) -> RenderableType:
+    if isinstance(value, str):
+        return Text(value)
+    if isinstance(value, Line):
+        return _line(value)
+    if isinstance(value, Curve):
+        return Sparkline(value.values, "cyan")
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in value:
+        grid.add_row(*row)
+    return grid
 
-    A header that begins with ``>`` is a column of numbers, which are never broken; one that begins with ``?`` a
-    column that is left out where there is no room for it.
-    """
+
+def _table(part: Table) -> Grid:
     rows = FittedTable()
-    for header in headers:
-        name = header.lstrip(">?")
-        optional = header.startswith("?")
-        rows.add_column(name, justify="right" if header.startswith(">") else "left", no_wrap=header != name)
-        if optional:
-            rows.optional.add(len(rows.columns) - 1)
+    for index, each in enumerate(part.columns):
+        is_bar = each.kind == "bar"
+        rows.add_column(each.name, justify="right" if each.is_number else "left", no_wrap=is_bar or each.is_number)
+        if is_bar:
+            rows.optional.add(index)
+    for row in (*part.rows, *([] if part.total is None else [part.total])):
+        if row is part.total:
+            rows.add_section()
+        cells = zip(part.columns, row, strict=True)
+        rows.add_row(*(_cell(column.cell(value), column.width) for column, value in cells))
     return rows
 
 
-class FittedTable(Table):
+def _cell(cell: Cell, width: int) -> Text:
+    if cell.span is not None:
+        return Text(span_text(cell.span, width))
+    return Text(cell.text, style=STYLES.get(cell.tone, ""))
+
+
+def span_text(span: Span, width: int) -> str:
+    """Return a bar of at most ``width`` characters: solid, or light for a step down.
+
+    A step that is too small for a character has one all the same; a share of nothing has none.
+    """
+    low, high = round(width * span.start), round(width * span.end)
+    if span.end <= span.start:
+        return ""
+    low = min(low, width - 1)
+    is_step = span.start > 0 or span.tone != "accent"
+    return " " * low + ("░" if span.tone == "good" else "█") * max(1 if is_step else 0, high - low)
+
+
+class FittedTable(Grid):
     """A table that breaks its text between words, and no number.
 
     Where there is not room enough for its numbers, each row is a block of lines.
@@ -67,12 +135,15 @@ class FittedTable(Table):
         self.optional: set[int] = set()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        texts = [[_text(cell) for cell in (column.header, *column.cells)] for column in self.columns]
+        texts = [
+            [cell if isinstance(cell, Text) else Text(str(cell)) for cell in (each.header, *each.cells)]
+            for each in self.columns
+        ]
         widths = self._widths(texts, options.max_width)
         if sum(widths.values()) + GAP * (len(widths) - 1) > options.max_width:
             yield from self._stacked(texts, list(widths)).__rich_console__(console, options)
             return
-        plain = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+        plain = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
         for index, width in widths.items():
             plain.add_column(texts[index][0], justify=self.columns[index].justify, overflow="fold", width=width)
         for number, row in enumerate(self.rows, start=1):
@@ -99,9 +170,9 @@ class FittedTable(Table):
             spare -= more
         return dict(sorted(widths.items()))
 
-    def _stacked(self, texts: Sequence[Sequence[Text]], shown: Sequence[int]) -> Table:
+    def _stacked(self, texts: Sequence[Sequence[Text]], shown: Sequence[int]) -> Grid:
         """Return each row as a block of lines, a header and its value each: columns would break numbers."""
-        grid = Table.grid(padding=(0, 2))
+        grid = Grid.grid(padding=(0, 2))
         grid.add_column(style="dim", overflow="fold")
         grid.add_column(overflow="fold")
         for number in range(1, len(self.rows) + 1):
@@ -114,17 +185,8 @@ class FittedTable(Table):
         return grid
 
 
-def _text(cell: RenderableType) -> Text:
-    return cell if isinstance(cell, Text) else Text(str(cell))
-
-
 def _longest_word(text: Text) -> int:
     return max(map(len, text.plain.split()), default=0)
-
-
-def bar(part: int, whole: int, width: int = BAR_WIDTH) -> str:
-    """Return ``part`` of ``whole`` as a bar of at most ``width`` characters."""
-    return "█" * round(width * part / whole) if whole > 0 and part > 0 else ""
 
 
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)

@@ -1,9 +1,6 @@
-"""What is going on, in one line: what, how far it is, for how long, and how long it may still take.
+"""Live progress: one line for a command, and the range, the progress and the running probes of a search.
 
-An estimate is made only of what is counted, from how long the last ones took. Before the first is done, and where
-nobody knows how much there is, none is shown.
-
-What a terminal shows while a search runs: the range, how far it is, and what runs in each slot.
+Remaining time is estimated only for what is counted, from how long the last ones took.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.printable import printable
-from oomscope.report import bisect_sentences
 from oomscope.report.search_status import (
     Asked,
     Bracket,
@@ -31,7 +27,7 @@ from oomscope.report.search_status import (
     seconds_left,
     standings,
 )
-from oomscope.report.sentences import count, duration_text, stage_text
+from oomscope.report.sentences import count, duration_text, short_hash, stage_text
 
 RECENT: Final = 8
 """Of those counted, how many tell how long the next one takes."""
@@ -198,7 +194,7 @@ def suspects_text(line: WalkedLine, bracket: Bracket) -> str | None:
     """Return between which commits the culprit is; None before both ends are known."""
     if bracket.good is None or bracket.bad is None:
         return None
-    good, bad = (bisect_sentences.short_hash(line.places[place].commit) for place in (bracket.good, bracket.bad))
+    good, bad = (short_hash(line.places[place].commit) for place in (bracket.good, bracket.bad))
     if bracket.bad - bracket.good == 1:
         return f"at fault is {bad}: the commit before it that is measured, {good}, is good"
     among = count(bracket.bad - bracket.good, "commit")
@@ -235,7 +231,7 @@ def work_text(work: Work, watched: Watched, now: float) -> str:
 
 def _places_running(line: WalkedLine, running: tuple[Work, ...]) -> list[int]:
     """Return the places that are being probed; a label begins with the commit's short hash."""
-    names = {bisect_sentences.short_hash(name): place for name, place in line.position.items() if name}
+    names = {short_hash(name): place for name, place in line.position.items() if name}
     found = (names.get(work.label.partition(" ")[0]) for work in running)
     return [place for place in found if place is not None]
 

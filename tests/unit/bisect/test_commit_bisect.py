@@ -25,8 +25,8 @@ from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, U
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.harness import HarnessError
-from oomscope.report.html.bisect import bisect_page
-from oomscope.report.text.bisect import bisect_report
+from oomscope.report.bisect_report import bisect_report
+from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
 from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import fingerprint

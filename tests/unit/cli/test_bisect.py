@@ -214,7 +214,7 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
         page.write_text("theirs")
         return "ours"
 
-    monkeypatch.setattr("oomscope.report.html.bisect.bisect_page", raced)
+    monkeypatch.setattr("oomscope.report.html.pages.bisect_page", raced)
     searched.result = result
     words = ["bisect", "v1..v2", "--harness", harness, "--html", str(page), "--csv", str(folder)]
     assert run(words) == gravest([code, ExitCode.OUTPUT_LOST])

@@ -56,7 +56,7 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
         page.write_text("theirs")
         return "ours"
 
-    monkeypatch.setattr("oomscope.report.html.diff.diff_page", raced)
+    monkeypatch.setattr("oomscope.report.html.pages.diff_page", raced)
     assert run(["diff", *files, "--html", str(page), "--csv", str(folder)]) == ExitCode.OUTPUT_LOST
     said = capsys.readouterr()
     assert "THE PEAK GREW by 134.00 MiB" in said.out

@@ -21,7 +21,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_snapshot(drawn.failing("secret_forward"), tmp_path_factory.mktemp("job") / "ada.pickle"))
 
 
-@pytest.mark.parametrize("lost", ["html.explain.explain_page", "charts.pictures.explain_picture"])
+@pytest.mark.parametrize("lost", ["html.pages.explain_page", "charts.pictures.explain_picture"])
 def test_a_file_that_cannot_be_written_in_the_end_takes_no_report_with_it(
     file: str, tmp_path: Path, monkeypatch, capsys, lost: str
 ) -> None:

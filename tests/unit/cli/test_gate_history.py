@@ -88,7 +88,7 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
         page.write_text("theirs")
         return "ours"
 
-    monkeypatch.setattr("oomscope.report.html.gate_history.history_page", raced)
+    monkeypatch.setattr("oomscope.report.html.pages.history_page", raced)
     assert run(["gate", "history", "--html", str(page)]) == ExitCode.OUTPUT_LOST
     said = capsys.readouterr()
     assert "tiny (ci/memory.yaml): peak_requested over 1 night" in said.out

@@ -334,7 +334,7 @@ def test_a_page_that_somebody_else_wrote_meanwhile_takes_no_report_with_it(
 
 
 def test_a_defect_of_the_page_takes_no_report_with_it(probed, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("oomscope.report.html.probe.probe_page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("oomscope.report.html.pages.probe_page", lambda *_, **__: 1 / 0)
     assert run(["probe", "--preset", "gpt-tiny", "--html", str(tmp_path / "a.html"), "--json"]) == 70
     said = capsys.readouterr()
     assert json.loads(said.out)["outcome"] == "fits"

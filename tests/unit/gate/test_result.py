@@ -13,10 +13,10 @@ from oomscope.errors import InputError
 from oomscope.gate.night.result import Culprit, GateResult, GrownLine, Place
 from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
+from oomscope.report.ci.github import night_markdown
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.ci.markdown import night_markdown
-from oomscope.report.html.gate import night_page
-from oomscope.report.text.gate import gate_report
+from oomscope.report.gate_report import gate_report
+from oomscope.report.html.pages import night_page
 from oomscope.units import GiB
 from tests.unit.gate.nights import measured
 from tests.unit.gate.test_run import run

@@ -11,11 +11,10 @@ from rich.console import Console
 from oomscope.errors import ExitCode
 from oomscope.gate.night.result import GateResult
 from oomscope.gate.night.status import Status, Tone, ruling
-from oomscope.report.ci.github import annotation_commands
+from oomscope.report.ci.github import annotation_commands, night_markdown
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.ci.markdown import night_markdown
-from oomscope.report.html.gate import night_page
-from oomscope.report.text.gate import gate_report
+from oomscope.report.gate_report import gate_report
+from oomscope.report.html.pages import night_page
 from oomscope.units import MiB
 from tests.unit.gate.nights import case_result, night
 

@@ -6,7 +6,7 @@ import random
 from functools import cache
 from itertools import pairwise
 
-from oomscope.report.html.explain import explain_page
+from oomscope.report.html.pages import explain_page
 from oomscope.report.redact import Level, redacted
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain.analysis import analyse

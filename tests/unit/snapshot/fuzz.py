@@ -28,13 +28,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import zstandard
-from rich.console import RenderableType
 
 from oomscope.errors import OomscopeError
+from oomscope.report.diff import diff_report
+from oomscope.report.parts import Report
+from oomscope.report.replay import replay_report
 from oomscope.report.text.console import result_console, show
-from oomscope.report.text.diff import diff_report
-from oomscope.report.text.explain import report
-from oomscope.report.text.replay import replay_report
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.child import answer
@@ -148,17 +147,17 @@ def used(snapshot: Snapshot) -> str:
     return outcome
 
 
-def _explain(snapshot: Snapshot) -> tuple[object, RenderableType]:
+def _explain(snapshot: Snapshot) -> tuple[object, Report]:
     explanation = explain(snapshot, file="damaged")
-    return explanation.to_json(), report(explanation)
+    return explanation.to_json(), explain_report(explanation)
 
 
-def _replay(snapshot: Snapshot) -> tuple[object, RenderableType]:
+def _replay(snapshot: Snapshot) -> tuple[object, Report]:
     table = replay_file(snapshot)
     return table.to_json(), replay_report(table)
 
 
-def _diff(snapshot: Snapshot) -> tuple[object, RenderableType]:
+def _diff(snapshot: Snapshot) -> tuple[object, Report]:
     difference = diff(Named("damaged", snapshot), Named("again", snapshot))
     return difference.to_json(), diff_report(difference)
 

@@ -1,6 +1,5 @@
-"use strict";
 // The map of segments: point at a block, or step from one to the next, to read what it is.
-Charts.start("segments", (figure, data, [piece, size, requested, free, count, category, pending, site]) => {
+Charts.start("segments", (figure, data, [piece, size, requested, free, count, category, site]) => {
   const map = figure.querySelector(".map");
   const readout = figure.querySelector(".readout");
   const hint = readout.textContent;
@@ -34,8 +33,7 @@ Charts.start("segments", (figure, data, [piece, size, requested, free, count, ca
       ? `free gap of ${Charts.size(size[tile])}`
       : `${blocks > 1 ? `${blocks.toLocaleString("en")} blocks, mostly ${name}` : name}, ${Charts.size(size[tile] - free[tile])}` +
         `${requested[tile] !== size[tile] - free[tile] ? ` for ${Charts.size(requested[tile])} requested` : ""}` +
-        `${free[tile] ? `, and ${Charts.size(free[tile])} free between them` : ""}` +
-        `${pending[tile] ? ", given up and waiting for a stream" : ""}`;
+        `${free[tile] ? `, and ${Charts.size(free[tile])} free between them` : ""}`;
     const text = [what, address(tile), data.pieces[piece[tile]]].filter(Boolean).join(" · ");
     const place = data.sites[site[tile]];
     Charts.say(readout, text, place, figure.dataset.table);

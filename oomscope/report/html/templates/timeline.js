@@ -1,4 +1,3 @@
-"use strict";
 // The timeline: zoom, step and point. A column of the picture is the bin of those behind it in which most is live, with
 // what was live then; zooming in comes down to single events as far as the page carries them.
 Charts.start("timeline", (figure, data, columns) => {

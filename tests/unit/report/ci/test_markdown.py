@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from oomscope.printable import printable
-from oomscope.report.ci.markdown import block, code, escaped, fitted, head, row
+from oomscope.report.ci.github import block, code, escaped, fitted, head, row
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40) | st.text("`|*_<>&[]()#!\\~-+1. \n@$", max_size=20)

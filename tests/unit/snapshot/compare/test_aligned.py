@@ -10,7 +10,7 @@ from hypothesis import given
 from rich.console import Console
 
 from oomscope.errors import InputError
-from oomscope.report.text.diff import align_report, headline
+from oomscope.report.diff import align_headline, align_report
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare import paired_events
 from oomscope.snapshot.compare.aligned import Aligned, Alignment, align_events
@@ -60,7 +60,7 @@ def layers(root: str = ROOT) -> Program:
 def test_the_same_program_elsewhere_is_the_same():
     alignment = align_events(layers().timeline, layers("/mnt/other/place/repo").timeline)
     assert (alignment.same, alignment.rows, alignment.first) == (8, (), None)
-    assert headline(alignment).startswith("THE SAME: 8 allocations")
+    assert align_headline(alignment).startswith("THE SAME: 8 allocations")
 
 
 def test_an_allocation_that_only_one_side_has():

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import UsageError
-from oomscope.report import explain_sentences, sentences
+from oomscope.report.explain import peak_text
+from oomscope.report.verdict import advice_text
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.aligned import align
 from oomscope.snapshot.compare.diff import Named, diff
@@ -89,7 +90,7 @@ def test_a_failure_with_enough_free_shows_a_memory_fraction():
     assert device.verdict.tags == ("fraction",)
     assert "under the memory fraction that was set" in device.verdict.headline
     assert "too much" not in device.verdict.headline, "D is an upper bound"
-    assert "set_per_process_memory_fraction" in sentences.advice_text(device.verdict)
+    assert "set_per_process_memory_fraction" in advice_text(device.verdict)
     assert "fraction" not in explained(machine, limit=GiB).verdict.tags
 
 
@@ -318,7 +319,7 @@ def test_a_recording_of_the_failure_alone():
     device = explained(machine)
     assert device.failed_at.site.line == 3
     assert device.place.site is None, "that line did not make the peak"
-    assert explain_sentences.peak_text(device) == "80.00 MiB requested as the recording began"
+    assert peak_text(device) == "80.00 MiB requested as the recording began"
     assert device.verdict.tried
     assert not any("nothing can be replayed" in caveat for caveat in device.caveats)
 
@@ -404,7 +405,7 @@ def test_a_peak_before_the_first_event_is_told_by_every_command():
     [device] = explain(snapshot, file="snap.pickle").devices
     sums_hold(device)
     assert (device.peak.event, device.peak.requested_bytes, device.peak.reserved_bytes) == (-1, 400 * MiB, 400 * MiB)
-    assert explain_sentences.peak_text(device) == "400.00 MiB requested as the recording began"
+    assert peak_text(device) == "400.00 MiB requested as the recording began"
     assert (device.verdict.live_requested_bytes, device.verdict.event) == (400 * MiB, None)
     [compared] = diff(Named("a", snapshot), Named("b", snapshot)).devices
     facts = compared.after

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import InputError, SnapshotError
-from oomscope.report.diff_sentences import not_compared
+from oomscope.report.diff import not_compared
 from oomscope.snapshot.compare.diff_paths import diff_ranks
 from oomscope.snapshot.explain import explain_path as rank_folder
 from oomscope.snapshot.explain.drawing import draw

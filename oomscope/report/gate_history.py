@@ -1,0 +1,168 @@
+"""The trends of the gate: what changed at a glance, then each case with a row a night."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
+from oomscope.gate.night.status import ruling
+from oomscope.report import gate, parts
+from oomscope.report.parts import Cell, columns
+from oomscope.report.sentences import count, short_hash
+
+BEGINS_AFRESH: Final = "other conditions: the trend begins afresh"
+
+Figures = Callable[[Trend], Iterable[parts.Figure]]
+
+
+def history_report(trends: Sequence[Trend]) -> parts.Report:
+    """Return the whole report for a terminal."""
+    return parts.report([parts.status(heading(trends)), *trend_parts(gravest_first(trends), lambda _: (), None)])
+
+
+def trend_parts(trends: Sequence[Trend], figures: Figures, nights: int | None) -> Iterator[parts.Part]:
+    """Yield how each trend stands, what is worse first, then each with its nights.
+
+    Args:
+        trends: in the order in which they are shown.
+        figures: the chart of a trend; a terminal shows a curve instead.
+        nights: the last nights that are listed; None for all.
+    """
+    yield _overview(trends)
+    for trend in trends:
+        yield parts.Heading(text=title(trend))
+        yield from figures(trend)
+        yield parts.Facts(rows=[("Trend", parts.Curve(values=[entry.value for entry in trend.entries]))])
+        shown = trend.entries if nights is None else trend.entries[-nights:]
+        yield _nights(trend, shown)
+        if said := remarks(shown):
+            yield parts.BLANK
+        yield from (parts.line(f"{when}  {text}", "soft") for when, text in said)
+
+
+def _overview(trends: Sequence[Trend]) -> parts.Table:
+    """Return a row a case: how it stands, by how much it changed, when, and at which commit."""
+    return parts.Table(
+        name="overview",
+        columns=columns("Case", "Verdict", "number:Last night", "number:Since first", "Largest step"),
+        rows=[
+            (
+                trend.label,
+                _verdict(trend.entries[-1]),
+                _value(trend, trend.entries[-1].value),
+                "" if trend.change is None else _change(trend, trend.change),
+                step_text(trend),
+            )
+            for trend in trends
+        ],
+    )
+
+
+def _nights(trend: Trend, entries: Sequence[Entry]) -> parts.Table:
+    """Return a row a night, oldest first."""
+    return parts.Table(
+        columns=columns("number:Night (UTC)", "Verdict", f"number:{trend.metric}", "number:Change", "Commit"),
+        rows=[
+            (
+                _night(entry),
+                _verdict(entry),
+                _value(trend, entry.value),
+                "" if entry.change is None else _change(trend, entry.change),
+                commit_text(entry),
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _verdict(entry: Entry) -> Cell:
+    return Cell(text=str(entry.status), tone=ruling([entry.status]).tone.value)
+
+
+def _value(trend: Trend, value: int | None) -> Cell:
+    return Cell(text=gate.value_text(trend.metric, value), number=value)
+
+
+def _change(trend: Trend, value: int) -> Cell:
+    return Cell(text=gate.change_text(trend.metric, value), number=value)
+
+
+def _night(entry: Entry) -> str:
+    return moment_text(entry.started)
+
+
+def heading(trends: Sequence[Trend]) -> str:
+    """Return ``peak_requested of 3 cases over 30 nights, the last of 2026-01-05 02:00 UTC``."""
+    nights = {entry.night: entry.started for trend in trends for entry in trend.entries}
+    last = moment_text(max(nights.values()))
+    return (
+        f"{trends[0].metric} of {count(len(trends), 'case')} over {count(len(nights), 'night')}, the last of {last} UTC"
+    )
+
+
+def step_text(trend: Trend) -> str:
+    """Return the largest step of a trend: how large, when, and at which commit; empty where nothing changed."""
+    step = trend.step
+    if step is None:
+        return "none beyond the band that warns" if any(entry.change for entry in trend.stretch) else ""
+    size = gate.change_text(trend.metric, step.change)
+    gone = "" if trend.change else ", gone by now"
+    return f"{size} on {_night(step.after)}{gone}: {whose_text(step)}"
+
+
+def whose_text(step: Step) -> str:
+    """Return whose commit a step was: the one that was searched and found, else between which two it lies."""
+    before, after, culprit = step.before.standing, step.after.standing, step.after.culprit
+    if culprit is not None and culprit.commit:
+        author = f", by {culprit.author}" if culprit.author else ""
+        return f"{short_hash(culprit.commit)} {culprit.subject}{author}"
+    if after is None:
+        return "no commit is known"
+    if before is None:
+        return commit_text(step.after)
+    if before.commit == after.commit:
+        return f"{commit_text(step.after)}, the commit of the night before"
+    return f"after {short_hash(before.commit)}, up to {commit_text(step.after)}"
+
+
+def title(trend: Trend) -> str:
+    """Return what a trend shows: ``llama3-8b (ci/memory.yaml): peak_requested over 30 nights``."""
+    return f"{trend.label}: {trend.metric} over {count(len(trend.entries), 'night')}"
+
+
+def entry_text(trend: Trend, entry: Entry) -> str:
+    """Return all of a night but its remarks: when, verdict, number, change and commit."""
+    change = gate.change_text(trend.metric, entry.change) if entry.change else ""
+    number = "" if entry.value is None else gate.value_text(trend.metric, entry.value)
+    return ", ".join(filter(None, (f"{_night(entry)}: {entry.status}", number, change, commit_text(entry))))
+
+
+def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Return what else is to be said of nights, and of which; what is said of several in a row is said once."""
+    said = []
+    for text, run in groupby(entries, key=remark_text):
+        alike = list(run)
+        when = _night(alike[0]) + (f" to {_night(alike[-1])}" if len(alike) > 1 else "")
+        said += [(when, text)] if text else []
+    return said
+
+
+def moment_text(started: str) -> str:
+    """Return a time to the minute, without its zone."""
+    return started[:16].replace("T", " ")
+
+
+def commit_text(entry: Entry) -> str:
+    """Return the commit of a night, with a star where files differed from it."""
+    standing = entry.standing
+    if standing is None:
+        return ""
+    return f"{short_hash(standing.commit)}{'*' if standing.dirty else ''} {standing.subject}"
+
+
+def remark_text(entry: Entry) -> str:
+    """Return what else is to be said of a night."""
+    whose = f"whose commit: {gate.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
+    return "; ".join(filter(None, ("" if entry.is_comparable else BEGINS_AFRESH, entry.reason, whose)))

@@ -1,0 +1,230 @@
+"""The page of each command: its report, with as many rows and as fine charts as a page has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from oomscope.bisect.results.result import BisectResult
+from oomscope.gate.ledger.history import Trend, gravest_first
+from oomscope.gate.night.result import GateResult
+from oomscope.gate.suite.metrics import METRICS
+from oomscope.probe.result import ProbeResult
+from oomscope.probe.tuning.sweep import Sweep
+from oomscope.report import diff, explain, gate_history, gate_report, parts
+from oomscope.report.bisect_report import PageDetail, bisect_report, view_of
+from oomscope.report.charts.curves import Series, curves, overlaid
+from oomscope.report.charts.html import embedded, html_chart
+from oomscope.report.charts.range import range_chart
+from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
+from oomscope.report.charts.sweep import sweep_plot
+from oomscope.report.charts.timeline import failed_event_of, timeline_chart, timeline_data
+from oomscope.report.charts.trend import trend_plot
+from oomscope.report.html.page import FEWEST, fitting, render
+from oomscope.report.probe import probe_report
+from oomscope.report.tuning import sweep_report
+from oomscope.snapshot.compare.diff import DeviceDifference, Difference
+from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explain.rank_set import RankSet
+
+LINES_SHOWN: Final = 300
+"""Lines of code in their table; what is beyond is one row, so that the sum holds."""
+DETAILS_SHOWN: Final = 60
+"""Cases of the gate with their evidence."""
+NIGHTS_SHOWN: Final = 8000
+"""Of all trends together."""
+DEVICES_SHOWN: Final = 8
+"""Devices, or ranks, of a difference that have a section of their own: those that grew most."""
+BRANCHES_SHOWN: Final = 4
+"""Lines that merges brought in and that are drawn."""
+TIMELINE_ROOM: Final = 600 * 1024
+"""Bytes of a page that the data of its timelines may take, all devices together."""
+SEGMENTS_ROOM: Final = 240 * 1024
+"""The same of its maps of segments."""
+
+
+def _shown(share: float, most: int) -> int:
+    return max(FEWEST, int(share * most))
+
+
+def probe_page(result: ProbeResult, *, title: str) -> str:
+    """Return the page of one rank's measurement."""
+
+    def page(share: float) -> str:
+        report = probe_report(result, figures=_run_figure(result), shown=_shown(share, LINES_SHOWN))
+        return render(report, title=title, share=share, versions=result.versions)
+
+    return fitting(page)
+
+
+def _run_figure(result: ProbeResult) -> Iterator[parts.Figure]:
+    if result.timeline:
+        series = Series(label="requested", values=result.timeline, style="second")
+        chart = curves([series], title="Requested bytes over the run", available=result.available_bytes)
+        yield parts.Figure(title="Requested memory over the run", markup=chart)
+
+
+def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
+    """Return the page of a snapshot, or of a folder's ranks and the worst of them.
+
+    Args:
+        found: what was found.
+        drawings: the pictures, one for each device of the explanation that is shown.
+    """
+    explanation = found.worst if isinstance(found, RankSet) else found
+    pictures = dict(zip((device.index for device in explanation.devices), drawings, strict=True))
+    title = PurePath(found.directory if isinstance(found, RankSet) else found.file).name
+
+    def page(share: float) -> str:
+        own = share / max(1, len(drawings))
+        report = explain.explain_report(
+            found,
+            top=_shown(own, LINES_SHOWN),
+            shown=_shown(share, 20),
+            figures=lambda device: _device_figures(device, pictures[device.index], own),
+        )
+        return render(report, "timeline.js", "segments.js", title=title, share=share)
+
+    return fitting(page)
+
+
+def _device_figures(device: DeviceExplanation, drawing: Drawing, share: float) -> Iterator[parts.Figure]:
+    """Yield the timeline and the map of segments, with a ``share`` of all detail."""
+    table = explain.table_name(device)
+    if len(drawing.bins) > 1:
+        name, bins, room = f"timeline-{device.index}", drawing.bins, int(share * TIMELINE_ROOM)
+        chart = timeline_chart(device, bins, name, table=table)
+        data = embedded(timeline_data(bins, failed_event=failed_event_of(device)))
+        while len(data) > room and len(bins) > 1:
+            times = max(2, 1 << ((len(data) // max(1, room)).bit_length() - 1))  # half the bins take half the bytes
+            bins = bins.coarser(times)
+            data = embedded(timeline_data(bins, failed_event=failed_event_of(device)))
+        yield parts.Figure(title="Requested memory by category", markup=chart, data=data, name=name)
+    if drawing.plan and drawing.plan.segments:
+        name, tiny, when = f"segments-{device.index}", TINY, explain.when_text(device)
+        while True:
+            strip = strip_of(drawing.plan, tiny)
+            chart = segment_chart(strip, name, table=table, when=when)
+            data = embedded(segment_data(strip))
+            if len(chart) + len(data) <= share * SEGMENTS_ROOM or tiny > WIDTH:
+                break
+            tiny *= 2
+        yield parts.Figure(title=f"Segments {when}, to scale", markup=chart, data=data, name=name)
+
+
+def diff_page(difference: Difference) -> str:
+    """Return the page of a difference."""
+    title = f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}"
+
+    def page(share: float) -> str:
+        return render(parts.report(_diff_parts(difference, _shown(share, 500))), title=title, share=share)
+
+    return fitting(page)
+
+
+def _diff_parts(difference: Difference, shown: int) -> Iterator[parts.Part]:
+    yield from diff.heading_parts(difference)
+    for device in difference.devices[:DEVICES_SHOWN]:
+        if len(difference.devices) > 1:
+            yield parts.Heading(text=diff.device_name(device).capitalize())
+        tables: list[diff.By] = ["category", "line", "size"]
+        if len(device.modules) > 1:
+            tables.insert(2, "module")
+        yield from diff.device_parts(difference, device, tables, shown, _overlay_figure(device))
+    if (more := len(difference.devices) - DEVICES_SHOWN) > 0:
+        yield parts.line(f"{more} further ones, which grew less, have no section.", "soft")
+    yield from map(parts.note, diff.not_compared(difference))
+
+
+def _overlay_figure(device: DeviceDifference) -> Iterator[parts.Figure]:
+    found = device.timeline
+    if found.before or found.after:
+        series = (
+            Series(label="A", values=found.before, style="first"),
+            Series(label="B", values=found.after, style="second"),
+        )
+        over = "the iterations" if found.aligned_by == "iteration" else "the events"
+        chart = curves(series, title="Requested bytes of A and B", stretches=found.stretches)
+        yield parts.Figure(title=f"Requested memory over {over}", markup=chart)
+
+
+def bisect_page(result: BisectResult, *, title: str) -> str:
+    """Return the page of a search."""
+    figures = tuple(_search_figures(result))
+    versions = result.first_bad.result.versions if result.first_bad else {}
+
+    def page(share: float) -> str:
+        detail = PageDetail(figures=figures, lines=_shown(share, LINES_SHOWN))
+        return render(bisect_report(result, detail), title=title, share=share, versions=versions)
+
+    return fitting(page)
+
+
+def _search_figures(result: BisectResult) -> Iterator[parts.Figure]:
+    """Yield the line from end to end and those that merges brought in, then both runs over each other."""
+    for walked in result.lines[: 1 + BRANCHES_SHOWN]:
+        view = view_of(walked, result)
+        if view.asked and len(walked.places) > 1:
+            title = "The range" if walked.merge is None else f"What {walked.merge[:10]} merged"
+            yield parts.Figure(
+                title=title,
+                markup=range_chart(view, title="Commits from good to bad"),
+                hint="Commits that change what is measured, to scale. Each row below is a probe in the order asked; "
+                "its band is the range that was still open.",
+            )
+    good, bad = result.last_good, result.first_bad
+    if good and bad and (chart := overlaid(good.result, bad.result)):
+        yield parts.Figure(title="Both runs over each other", markup=chart)
+
+
+def sweep_page(sweep: Sweep, *, title: str) -> str:
+    """Return the page of a sweep."""
+    plot = sweep_plot(sweep)
+    figures = (
+        []
+        if plot is None
+        else [
+            parts.Figure(
+                title="Bytes against time",
+                markup=html_chart(plot),
+                hint="Each point is a combination. Of those on the line, what needs less memory takes longer.",
+            )
+        ]
+    )
+    return render(sweep_report(sweep, figures=figures), title=title)
+
+
+def night_page(night: GateResult) -> str:
+    """Return the page of a night of the gate."""
+    versions = next((case.probe.versions for case in night.cases if case.probe is not None), {})
+
+    def page(share: float) -> str:
+        found = gate_report.night_parts(night, details=_shown(share, DETAILS_SHOWN), lines=_shown(share, 30))
+        return render(parts.report(found), title="Nightly memory gate", share=share, versions=versions)
+
+    return fitting(page)
+
+
+def history_page(trends: Sequence[Trend], *, metric: str) -> str:
+    """Return the page of ``metric`` of all ``trends``; where there is no room, each keeps its youngest nights."""
+    ordered = gravest_first(trends)
+    longest = max((len(trend.entries) for trend in trends), default=0)
+
+    def page(share: float) -> str:
+        shown = ordered[: _shown(share, 2000)]
+        nights = _shown(share, min(longest, NIGHTS_SHOWN // max(1, len(shown))))
+
+        def figures(trend: Trend) -> Iterator[parts.Figure]:
+            yield parts.Figure(title="", markup=html_chart(trend_plot(trend, trend.entries[-nights:])))
+
+        found: list[parts.Part] = [
+            parts.line(f"{gate_history.heading(trends)}: {METRICS[metric].meaning}", "soft"),
+            *gate_history.trend_parts(shown, figures, nights),
+        ]
+        if more := len(trends) - len(shown):
+            found.append(parts.line(f"{more} further cases are left out: name the cases to be shown.", "soft"))
+        return render(parts.report(found), title=f"{metric}, night by night", share=share)
+
+    return fitting(page)

@@ -1,0 +1,354 @@
+"""One probe: its eight lines, its full report, and the sentences that say what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from oomscope.probe.result import WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
+from oomscope.report import parts
+from oomscope.report.sentences import count, format_seconds, moment_text, percent, site_text, three_digits
+from oomscope.report.verdict import (
+    LESS,
+    SHOWN,
+    advice_text,
+    fix_table,
+    holders,
+    iterations_left,
+    line_table,
+    tried_title,
+    untried_text,
+    verdict_line,
+    verdict_parts,
+)
+from oomscope.snapshot.judge.confirmed import is_tight
+from oomscope.units import format_size
+
+TONES = {"fits": "good", "oom": "bad", "error": "warn"}
+
+
+def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
+    """Return what a probe answers, in at most eight lines, and the notes that limit the answer."""
+    card = " ".join(part for part in (result.backend, result.gpu) if part)
+    room = f"{format_size(result.available_bytes)} for this process" if result.available_bytes else ""
+    rank = rank_text(result) if result.world_size > 1 else ""
+    facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
+    if result.verdict and (result.verdict.kind != "headroom" or result.verdict.tags):
+        facts.append(("Verdict", replace(verdict_line(result.verdict), label="")))
+    facts += _peak_fact(result)
+    if result.peak and (found := holders(result.peak.sites)):
+        facts.append((f"Held at {'peak' if result.outcome == 'fits' else 'failure'}", found))
+    if text := result_advice(result):
+        facts.append(("What to do", parts.Line(strong=text)))
+    return parts.report(
+        [
+            parts.line(" · ".join(part for part in (title, rank, card, room) if part), "soft"),
+            parts.status(status_text(result), TONES[result.outcome]),
+            *([parts.Facts(rows=facts)] if facts else []),
+            *([rank_table(result.ranks)] if len(result.ranks) > 1 else []),
+            *map(parts.note, result.notes),
+        ]
+    )
+
+
+def _peak_fact(result: ProbeResult) -> Iterator[tuple[str, str]]:
+    """Yield the peak; after a failure that of the whole run without a limit, where it was run."""
+    if demand := demand_text(result):
+        yield "Needs", demand
+    elif result.peak:
+        before = " before the failure" if result.outcome == "oom" else ""
+        requested = f"{format_size(result.peak.requested_bytes)} requested{before}"
+        held = result.reserved_peak
+        reserved = f"; {format_size(held.reserved_bytes)} reserved at most" if held else ""
+        yield "Peak", f"{requested} in {peak_place(result.peak)}{reserved}"
+
+
+def probe_report(
+    result: ProbeResult, *, title: str = "", figures: Iterable[parts.Figure] = (), shown: int = SHOWN
+) -> parts.Report:
+    """Return everything that a probe measured.
+
+    Args:
+        result: of one rank.
+        title: what was probed.
+        figures: charts for a page.
+        shown: lines of code.
+    """
+    return parts.report(_parts(result, title, figures, shown))
+
+
+def _parts(result: ProbeResult, title: str, figures: Iterable[parts.Figure], shown: int) -> Iterator[parts.Part]:
+    yield parts.line(" · ".join(part for part in (title, rank_text(result), device_text(result)) if part), "soft")
+    yield parts.status(status_text(result), TONES[result.outcome])
+    if text := missing_module_advice(result):
+        yield parts.advice(text)
+    if result.verdict:
+        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
+    yield from measurement_parts(result, figures, shown)
+    if len(result.ranks) > 1:
+        yield rank_table(result.ranks)
+    yield from map(parts.note, result.notes)
+
+
+def measurement_parts(
+    result: ProbeResult, figures: Iterable[parts.Figure] = (), shown: int = SHOWN
+) -> Iterator[parts.Part]:
+    """Yield the peak, by category, line and phase, and the settings that were tried."""
+    if result.peak:
+        yield parts.BLANK
+        yield parts.Facts(rows=list(_facts(result, result.peak)))
+        yield from figures
+        at_peak = "Requested at the peak" if result.outcome == "fits" else "Requested at the peak before the failure"
+        yield category_table(result.peak.categories, f"{at_peak}, by category")
+        yield line_table(f"{at_peak}, by line", result.peak.sites, shown)
+    yield phase_table(result.phases)
+    if result.verdict:
+        yield fix_table(result.verdict, tried_title(result.verdict), has_margin=result.available_bytes is not None)
+        if untried := untried_text(result.verdict):
+            yield parts.line(untried, "soft")
+
+
+def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, str | parts.Curve | parts.Line]]:
+    yield "Peak", f"{format_size(peak.requested_bytes)} requested in {peak_place(peak)}"
+    if reserved := reserved_text(result):
+        yield "Reserved", reserved
+    if demand := demand_text(result):
+        yield "Demand", demand
+    if retries := retries_text(result):
+        yield "Retries", retries
+    if result.allocator_conf is not None or result.backend != "command":
+        yield "Allocator", allocator_text(result)
+    if result.host_bytes or result.pinned_bytes:
+        pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
+        yield "Host", f"{pinned} pinned, {pageable} pageable"
+    if flops := flops_text(result):
+        yield "Work", flops
+    if cost := cost_text(result):
+        yield "Cost", cost
+    if result.timeline:
+        yield "Timeline", parts.Curve(values=result.timeline)
+    if result.truncated:
+        yield "Recorded", parts.Line(text="the ring of events wrapped: the beginning is missing", tone="warn")
+
+
+def category_table(categories: dict[str, int], title: str) -> parts.Table:
+    """Return the bytes of each category, largest first, and their sum."""
+    total = sum(categories.values())
+    ordered = sorted(((name, size) for name, size in categories.items() if size), key=lambda row: -row[1])
+    return parts.Table(
+        title=title,
+        columns=parts.columns("category:Category", "size:Bytes", "share:Share", "bar:"),
+        rows=[(name, size, size / total, parts.bar(size, total)) for name, size in ordered],
+        total=("all", total, 1.0 if total else None, ""),
+    )
+
+
+def phase_table(phases: Iterable[PhaseBytes]) -> parts.Table:
+    """Return of each phase the iteration in which it needed most requested bytes, in the order of the run.
+
+    Reserved bytes are the most of any iteration, which may be another: the cache grows while requested bytes repeat.
+    """
+    highest: dict[str, PhaseBytes] = {}
+    for row in phases:
+        known = highest.setdefault(row.phase, row)
+        reserved = max(known.reserved_bytes, row.reserved_bytes)
+        live = row if row.requested_bytes > known.requested_bytes else known
+        highest[row.phase] = replace(live, reserved_bytes=reserved)
+    top = max((row.requested_bytes for row in highest.values()), default=0)
+    return parts.Table(
+        title="Peak of each phase: most requested, where it says, and most reserved in any iteration",
+        columns=parts.columns("Phase", "size:Requested", "size:Reserved", "bar:"),
+        rows=[
+            (
+                moment_text(row.iteration, row.phase),
+                row.requested_bytes,
+                row.reserved_bytes,
+                parts.bar(row.requested_bytes, top),
+            )
+            for row in highest.values()
+        ],
+    )
+
+
+def rank_table(ranks: Iterable[RankSummary]) -> parts.Table:
+    """Return every rank that was probed."""
+    return parts.Table(
+        title="All ranks",
+        columns=parts.columns("number:Rank", "Outcome", "size:Requested", "size:Reserved", "size:Margin", ""),
+        rows=[
+            (
+                str(row.rank),
+                parts.Cell(text=row.outcome, tone=TONES[row.outcome]),
+                *(row.requested_bytes, row.reserved_bytes, row.margin_bytes),
+                row.message,
+            )
+            for row in ranks
+        ],
+    )
+
+
+def device_text(result: ProbeResult) -> str:
+    """Return which card was measured: ``virtual h100-80gb, 79.11 GiB in all, 78.11 GiB for this process``."""
+    card = " ".join(part for part in (result.backend, result.gpu) if part)
+    sizes = (
+        (result.limit_bytes, "in all"),
+        (result.non_torch_bytes, "outside torch"),
+        (result.other_process_bytes or None, "held by other processes"),
+        (result.available_bytes, "for this process"),
+    )
+    return ", ".join([card, *(f"{format_size(size)} {what}" for size, what in sizes if size is not None)])
+
+
+def rank_text(result: ProbeResult) -> str:
+    """Return ``rank 0 of 32``."""
+    return f"rank {result.rank} of {result.world_size}"
+
+
+def status_text(result: ProbeResult) -> str:
+    """Return the answer in one line: it fits and with what margin, where it failed, or why nothing was measured."""
+    if result.outcome == "fits":
+        if result.margin_bytes is None or result.available_bytes is None:
+            return _without_card(result)
+        if result.verdict and (more := iterations_left(result.verdict)) is not None:
+            margin = f"{format_size(result.margin_bytes)} to spare"
+            return f"FITS SO FAR, {margin}, but a leak fills that in about {count(more, 'more iteration')}"
+        left = percent(result.margin_bytes, result.available_bytes)
+        return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
+    if result.outcome == "oom" and result.oom:
+        oom = result.oom
+        what = "OUT OF HOST MEMORY" if result.verdict and result.verdict.kind == "host" else "OUT OF MEMORY"
+        asked = f" asking for {format_size(oom.requested_bytes)}" if oom.requested_bytes is not None else ""
+        where = f", at {site_text(oom.site)}" if oom.site else ""
+        return f"{what}{asked} in {moment_text(oom.iteration, oom.phase, oom.microbatch)}{where}"
+    if result.failure:
+        return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
+    return result.outcome.upper()
+
+
+def _without_card(result: ProbeResult) -> str:
+    """Return the answer of a run that went through, where nothing is known of what it had left."""
+    if result.backend != "command":
+        return "FITS: it allocated nothing on the device"
+    if result.peak is None:
+        return "RAN THROUGH: the command ended with status 0"
+    return f"MEASURED: {format_size(result.peak.requested_bytes)} requested at most; the card is not known"
+
+
+def result_advice(result: ProbeResult) -> str | None:
+    """Return what to do after a probe; None where a failure has no known remedy."""
+    if result.outcome == "error":
+        return missing_module_advice(result)
+    has_card = result.available_bytes is not None
+    advice = advice_text(result.verdict, has_card=has_card) if result.verdict else None
+    if result.outcome != "fits" or not has_card or result.margin_bytes is None:
+        return advice
+    return "; ".join(filter(None, (advice, _room_advice(result)))) or "Nothing: the run fits."
+
+
+def _room_advice(result: ProbeResult) -> str | None:
+    """Return what to do about a run that went through with little room."""
+    if result.num_alloc_retries:
+        return f"{retries_text(result)}: {LESS}, or try expandable_segments:True"
+    if is_tight(result.margin_bytes or 0, result.available_bytes or 0):
+        return f"{format_size(result.margin_bytes or 0)} to spare is tight; {LESS} for a reliable run"
+    return None
+
+
+def missing_module_advice(result: ProbeResult) -> str | None:
+    """Return what to do about a module that is not there; None where that is not what failed."""
+    failure = result.failure
+    if failure and failure.message.startswith(WITHOUT_TORCH):
+        return "start it with a Python that has torch: activate its environment, or name that python in the command"
+    if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
+        return None
+    return "name the checkout that holds it with --repo, or install the package where oomscope is"
+
+
+def peak_place(peak: Peak) -> str:
+    """Return when and where the peak of requested memory stood, with the module where known."""
+    text = moment_text(peak.iteration, peak.phase, peak.microbatch)
+    if peak.site is None:
+        return text
+    module = f" in {peak.site.module}" if peak.site.module else ""
+    return f"{text}, at {site_text(peak.site)}{module}"
+
+
+def demand_text(result: ProbeResult) -> str | None:
+    """Return the peak of the same run on a card without a limit, where it was run."""
+    if not result.demand_bytes:
+        return None
+    place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
+    lacking = result.demand_bytes - (result.available_bytes or result.demand_bytes)
+    more = f", {format_size(lacking)} more than this process may use" if lacking > 0 else ""
+    return f"{format_size(result.demand_bytes)} requested{place}{more}, in the same run without a limit"
+
+
+def reserved_text(result: ProbeResult) -> str | None:
+    """Return the most that the allocator held, when, and how much of it nothing live explains at that same moment."""
+    held, peak = result.reserved_peak, result.peak
+    if held is None or peak is None:
+        return None
+    when = "at the peak of requested bytes"
+    if held.event != peak.event:
+        moment = moment_text(held.iteration, held.phase, held.microbatch)
+        when = f"in {moment}, with {format_size(held.requested_bytes)} requested"
+    overhead = held.reserved_bytes - held.requested_bytes
+    share = percent(overhead, held.reserved_bytes)
+    return f"{format_size(held.reserved_bytes)} at most, {when}: {format_size(overhead)} ({share}) of it is overhead"
+
+
+def retries_text(result: ProbeResult) -> str | None:
+    """Return how often the allocator emptied its cache, and what it would hold otherwise, where that is known."""
+    if not result.num_alloc_retries:
+        return None
+    text = f"the allocator emptied its cache {count(result.num_alloc_retries, 'time')}"
+    if result.outcome != "fits" or result.demand_peak is None or result.demand_peak.reserved_bytes is None:
+        return text
+    return f"{text}; without a limit it would hold {format_size(result.demand_peak.reserved_bytes)}"
+
+
+def allocator_text(result: ProbeResult) -> str:
+    """Return the allocator settings that were in force, wherever they came from."""
+    return f"PYTORCH_ALLOC_CONF={result.allocator_conf}" if result.allocator_conf else "default settings"
+
+
+def flops_text(result: ProbeResult) -> str | None:
+    """Return the floating-point work of an iteration and the share that recomputation adds."""
+    model = result.flops.get("model", 0)
+    if not model:
+        return None
+    recompute = result.flops.get("recompute", 0)
+    text = f"{format_flops(model)} an iteration on this rank"
+    text += f", plus {format_flops(recompute)} ({percent(recompute, model)}) recomputed" if recompute else ""
+    if result.step_time_s:
+        text += f"; {result.step_time_s:.3f} s a step"
+    if result.tflops_per_s:
+        text += f", {result.tflops_per_s:.1f} TFLOP/s"
+    return text
+
+
+def cost_text(result: ProbeResult) -> str | None:
+    """Return the estimate of a step, and what of it recomputation, offloading and communication are."""
+    cost = result.cost
+    if not cost:
+        return None
+    text = f"about {format_seconds(cost['seconds'])} a step (estimated)"
+    named = (
+        ("recompute_s", "recomputed"),
+        ("activation_offload_s", "waiting for offloaded activations"),
+        ("optimizer_offload_s", "in the host's optimizer"),
+        ("collectives_s", "in collectives"),
+        ("bubble_s", "waiting for other stages"),
+    )
+    parts = [f"{format_seconds(cost[key])} {name}" for key, name in named if cost[key] > 0]
+    return f"{text}, of which {', '.join(parts)}" if parts else text
+
+
+def format_flops(flops: int) -> str:
+    """Return ``1.23 PFLOP``."""
+    amount = float(flops)
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
+        if amount < 1000:
+            return f"{three_digits(amount)} {unit}"
+        amount /= 1000
+    return f"{three_digits(amount)} PFLOP"

@@ -1,0 +1,171 @@
+"""What ``advise`` and ``sweep`` found: changes that fit, cheapest first, and the combinations of a grid."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from oomscope.probe.tuning.advise import Advice, Proposal
+from oomscope.probe.tuning.sweep import Axis, Sweep
+from oomscope.probe.tuning.variants import Variant
+from oomscope.report import parts
+from oomscope.report.parts import bar, columns, line
+from oomscope.report.sentences import count, known_size, slowdown_text
+from oomscope.units import format_size
+
+SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
+_TONES: Final = {"fits": "good", "oom": "bad", "error": "warn", "refused": "soft", "interrupted": "soft"}
+_FRONT: Final = "● no other combination needs less memory without more time, nor less time without more memory."
+_TIMES: Final = "Times are estimates, a sequence's over that of the quickest row, see docs/advise.md."
+
+
+def advice_report(advice: Advice, *, title: str = "") -> parts.Report:
+    """Return the whole report of ``advise``."""
+    return parts.report(_advice_parts(advice, title))
+
+
+def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
+    yield line(" · ".join(part for part in (title, count(advice.probes, "probe")) if part), "soft")
+    yield parts.status(_answer(advice), "good" if advice.solved else "bad")
+    yield line(f"As it is: {variant_text(advice.now)}")
+    yield proposal_table("What fits, cheapest first", advice.fitting)
+    if advice.fitting:
+        overrides = [shlex.join(proposal.variant.overrides) for proposal in advice.fitting]
+        yield parts.Commands(title="To paste", commands=overrides)
+    yield proposal_table("Tried, but not enough", advice.insufficient)
+    yield parts.Table(
+        title="Not applicable here",
+        columns=columns("Change", "Why not"),
+        rows=[(row.name, row.reason) for row in advice.refused],
+    )
+    if advice.fitting or advice.insufficient:
+        yield parts.BLANK
+        yield line("Times are estimates, see docs/advise.md; sizes were measured by a probe each.", "soft")
+
+
+def _answer(advice: Advice) -> str:
+    if advice.now.fits:
+        return "It fits as it is."
+    if advice.now.outcome == "error":
+        return "It could not be measured."
+    if not advice.fitting:
+        return "Nothing that was tried fits."
+    best = advice.fitting[0]
+    return f"It fits with {' and '.join(best.names)} ({slowdown_text(best.slowdown)} time a step)."
+
+
+def outcome_text(variant: Variant) -> str:
+    """Return what came of a variant in a word or two: after an OOM its verdict.
+
+    Where the allocator failed over fragments, and later more is needed than there is, both are said.
+    """
+    if variant.outcome != "oom" or variant.verdict is None:
+        return variant.outcome
+    if variant.verdict == "fragmentation" and variant.margin_bytes is not None:
+        return "fragmentation, then capacity"
+    return variant.verdict
+
+
+def variant_text(variant: Variant) -> str:
+    """Return what came of one variant, in one line."""
+    if variant.outcome in {"error", "refused"}:
+        return variant.message
+    if variant.outcome == "interrupted":
+        return "not measured"
+    live = known_size(variant.requested_bytes)
+    if variant.fits:
+        return f"fits, {live} requested, {known_size(variant.margin_bytes)} to spare"
+    lacking = f", {format_size(-variant.margin_bytes)} too much" if variant.margin_bytes else ""
+    return f"out of memory ({outcome_text(variant)}), {live} requested{lacking}"
+
+
+def proposal_table(title: str, proposals: Sequence[Proposal]) -> parts.Table:
+    """Return changes with what they save and cost."""
+    return parts.Table(
+        title=title,
+        columns=columns("Change", "Outcome", *SIZES),
+        rows=[
+            (
+                " + ".join(proposal.names),
+                _outcome(proposal.variant),
+                *(proposal.variant.requested_bytes, proposal.saved_bytes),
+                *(proposal.variant.reserved_bytes, proposal.variant.margin_bytes, proposal.variant.host_bytes or None),
+                slowdown_text(proposal.slowdown),
+            )
+            for proposal in proposals
+        ],
+    )
+
+
+def _outcome(variant: Variant) -> parts.Cell:
+    return parts.Cell(text=outcome_text(variant), tone=_TONES[variant.outcome])
+
+
+def short_names(sweep: Sweep) -> list[str]:
+    """Return the names of the axes without their sections."""
+    return [axis.name.rpartition(".")[2] for axis in sweep.axes]
+
+
+def tally_text(sweep: Sweep) -> str:
+    """Return how many combinations there are, and what came of them."""
+    outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
+    told = [f"{outcomes.count(kind)} {kind}" for kind in _TONES if outcomes.count(kind)]
+    return " · ".join([count(len(outcomes), "combination"), *told])
+
+
+def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figure] = ()) -> parts.Report:
+    """Return the whole report of ``sweep``, with charts for a page."""
+    names = short_names(sweep)
+    return parts.report(
+        [
+            line(" · ".join(part for part in (title, tally_text(sweep)) if part), "soft"),
+            *figures,
+            _grid_table(sweep),
+            parts.Table(
+                title="Not measured, and why",
+                columns=columns(*names, "Reason"),
+                rows=[
+                    (*row.values, row.variant.message)
+                    for row in sweep.rows
+                    if row.variant.outcome in {"refused", "error"}
+                ],
+            ),
+            parts.Table(
+                title="Measured, and without effect",
+                columns=columns(*names, "Warning"),
+                rows=[(*row.values, row.variant.idle) for row in sweep.rows if row.variant.idle],
+            ),
+            parts.BLANK,
+            line(_TIMES, "soft"),
+            line(_FRONT, "soft"),
+        ]
+    )
+
+
+def _grid_table(sweep: Sweep) -> parts.Table:
+    most = max((row.variant.requested_bytes or 0 for row in sweep.rows), default=0)
+    return parts.Table(
+        columns=columns(*short_names(sweep), "Outcome", SIZES[0], *SIZES[2:], "Best", "bar:"),
+        name="combinations",
+        rows=[
+            (
+                *row.values,
+                _outcome(row.variant),
+                *(row.variant.requested_bytes, row.variant.reserved_bytes, row.variant.margin_bytes),
+                row.variant.host_bytes or None,
+                parts.Cell(text=slowdown_text(row.slowdown), number=-1 if row.slowdown is None else row.slowdown),
+                "●" if row.is_on_front else "",
+                bar(row.variant.requested_bytes or 0, most, "accent" if row.variant.fits else "bad"),
+            )
+            for row in sweep.rows
+        ],
+        hint="Sizes are those of the rank with the least room. After a failure, requested is what the same run needs "
+        "without a limit.",
+    )
+
+
+def row_text(axes: Sequence[Axis], values: Sequence[str], variant: Variant) -> str:
+    """Return the line of progress for one combination."""
+    named = ", ".join(f"{axis.name}={value}" for axis, value in zip(axes, values, strict=True))
+    return f"{named}: {variant_text(variant)}"

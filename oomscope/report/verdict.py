@@ -1,0 +1,288 @@
+"""Why a run failed and what to do: the sentences and tables of a verdict, and the lines of code that hold memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from oomscope.report import parts
+from oomscope.report.sentences import count, site_text
+from oomscope.snapshot.sites import Site, SiteBytes
+from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
+from oomscope.units import format_size
+
+NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
+"""Where torch reads its allocator's settings since 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
+LESS: Final = "reduce live memory"
+SHOWN: Final = 8
+"""Lines of code in a table on a terminal."""
+_NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
+"""A component of a module path that numbers a layer."""
+
+
+def verdict_line(verdict: Verdict) -> parts.Line:
+    """Return the verdict in one sentence, after its kind where something failed or grows."""
+    if verdict.kind == "headroom" and not verdict.tags:
+        return parts.Line(text=verdict.headline)
+    return parts.Line(label="Verdict", strong=kind_text(verdict), text=f". {verdict.headline}")
+
+
+def verdict_parts(verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE) -> Iterator[parts.Part]:
+    """Yield the verdict, what to do, and the free memory that could not serve the request."""
+    yield verdict_line(verdict)
+    if text := advice_text(verdict, has_card=has_card, variable=variable):
+        yield parts.advice(text)
+    if verdict.kind == "fragmentation":
+        yield gap_table(verdict.gaps)
+
+
+def gap_table(gaps: Iterable[Gap]) -> parts.Table:
+    """Return the reserved and free bytes that could not serve the request, by reason."""
+    ordered = sorted((gap for gap in gaps if gap.bytes), key=lambda gap: -gap.bytes)
+    return parts.Table(
+        title="Free but unusable memory",
+        columns=parts.columns("size:Bytes", "Why they cannot serve the request"),
+        rows=[(gap.bytes, gap.text or gap.reason.replace("_", " ")) for gap in ordered],
+        hint="They sum to what the process may use less what was live at the failure.",
+    )
+
+
+def fix_table(verdict: Verdict, title: str, *, has_margin: bool = True) -> parts.Table:
+    """Return every allocator setting that was tried, with what came out; ``has_margin``: the card is known."""
+    is_run = any(fix.how == "run" for fix in verdict.tried)
+    by, margin = ["By"] if is_run else [], ["size:Margin"] if has_margin else []
+    return parts.Table(
+        title=title,
+        columns=parts.columns("Setting", *by, "Outcome", "size:Peak reserved", *margin, "count:Retries", ""),
+        rows=[
+            (
+                fix.name,
+                *(["run" if fix.how == "run" else "replay"] if is_run else []),
+                parts.Cell(text=fix_outcome(fix), tone="good" if fix.survives else "bad"),
+                fix.peak_reserved_bytes,
+                *([fix.margin_bytes] if has_margin else []),
+                fix.retries,
+                fix.note,
+            )
+            for fix in verdict.tried
+        ],
+        hint="Run: the whole program ran again under the setting. Replay: its requests were put to an emulated "
+        "allocator. The margin is what is left of the card at the peak; after a failure, what is missing.",
+    )
+
+
+def tried_title(verdict: Verdict) -> str:
+    """Return the title of the table of settings."""
+    if verdict.confirmed:
+        return "Allocator settings tried, by running the whole program again or by replaying its allocations"
+    return "Allocator settings tried on the same allocations"
+
+
+def untried_text(verdict: Verdict) -> str | None:
+    """Return which settings were not run although they were candidates; None where all were."""
+    listed = ", ".join(verdict.untried)
+    return f"not run, beyond the limits of number and time: {listed}" if listed else None
+
+
+def kind_text(verdict: Verdict) -> str:
+    """Return the verdict's kind with its tags, ``fragmentation, uncured (leak)``, or the tags where nothing failed."""
+    if verdict.kind == "headroom" and verdict.tags:
+        return "; ".join(verdict.tags)
+    text = verdict.kind + (", uncured" if verdict.uncured else "")
+    return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
+
+
+def fix_outcome(fix: FixTried) -> str:
+    """Return how the replay or the run under one setting came out."""
+    if fix.how != "run":
+        return "passes" if fix.survives else failed_when(fix.failed_event)
+    if fix.survives:
+        return "ran to the end, tight" if fix.is_tight else "ran to the end"
+    return f"failed in {fix.failed_in}" if fix.failed_in else "failed"
+
+
+def failed_when(event: int | None) -> str:
+    """Return at which event a replay failed; those before the first are blocks older than the recording."""
+    if event is None:
+        return "fails"
+    return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
+
+
+def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF") -> str | None:
+    """Return what to do: about what grows, then about the failure as far as something was tried.
+
+    Args:
+        verdict: why it failed.
+        has_card: whether the card is known; else nothing is said of how much room is left.
+        variable: where the torch that failed reads its allocator's settings.
+    """
+    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict, variable))
+    return "; ".join(text for text in advice if text) or None
+
+
+def _failure_advice(verdict: Verdict, variable: str) -> str | None:
+    if "foreign" in verdict.tags:
+        return "end the other processes on the card or use another card: alone on it the same allocations pass"
+    if "fraction" in verdict.tags:
+        return (
+            f"raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
+            "which refused the request although the device had enough free"
+        )
+    if verdict.kind == "fragmentation":
+        return _fragmentation_advice(verdict, variable)
+    if verdict.kind == "capacity":
+        return "peak demand exceeds the card; reduce live memory (recompute, offload, parallelism)"
+    return None
+
+
+def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
+    if verdict.cured_by:
+        return f"set {variable}={_cure_advice(verdict)}"
+    remedy = _private_pools_advice(verdict)
+    if verdict.uncured and verdict.put_off_by:
+        return f"{remedy or LESS}: {verdict.put_off_by.name} only delays the failure"
+    if "later: capacity" in verdict.tags and verdict.gets_past:
+        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {LESS}"
+    if verdict.uncured:
+        return f"no allocator setting tried serves these allocations; {remedy or LESS}"
+    if "undecided" in verdict.tags:
+        return "record from the start of the process: the layout of older blocks decides whether a setting helps"
+    return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or LESS}"
+
+
+def _cure_advice(verdict: Verdict) -> str:
+    """Return the preferred setting, how far it is known to serve, and what to do where it leaves little."""
+    cure, row = verdict.cured_by[0], verdict.preferred
+    if not verdict.confirmed or row is None:
+        return f"{cure}: the same allocations pass under it, to the end of the recording"
+    room = f"{cure}: the whole program ran under it, with {format_size(row.margin_bytes)} to spare"
+    if not row.is_tight:
+        return room
+    return f"{room}, which is tight; {LESS} for a reliable run"
+
+
+def _private_pools_advice(verdict: Verdict) -> str | None:
+    """Return the remedy where most of what is free lies in private pools; None elsewhere.
+
+    Source: PyTorch docs/source/notes/cuda.rst, "Graph memory management" and "Sharing memory across captures".
+    """
+    largest = max(verdict.gaps, key=lambda gap: gap.bytes, default=None)
+    if largest is None or largest.reason != "private_pool":
+        return None
+    return (
+        "capture fewer CUDA graphs or use fewer MemPools, whose free blocks serve no other pool; graphs that are "
+        "replayed in the order of their capture, one at a time, can share one (torch.cuda.graph(g, pool=handle) with "
+        "one handle = torch.cuda.graph_pool_handle())"
+    )
+
+
+def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
+    """Return the remedy for a leak (PyTorch docs/source/notes/faq.rst), and how long it can wait."""
+    leak = verdict.leak
+    if leak is None:
+        return None
+    size = format_size(leak.bytes_per_iteration)
+    culprit = f"what {site_text(leak.site)} allocates" if leak.site else "something"
+    text = (
+        f"{culprit} stays alive, {size} more after each iteration: a tensor that is kept holds onto its graph, so keep "
+        "loss.item() or .detach() of it, and look for lists, caches and hooks that outlive the step"
+    )
+    if has_card and (left := iterations_left(verdict)) is not None:
+        text += f"; at this rate there is room for about {count(left, 'more iteration')}"
+    return text
+
+
+def iterations_left(verdict: Verdict) -> int | None:
+    """Return after how many more iterations a leak fills the card; None where nothing leaks, or the run failed."""
+    if verdict.leak is None or verdict.kind != "headroom":
+        return None
+    return max(0, verdict.available_bytes - verdict.reserved_bytes) // verdict.leak.bytes_per_iteration
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeLine:
+    """Requested bytes of one line of code, over all modules that ran it; ``site`` None sums further lines."""
+
+    site: Site | None
+    bytes: int
+    count: int
+    category: str
+    modules: tuple[str, ...] = ()
+    lines: int = 1
+
+    @property
+    def module(self) -> str:
+        """The module; ``h.*`` for the same module of several layers, else how many modules."""
+        merged = {_NUMBER.sub("*", module) for module in self.modules}
+        if len(self.modules) == 1:
+            return self.modules[0]
+        return merged.pop() if len(merged) == 1 and merged != {"*"} else f"{len(merged)} modules" if merged else ""
+
+
+def code_lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[CodeLine]:
+    """Return ``sites`` by line of code and category, largest first; those beyond ``shown`` as one last row."""
+    groups: dict[tuple[str, int, str, str], list[SiteBytes]] = {}
+    for row in sites:
+        groups.setdefault((row.site.file, row.site.line, row.site.function, row.category), []).append(row)
+    found = [
+        CodeLine(
+            site=group[0].site,
+            bytes=sum(row.bytes for row in group),
+            count=sum(row.count for row in group),
+            category=group[0].category,
+            modules=tuple(dict.fromkeys(row.site.module for row in group if row.site.module)),
+        )
+        for group in groups.values()
+    ]
+    found.sort(key=lambda each: -each.bytes)
+    rest = found[shown:]
+    if len(rest) < 2:
+        return found
+    sums = (sum(each.bytes for each in rest), sum(each.count for each in rest))
+    return [*found[:shown], CodeLine(site=None, bytes=sums[0], count=sums[1], category="", lines=len(rest))]
+
+
+def line_table(
+    title: str, sites: Iterable[SiteBytes], shown: int = SHOWN, *, modules: bool = True, name: str = ""
+) -> parts.Table:
+    """Return the lines of code that hold most bytes, the others as one row, and the sum."""
+    found = code_lines(sites, shown)
+    module = ["Module"] if modules else []
+    return parts.Table(
+        title=title,
+        name=name,
+        columns=parts.columns("size:Bytes", "count:Blocks", "category:Category", "code:Line", *module),
+        rows=[
+            (each.bytes, each.count, each.category, place_cell(each), *([each.module] if modules else []))
+            for each in found
+        ],
+        total=(
+            sum(each.bytes for each in found),
+            sum(each.count for each in found),
+            "",
+            "all",
+            *([""] if modules else []),
+        ),
+    )
+
+
+def place_cell(each: CodeLine) -> parts.Cell:
+    """Return the line of code in short, its whole path as the title."""
+    if each.site is None:
+        return parts.Cell(text=count(each.lines, "further line"))
+    return parts.Cell(text=site_text(each.site), title=str(each.site))
+
+
+def holders(sites: Iterable[SiteBytes], shown: int = 3) -> list[tuple[str, str, str]]:
+    """Return the lines of code that hold most: size, category and place."""
+    largest = [each for each in code_lines(sites, shown) if each.site][:shown]
+    return [
+        (
+            format_size(each.bytes),
+            each.category.replace("_", " "),
+            site_text(each.site) + (f" in {each.module}" if each.module else ""),
+        )
+        for each in largest
+    ]

@@ -1,0 +1,398 @@
+"""The report of a search: the answer, its evidence, and what can be said of each probe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.results.noise import Posterior, percent
+from oomscope.bisect.results.reporter import SearchPlan
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
+from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.report import bisect
+from oomscope.report.bisect_report import bisect_report, growth_table, plan_report
+from oomscope.report.parts import Report
+from oomscope.report.text.probes import ProbeLine
+from oomscope.units import GiB, MiB
+from tests.unit.report import results, searches
+from tests.unit.report.printed import folded, on_terminal, printed
+
+
+def rendered(result: BisectResult) -> str:
+    return printed(bisect_report(result))
+
+
+def test_a_culprit_with_all_its_evidence() -> None:
+    text = rendered(searches.COMMITS)
+    for piece in (
+        "CULPRIT FOUND: dddddddddd keep the logits",
+        "is the first bad commit.\nnote: two merges were walked along their first parent\n",
+        "Ada Reyes, 2025-01-01T00:00:00Z",
+        "12 commits (9 of them change what is measured)",
+        "3 probes, 1 of them untestable",
+        "6.00 GiB →",
+        "Verdict: fragmentation",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True",
+        "+2.00 GiB",
+        "the request that failed",
+        "Heaviest   requested +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer, by reserved bytes",
+        "cccccccccc forget a file",
+        "git clone --shared repo copy\n  oomscope probe 1",
+    ):
+        assert piece in text
+
+
+@pytest.mark.parametrize("result", searches.EVERY, ids=lambda result: result.outcome)
+def test_every_outcome_fits_a_narrow_terminal_and_is_plain_in_a_pipe(result: BisectResult) -> None:
+    assert "\x1b" not in rendered(result)
+    assert max(map(len, on_terminal(bisect_report(result), 60))) <= 60
+
+
+def test_a_command_in_a_pipe_and_a_log_are_never_cut() -> None:
+    command, log = f"git clone {'x' * 300} copy", f"/state/{'x' * 200}/cccccccccc-1.txt"
+    probes = (*searches.PROBES[:2], replace(searches.PROBES[2], log=log))
+    first_bad = replace(searches.COMMITS.first_bad, commands=(command,))
+    text = rendered(replace(searches.COMMITS, first_bad=first_bad, probes=probes))
+    assert f"  {command}\n" in text
+    assert f"Output:\n  {log}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("bad_class", "heaviest"),
+    [
+        ("any-oom", "waste, by reserved bytes"),
+        ("fragmentation", "waste, by reserved bytes"),
+        ("reserved>1GiB", "waste, by reserved bytes"),
+        ("requested>1GiB", "longer, by requested bytes"),
+    ],
+)
+def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, heaviest: str) -> None:
+    """The verdict on the first bad run is fragmentation."""
+    longer, culprit = searches.COMMITS.steps
+    waste = replace(
+        longer, commit=searches.BROKEN, label="waste", delta=Bytes(requested_bytes=0, reserved_bytes=3 * GiB)
+    )
+    result = replace(searches.COMMITS, bad_class=bad_class, steps=(longer, waste, culprit))
+    assert str(bisect.heaviest_step(result)).endswith(heaviest)
+
+
+def test_a_step_and_its_revert_are_told_as_such() -> None:
+    up, down = searches.COMMITS.steps
+    lighter = replace(down, delta=Bytes(requested_bytes=-5 * GiB, reserved_bytes=0))
+    result = replace(searches.NO_CULPRIT, steps=(up, lighter))
+    text = "requested -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by requested bytes"
+    assert bisect.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
+    back = replace(up, commit=searches.BROKEN, delta=Bytes() - up.delta)
+    pair = replace(result, steps=(back, up), waterfall=searches.STEPS.waterfall)
+    assert str(bisect.heaviest_step(pair)).endswith("longer, by requested bytes; other steps take it back")
+    same = replace(searches.STEPS, culprit=replace(searches.COMMITS.culprit, commit=searches.MIDDLE))
+    assert bisect.heaviest_step(same) == "the commit that tipped it over"
+
+
+def test_a_capacity_verdict_is_about_live_bytes() -> None:
+    verdict = replace(searches.COMMITS.first_bad.result.verdict, kind="capacity")
+    first_bad = replace(searches.COMMITS.first_bad, result=replace(results.OOM, verdict=verdict))
+    assert str(bisect.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith("by requested bytes")
+
+
+@pytest.mark.parametrize("kind", ["requested", "reserved"])
+def test_a_probe_to_repeat_says_what_to_compare_with(kind: str) -> None:
+    text = rendered(replace(searches.COMMITS, bad_class=f"{kind}>250MiB"))
+    assert f"To repeat the first bad probe\n  bad means {kind} > 250MiB\n  oomscope probe 2" in text
+    assert "bad means" not in rendered(searches.COMMITS)
+
+
+def test_what_a_probe_took_is_not_what_it_was_waited_for() -> None:
+    early = replace(searches.PROBES[0], wall_s=0.01, probe_s=8.25)
+    assert printed(ProbeLine(early)).endswith("(8.2 s, begun ahead)\n")
+    assert printed(ProbeLine(replace(early, wall_s=9.0))).endswith("(9.0 s)\n")
+    assert printed(ProbeLine(replace(early, cached=True))).endswith("(cached)\n")
+
+
+def test_probes_as_they_come() -> None:
+    good, bad, untestable = (printed(ProbeLine(record)) for record in searches.PROBES)
+    assert good.startswith("  1  good        aaaaaaaaaa start")
+    assert good.endswith("fits, 2.00 GiB left  (5.2 s)\n")
+    assert "≥  8.00 GiB" in bad
+    assert "any line of a table" not in bad
+    assert "import: No module named" in untestable
+    assert {text.count("\n") for text in (good, bad, untestable)} == {1}
+    hunks = replace(searches.PROBES[0], role="inside the commit", commit=None, keys=("a",), subject="hunks 1, 2 of 9")
+    assert "good        hunks 1, 2 of 9 " in printed(ProbeLine(hunks))
+
+
+def test_sets_of_many_keys_are_told_apart() -> None:
+    keys = tuple(f"section.some_long_name_of_a_key_{index}" for index in range(40))
+    probes = [replace(searches.KEYS.probes[1], number=number, keys=keys[:number]) for number in (7, 20, 21, 40)]
+    names = {printed(ProbeLine(record))[17:70] for record in probes}
+    assert len(names) == 4
+    assert any("20 keys" in name and "key_19" in name for name in names)
+
+
+def test_the_plan() -> None:
+    plan = SearchPlan(
+        title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, notes=("n",)
+    )
+    assert printed(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart\nnote: n\n"
+    assert "apart; more if x, or if y\n" in printed(plan_report(replace(plan, more_if=("x", "y"))))
+
+
+def test_no_culprit_is_an_answer() -> None:
+    text = rendered(searches.NO_CULPRIT)
+    assert "NO CULPRIT\nboth ends fit" in text
+    assert "Verdict" not in text
+    good = replace(searches.PROBES[0], role="good end", bytes=Bytes(requested_bytes=GiB))
+    bad = replace(searches.PROBES[0], role="bad end", bytes=Bytes(requested_bytes=3 * GiB))
+    grown = rendered(replace(searches.NO_CULPRIT, probes=(good, bad)))
+    assert "What to do: requested memory grew by 2.00 GiB all the same: --steps names what made it grow" in grown
+    alone = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
+    assert bisect.search_text(alone).startswith("the bad end alone, bad = ")
+
+
+def test_no_answer_accuses_nobody() -> None:
+    text = rendered(searches.NO_ANSWER)
+    assert text.startswith("\nNO ANSWER\nthe deadline passed before both ends were checked\n")
+    assert "at fault" not in text
+    assert rendered(searches.UNTESTABLE_END).startswith("\nAN END CANNOT BE TESTED\n")
+    invalid = replace(searches.NO_ANSWER, outcome="ends_invalid", probes=(searches.PROBES[1], searches.PROBES[0]))
+    assert rendered(invalid).startswith("\nTHE ENDS DO NOT DIFFER AS ASKED\n")
+
+
+def test_keys_with_the_bytes_of_each() -> None:
+    text = rendered(searches.KEYS)
+    assert "CULPRIT FOUND: data.seq_length, recompute.recompute_granularity" in text
+    assert "Configuration keys" in text
+    assert "requested +2.00 GiB, reserved +1.00 GiB" in text
+    assert "not measured" in text
+    variable = replace(searches.KEYS.culprit.keys[0], key="env:OMP_NUM_THREADS")
+    outside = replace(searches.KEYS, axis="environment", culprit=replace(searches.KEYS.culprit, keys=(variable,)))
+    assert "12 changes of the environment (" in rendered(outside)
+    assert "Keys, variables and packages" in rendered(outside)
+
+
+def test_the_growth_table_sums_to_the_change_also_when_it_is_cut() -> None:
+    rows = searches.SITES * 8
+    text = printed(Report((growth_table(rows, shown=4),)))
+    assert "20 further lines" in text
+    assert "+16.00 GiB" in text.splitlines()[-1]
+    one = rendered(replace(searches.COMMITS, sites=searches.SITES[:1]))
+    lines = {" ".join(line.split()) for line in one.splitlines()}
+    assert "0 B 5.00 GiB 5.00 GiB lines that did not change" in lines
+    assert "+2.00 GiB 6.00 GiB 8.00 GiB all requested bytes" in lines
+
+
+def test_suspects_are_named_with_their_reason_and_a_long_list_is_cut() -> None:
+    text = rendered(searches.SUSPECTS)
+    assert "ONLY SUSPECTS" in text
+    assert "bad, but its parent cannot be tested" in text
+    many = replace(searches.SUSPECTS, suspects=searches.SUSPECTS.suspects * 40)
+    assert "and 50 more, up to dddddddddd" in rendered(many)
+    keys = (SuspectedChange(key="data.seq_length", subject="100 → 300", reason="the deadline passed"),)
+    text = rendered(replace(searches.KEYS, outcome="suspects", culprit=None, suspects=keys))
+    assert "data.seq_length   100 → 300    the deadline passed" in text
+
+
+def test_a_reason_for_skipping_is_said_once() -> None:
+    probe = next(record for record in searches.PROBES if record.answer is Answer.UNTESTABLE)
+    several = [replace(probe, commit=f"{number:040}", subject="s", reason="no module") for number in range(12)]
+    text = rendered(replace(searches.COMMITS, probes=(*several, replace(probe, reason="other"))))
+    assert text.count("no module") == 1
+    assert "and 11 more, up to 0000000000 s" in text
+    assert text.count(" other\n") == 1
+
+
+def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -> None:
+    assert dict(bisect.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
+    result = searches.COMMITS.first_bad.result
+    whole = replace(result, demand_peak=results.PEAK)
+    search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=whole))
+    assert dict(bisect.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
+    printed_alone = replace(result, backend="command", outcome="fits", peak=replace(result.peak, reserved_bytes=None))
+    search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed_alone))
+    assert dict(bisect.before_and_after(search))["Reserved"].startswith("not known")
+
+
+def test_merges_and_paths_in_the_count_of_commits() -> None:
+    result = replace(searches.COMMITS, candidates=20, paths=("src",))
+    said = "20 commits (12 of them on the line of first parents, 9 of those touch the chosen paths and change"
+    assert said in bisect.search_text(result)
+    step = replace(searches.COMMITS.steps[1], merge=searches.MIDDLE)
+    assert bisect.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
+
+
+def test_the_steps_lead_from_good_to_bad() -> None:
+    text = rendered(searches.STEPS)
+    table = text.split("Steps; they sum to the difference of the ends\n")[1].split("4 commits in 1 range")[0]
+    lines = [" ".join(line.split()) for line in table.splitlines()]
+    assert lines[0] == "Requested Overhead Reserved Came with Mostly"
+    assert lines[2].startswith("7.00 GiB good end")
+    assert lines[3].startswith("+3.00 GiB -1.00 GiB 9.00 GiB ████████████████ bbbbbbbbbb longer +2.00 GiB temporary, ")
+    assert lines[4].startswith("-1.00 GiB 0 B 8.00 GiB ░░░░░░░░ dddddddddd keep the logits")
+    assert lines[5].startswith("0 B -4.00 MiB 8.00 GiB ░ smaller differences")
+    assert lines[7].startswith("+2.00 GiB -1.00 GiB 8.00 GiB bad end, and the sum")
+    assert "4 commits in 1 range with equal ends were not probed" in text, "the other range has no commit inside"
+    assert max(len(line) for line in on_terminal(bisect_report(searches.STEPS), 80)) <= 80
+
+
+def test_what_was_looked_into_and_what_was_cut_short() -> None:
+    whole = replace(searches.STEPS, waterfall=replace(searches.STEPS.waterfall, unseen=()))
+    assert "not probed" not in rendered(whole)
+    assert "deadline" not in rendered(whole)
+    cut = replace(searches.STEPS, waterfall=replace(searches.STEPS.waterfall, is_complete=False))
+    assert "The deadline passed before every range" in rendered(cut)
+
+
+def test_steps_between_two_good_ends_are_the_answer() -> None:
+    both_good = replace(searches.STEPS, outcome="no_culprit", message="the bad end is good: 8 GiB", culprit=None)
+    out = rendered(both_good)
+    assert "3 STEPS FOUND" in out
+    assert "Both ends are good (bad = out of memory of any kind)." in out
+    assert "requested memory changes by +2.00 GiB and overhead by -1.00 GiB" in " ".join(out.split())
+    assert "NO CULPRIT" not in out
+    assert "the bad end is good" not in out
+
+
+def test_the_row_of_keys_together_is_called_so() -> None:
+    together = StepRow(commit=None, label="only together", keys=("a", "b"), delta=searches.CHANGE)
+    text = rendered(replace(searches.KEYS, steps=(together,)))
+    (line,) = (line for line in text.splitlines() if line.endswith("only together"))
+    assert line.split()[:4] == ["+2.00", "GiB", "-1.00", "GiB"]
+
+
+def steps_of(*sizes: int) -> list[StepRow]:
+    return [
+        StepRow(
+            commit=f"{number:040}", label="", commits=number + 1, delta=Bytes(requested_bytes=size, reserved_bytes=size)
+        )
+        for number, size in enumerate(sizes)
+    ]
+
+
+def test_rows_without_a_change_are_one_row_at_the_end_but_for_the_culprit() -> None:
+    rows = steps_of(0, 7, 0, -2, 0)
+    assert [row.delta.requested_bytes for row in bisect.folded(rows)] == [7, -2, 0]
+    assert bisect.folded(rows)[-1].label == "no change: 3 further rows, over 9 commits"
+    rows = steps_of(0, 0, 5)
+    assert bisect.folded(rows, rows[1].commit) == tuple(rows)
+    assert bisect.folded(rows[1:]) == tuple(rows[1:])
+
+
+@given(st.lists(st.sampled_from([0, 0, 3, -4]), max_size=12))
+def test_folded_steps_still_sum(sizes: list[int]) -> None:
+    after = bisect.folded(steps_of(*sizes))
+    total = sum((row.delta for row in steps_of(*sizes)), start=Bytes())
+    assert sum((row.delta for row in after), start=Bytes()) == total
+    assert sum(row.delta == Bytes() for row in after) <= 1
+
+
+def test_steps_of_a_few_bytes_are_no_rows_beside_large_ones() -> None:
+    after = bisect.folded(steps_of(512, 64 * MiB, -2048, 100))
+    assert [row.delta.requested_bytes for row in after] == [64 * MiB, 512 - 2048 + 100]
+    assert after[-1].label == "at most 655.36 KiB each: 3 further rows, over 8 commits"
+    assert bisect.folded(steps_of(512, 2048)) == tuple(steps_of(512, 2048))
+
+
+def hunk(name: str, **fields: object) -> HunkChange:
+    given: dict[str, object] = {"number": 1, "is_guilty": True, "delta": None, "sites": (), "section": "", **fields}
+    return HunkChange(name=name, path=name.partition(" ")[0], **given)  # type: ignore[arg-type]
+
+
+def size(live: int) -> Bytes:
+    return Bytes(requested_bytes=live, reserved_bytes=live)
+
+
+NARROWED = Narrowed(
+    candidates=41,
+    hunks=(
+        hunk("loss.py @@ -8,7 +8,9 @@", section="def loss(logits):", delta=size(GiB)),
+        hunk("model.py @@ -1,3 +1,3 @@"),
+        hunk("data.py", is_guilty=False, sites=searches.SITES[:1]),
+    ),
+    delta=size(2 * GiB),
+    interaction=size(GiB),
+    rest=size(-MiB),
+)
+
+
+def with_narrowed(narrowed: Narrowed) -> str:
+    assert isinstance(searches.COMMITS.culprit, CommitCulprit)
+    culprit = replace(searches.COMMITS.culprit, narrowed=narrowed)
+    return folded(bisect_report(replace(searches.COMMITS, culprit=culprit)))
+
+
+def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() -> None:
+    text = with_narrowed(NARROWED)
+    for piece in (
+        "At fault: 2 hunks of 41 in this commit",
+        "loss.py @@ -8,7 +8,9 @@ def loss(logits): +1.00 GiB +1.00 GiB",
+        "model.py @@ -1,3 +1,3 @@ not measured",
+        "data.py not at fault",
+        "together, or not measured +1.00 GiB +1.00 GiB",
+        "all other hunks -1.00 MiB",
+        "the commit +2.00 GiB",
+    ):
+        assert piece in text
+    alone = with_narrowed(replace(NARROWED, candidates=1, hunks=NARROWED.hunks[:1]))
+    assert "At fault: 1 hunk of 1" in alone
+    assert "only together" not in alone
+    assert "all other hunks" not in alone
+    keys = replace(NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
+    assert "At fault of the 9 keys: data.seq_length, model.num_layers" in with_narrowed(keys)
+
+
+def test_hunks_that_cannot_be_told_apart_are_not_called_minimal() -> None:
+    assert "At fault, but they cannot be told apart: 2 hunks of 41" in with_narrowed(replace(NARROWED, lumped=2))
+    three = replace(NARROWED, lumped=2, hunks=(*NARROWED.hunks, hunk("more.py")))
+    assert "At fault: 3 hunks of 41 in this commit, 2 of which cannot be told apart" in with_narrowed(three)
+
+
+OLD, NEW = "a" * 40, "d" * 40
+
+
+def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
+    measured = None if live is None else size(live * GiB)
+    return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", bytes=measured)
+
+
+SQUARE = CodeVsConfig(
+    path="conf/train.yaml",
+    old_old=corner(OLD, OLD, Answer.GOOD, 1),
+    new_old=corner(NEW, OLD, Answer.GOOD, 2),
+    old_new=corner(OLD, NEW, Answer.GOOD, 4),
+    new_new=corner(NEW, NEW, Answer.BAD, 9),
+)
+
+
+def test_code_against_configuration_and_what_only_both_bring() -> None:
+    assert isinstance(searches.KEYS.culprit, KeysCulprit)
+    text = folded(bisect_report(replace(searches.COMMITS, axis="both", square=SQUARE, also=searches.KEYS.culprit)))
+    assert "aaaaaaaaaa dddddddddd good 4.00 GiB 4.00 GiB seen 4" in text
+    assert "only together +4.00 GiB +4.00 GiB" in text
+    assert "Keys of conf/train.yaml that contribute" in text
+    assert searches.KEYS.culprit.keys[0].key in text
+    unknown = replace(SQUARE, old_new=corner(OLD, NEW, Answer.UNTESTABLE, None))
+    text = rendered(replace(searches.NO_ANSWER, axis="both", square=unknown))
+    assert "untestable" in text
+    assert "only together" not in text
+
+
+def test_probable_candidates_come_likeliest_first_and_never_certain() -> None:
+    posterior = Posterior(
+        rows=(("a" * 40, 0.0102), ("d" * 40, 0.9696), ("e" * 40, 0.0002)),
+        none=0.0199,
+        already=0.0001,
+        confidence=0.9696,
+        wanted=0.95,
+    )
+    text = rendered(replace(searches.COMMITS, posterior=posterior))
+    assert "Probability of each candidate (95 % required)" in text
+    assert text.index("96.9 %") < text.index("1 %")
+    assert "none: the bad end is good" in text
+    assert "or one before it" not in text
+    assert percent(0.99999) == "99.9 %"
+    assert "Probability of each candidate" not in rendered(searches.COMMITS)

@@ -1,0 +1,209 @@
+"""Charts: equal areas are equal bytes, curves end where they should, and a picture has the colours of the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib import resources
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import UsageError
+from oomscope.gate.ledger.history import trends
+from oomscope.gate.night.status import Status
+from oomscope.report.charts import pictures, png
+from oomscope.report.charts.curves import Series, curves, overlaid
+from oomscope.report.charts.plot import axis_of
+from oomscope.report.charts.segments import (
+    GAP,
+    HEIGHT,
+    NAMES_IN_ORDER,
+    PENDING,
+    WIDTH,
+    segment_chart,
+    segment_data,
+    strip_of,
+)
+from oomscope.report.charts.trend import trend_plot
+from oomscope.snapshot.explain.curves import Bins
+from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.sites import Site
+from oomscope.units import GiB, KiB, MiB
+from tests.unit.gate.nights import case_result
+from tests.unit.report import drawn, long_searches
+from tests.unit.report.test_pages import point
+
+HERE = Site(file="here.py", line=1, function="f")
+
+
+def plan(*segments: list[tuple[int, str]]) -> FloorPlan:
+    """Return segments of blocks of these sizes and categories; ``pending`` is one, no category a gap."""
+    placed, address = [], 1 << 40
+    for blocks in segments:
+        start, rows = address, []
+        for size, what in blocks:
+            is_pending = what == PENDING
+            rows.append(
+                PlacedBlock(
+                    address=address,
+                    size=size,
+                    requested=size if what else 0,
+                    category="activation" if is_pending else what,
+                    is_pending=is_pending,
+                    site=HERE if what else None,
+                )
+            )
+            address += size
+        placed.append(
+            PlacedSegment(
+                address=start,
+                size=address - start,
+                unused=sum(size for size, what in blocks if not what),
+                stream=0,
+                segment_type="large",
+                is_private=False,
+                blocks=tuple(rows),
+            )
+        )
+    return FloorPlan(event=0, is_exact=True, segments=tuple(placed))
+
+
+BLOCKS = st.tuples(st.integers(1, 64 * MiB), st.sampled_from(["", PENDING, "parameter", "activation"]))
+PLANS = st.lists(st.lists(BLOCKS, min_size=1, max_size=8), min_size=1, max_size=40).map(lambda rows: plan(*rows))
+
+
+@given(PLANS)
+def test_the_strip_holds_every_byte_and_every_block(drawn: FloorPlan) -> None:
+    strip = strip_of(drawn)
+    assert sum(piece.size for piece in strip.pieces) == drawn.reserved_bytes == sum(strip.totals.values())
+    assert sum(piece.segments for piece in strip.pieces) == len(drawn.segments)
+    tiles = [tile for piece in strip.pieces for tile in piece.tiles]
+    assert sum(tile.size for tile in tiles) == drawn.reserved_bytes
+    blocks = [block for segment in drawn.segments for block in segment.blocks]
+    assert sum(tile.count for tile in tiles) == sum(bool(block.category) for block in blocks)
+    assert sum(tile.free for tile in tiles) == strip.totals.get(GAP, 0)
+    assert sum(tile.requested for tile in tiles) == sum(block.requested for block in blocks)
+    assert strip.line_bytes * strip.lines >= drawn.reserved_bytes
+
+
+@given(PLANS, st.integers(0, 2**30), st.integers(1, 2**30))
+def test_boxes_are_as_wide_as_their_bytes(drawn: FloorPlan, at: int, size: int) -> None:
+    strip = strip_of(drawn)
+    size = min(size, 50 * strip.line_bytes)
+    boxes = list(strip.boxes(at, size))
+    assert sum(right - left for _, left, right in boxes) == pytest.approx(size * WIDTH / strip.line_bytes)
+    assert [line for line, *_ in boxes] == list(range(at // strip.line_bytes, (at + size - 1) // strip.line_bytes + 1))
+
+
+def test_segments_too_narrow_are_one_piece_that_says_so() -> None:
+    strip = strip_of(plan([(900 * MiB, "parameter")], *([(1 * MiB, "activation"), (1 * MiB, "")] for _ in range(12))))
+    assert len(strip.pieces) == 13
+    strip = strip_of(plan([(90_000 * MiB, "parameter")], *([(512 * KiB, "activation"), (MiB, "")] for _ in range(312))))
+    large, folded = strip.pieces
+    assert large.segments == 1
+    assert str(folded) == "312 large segments too narrow to draw, together 468.00 MiB, 312.00 MiB unused"
+    assert [(tile.category, tile.size, tile.count) for tile in folded.tiles] == [
+        (GAP, 312 * MiB, 0),
+        ("activation", 156 * MiB, 312),
+    ]
+    assert str(folded) in strip.caption()
+
+
+def test_a_map_of_one_line_and_what_the_script_is_told() -> None:
+    strip = strip_of(plan([(30 * MiB, "parameter"), (10 * MiB, ""), (40 * MiB, PENDING)]))
+    chart = ET.fromstring(segment_chart(strip, "map", table="lines", when="at the end"))
+    paths = {path.get("class"): path.get("d") for path in chart.iter("path")}
+    assert paths["fill parameter"] == f"M0.00,2H375.00v{HEIGHT - 4}H0.00z"
+    assert paths["fill gap"] == f"M375.00,2H500.00v{HEIGHT - 4}H375.00z"
+    assert paths["fill pending"] == f"M500.00,2H1000.00v{HEIGHT - 4}H500.00z"
+    legend = ["".join(key.itertext()) for key in chart.iter() if "key" in (key.get("class") or "").split()]
+    assert legend == ["parameter 30.00 MiB", "waiting for a stream 40.00 MiB", "free 10.00 MiB"]
+    data = segment_data(strip_of(plan([(3 * MiB, "parameter"), (MiB, "")], [(2 * MiB, "activation")])))
+    assert data["rows"] == 3
+    assert data["addresses"] == ["0x10000000000", "0x10000400000"]
+    assert data["pieces"][0] == "segment of 4.00 MiB (large), 1.00 MiB unused"
+    assert data["sites"] == ["", "here.py:1 f"]
+
+
+def test_curves_end_and_peak_where_they_should() -> None:
+    series = (
+        Series(label="A", values=(0, 5, 1), style="first"),
+        Series(label="B", values=(10, 0, 0), style="second"),
+    )
+    stretches = (("iteration 0", 0.0), ("iteration 1", 0.5))
+    chart = ET.fromstring(curves(series, title="t", stretches=stretches))
+    a, b = (line.get("d") for line in chart.iter("path"))
+    assert a == "M0.0,1000.0L500.0,500.0L1000.0,900.0"
+    assert b == "M0.0,0.0L500.0,1000.0L1000.0,1000.0"
+    styles = {each.get("class"): each.get("style") for each in chart.iter("span")}
+    assert styles["peak first"] == "left:50.00%;bottom:50.00%"
+    assert styles["peak second"] == "left:0.00%;bottom:100.00%"
+    assert {"iteration 0", "iteration 1", "A, peak 5 B"} <= {each.text for each in chart.iter("span")}
+
+
+def test_a_run_that_failed_ends_early_in_its_last_iteration() -> None:
+    """The good run has 4 iterations of 100 points, the bad one the first 250 points of the same."""
+    chart = ET.fromstring(overlaid(long_searches.GOOD_RUN, long_searches.BAD_RUN))
+    names = [each.text for each in chart.iter("span") if (each.get("class") or "").startswith("end")]
+    assert names == [f"iteration {number}" for number in range(4)]
+    ends = [float(re.findall(r"[ML]([\d.]+),", line.get("d") or "")[-1]) for line in chart.iter("path")]
+    assert ends == pytest.approx([997.5, 997.5, 622.5, 622.5], abs=2.6)
+
+
+def test_a_trend_is_joined_where_nights_can_be_compared_and_marks_its_largest_step() -> None:
+    cases = (
+        case_result(1),
+        case_result(2, Status.WORSE, live=GiB + MiB),
+        replace(case_result(3, Status.UNTESTABLE), values={}, key=None),
+        case_result(4, live=GiB + MiB),
+    )
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
+    plot = trend_plot(trend, trend.entries)
+    assert [[x for x, _ in line.points] for line in plot.lines] == [[0.5, 1.5], [3.5]]
+    assert [mark.style for mark in plot.marks] == ["dot good", "dot bad", "dot none", "dot good"]
+    assert [mark.name for mark in plot.marks] == ["", "+1.00 MiB", "", ""]
+    assert plot.uprights == [(2.5, "missed")]
+    assert [key.text for key in plot.legend] == ["worse", "untestable", "same"]
+    assert [tick.text for tick in plot.ticks] == [f"2026-01-0{day}" for day in (1, 2, 3, 4)]
+
+
+@given(st.lists(st.integers(1, 2**46), min_size=1, max_size=9))
+def test_an_axis_of_a_trend_holds_every_value_between_its_ends(values: list[int]) -> None:
+    axis = axis_of("peak_requested", values)
+    assert axis.low <= min(values)
+    assert max(values) <= axis.top
+    assert len(set(axis.names)) == len(axis.ticks) >= 1
+
+
+def test_a_picture_has_a_panel_for_the_timeline_and_one_for_the_segments() -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    found, drawings = drawn.explained(drawn.failing())
+    both = pictures.explain_picture(found, drawings)
+    assert both.startswith(b"\x89PNG")
+    only = pictures.explain_picture(found, [replace(drawings[0], plan=None)])
+    assert int.from_bytes(both[16:20], "big") == int.from_bytes(only[16:20], "big")
+    assert int.from_bytes(both[20:24], "big") > int.from_bytes(only[20:24], "big")
+    empty = Bins(
+        **{name: value[:0] if hasattr(value, "ndim") else value for name, value in vars(drawings[0].bins).items()}
+    )
+    with pytest.raises(UsageError, match="nothing to draw"):
+        pictures.explain_picture(found, [replace(drawings[0], bins=empty, plan=None)])
+
+
+def test_the_picture_has_the_colours_of_the_page() -> None:
+    sheet = resources.files("oomscope.report.html") / "templates" / "report.css"
+    light = dict(re.findall(r"--([\w-]+): (#\w{6})", sheet.read_text(encoding="utf-8").partition("@media (prefers")[0]))
+    colours = {name.replace("_", "-"): colour for name, colour in png.COLOURS.items()}
+    shared = set(colours) & set(light)
+    assert {name: colours[name] for name in shared} == {name: light[name] for name in shared}
+    assert {*NAMES_IN_ORDER, "good", "bad", "warn"} - {PENDING} == {name.replace("-", "_") for name in shared}
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(png, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="needs matplotlib") as refused:
+        png.require_matplotlib()
+    assert "pip install 'oomscope[plots]'" in str(refused.value)

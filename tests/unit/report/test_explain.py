@@ -1,0 +1,213 @@
+"""The report on a snapshot: the answer first, every number explained, nothing broken at any width."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oomscope.report.dataframes import tables_of
+from oomscope.report.explain import explain_report, setting_advice
+from oomscope.report.html.pages import explain_page
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
+from oomscope.snapshot.explain.analysis import analyse
+from oomscope.snapshot.explain.drawing import draw
+from oomscope.snapshot.explain.explain import explain, explanation_of
+from oomscope.snapshot.explain.explain_path import analyse_ranks
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.trace import Action, Frame, Snapshot
+from oomscope.units import GiB, MiB
+from tests.unit.report.printed import folded, on_terminal, printed
+from tests.unit.snapshot.machine import Machine
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"
+OOM = FIXTURES / "torch-2.13-oom.pickle.zst"
+FILES = sorted(path for path in FIXTURES.iterdir() if path.suffix in {".pickle", ".gz", ".zst", ".json"})
+
+
+def rendered(found, **how) -> str:
+    return printed(explain_report(found, **how))
+
+
+def explained(path: Path, **asked):
+    return explain(load_snapshot(path), file=path.name, **asked)
+
+
+def recorded(machine: Machine, **facts) -> Snapshot:
+    return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
+
+
+def test_the_answer_comes_first_and_in_eight_lines() -> None:
+    lines = rendered(explained(OOM)).splitlines()
+    assert lines[0] == "torch-2.13-oom.pickle.zst · device 0 · 98 events · default allocator settings"
+    assert lines[1] == "OUT OF MEMORY asking for 9.00 MiB in forward, at …/user/project/train.py:32 forward"
+    assert lines[2].startswith("Verdict: fragmentation")
+    short = printed(explain_report(explained(OOM), full=False), 200).splitlines()
+    assert len([line for line in short if not line.startswith("note:")]) <= 8
+    assert short[1] == lines[1]
+    assert any(line.startswith("Held at failure") for line in short)
+    assert any(line.startswith("What to do") for line in short)
+
+
+@pytest.mark.parametrize(
+    ("given", "variable"),
+    [("2.9", "PYTORCH_CUDA_ALLOC_CONF"), ("2.10", "PYTORCH_ALLOC_CONF"), ("2.13", "PYTORCH_ALLOC_CONF")],
+)
+def test_a_cure_is_named_as_the_torch_of_the_recording_reads_it(given: str, variable: str) -> None:
+    snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
+    [device] = explain(snapshot, file="a.pickle", limit=5632 * MiB, torch_version=given).devices
+    assert setting_advice(device).startswith(f"set {variable}=expandable_segments:True")
+    [found] = explain(snapshot, file="a.pickle", limit=5632 * MiB).devices
+    old = replace(found, torch_version="2.11", version_source="found")
+    assert setting_advice(old).startswith("set PYTORCH_CUDA_ALLOC_CONF=")
+    assert setting_advice(replace(old, torch_version="2.12")).startswith("set PYTORCH_ALLOC_CONF=")
+
+
+def test_the_cure_of_a_failure_is_named_so_in_text_and_page() -> None:
+    snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
+    analyses = analyse(snapshot, file="a.pickle", limit=5 * GiB, torch_version="2.6")
+    found = explanation_of(snapshot, analyses, file="a.pickle")
+    assert found.devices[0].verdict.cured_by
+    for text in (rendered(found), explain_page(found, [draw(each) for each in analyses])):
+        assert "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the same" in text
+        assert "set PYTORCH_ALLOC_CONF" not in text
+
+
+def test_the_sentence_names_the_bytes_that_it_does_not_explain() -> None:
+    [device] = explained(OOM).devices
+    assert "17.50 MiB were free but unusable. It fails" in device.verdict.headline
+    assert sum(gap.bytes for gap in device.verdict.gaps[2:]) == pytest.approx(511.32 * 1024, rel=1e-4)
+
+
+def test_on_a_smaller_card_what_was_recorded_is_told_from_what_would_be() -> None:
+    text = rendered(explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=4 * GiB))
+    assert "WOULD RUN OUT OF MEMORY on this card" in text
+    assert "Peak       4.71 GiB requested as recorded in backward" in text
+    assert "Reserved   5.33 GiB at the peak as recorded," in text
+    assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
+
+
+def test_what_a_failed_replay_reserved_is_not_compared_with_what_was_wanted() -> None:
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB)
+    trace = machine.trace()
+    address = np.where(trace.action == Action.OOM, np.uint64(FREE_UNKNOWN), trace.address)
+    silent = Snapshot(segments=machine.segments(), traces=(replace(trace, address=address),))
+    text = rendered(explain(silent, file="snap.pickle"))
+    assert "on the largest card on which the request fails as recorded" in text
+    assert re.search(r"as recorded +fails at event 2 +60\.00 MiB *\n", text)
+    assert "-60.00 MiB" not in text
+    served = Machine(GiB)
+    served.alloc(60 * MiB)
+    text = rendered(explain(recorded(served), file="snap.pickle"))
+    assert "on a card that refuses nothing" in text
+    assert re.search(r"as recorded +passes +60\.00 MiB +0 B", text)
+
+
+def test_a_setting_under_which_the_job_fails_is_not_advised() -> None:
+    [device] = explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=5632 * MiB).devices
+    assert setting_advice(device) is not None
+    recorded, better = device.verdict.tried
+    for fixes in ((recorded, replace(better, survives=False)), (replace(recorded, survives=False), better)):
+        assert setting_advice(replace(device, verdict=replace(device.verdict, tried=fixes))) is None
+
+
+def test_a_flat_timeline_is_said_in_words() -> None:
+    machine = Machine(GiB)
+    older = machine.alloc(900 * MiB)
+    machine.builder = TraceBuilder()
+    machine.free(machine.alloc(20 * MiB))
+    machine.alloc(2 * MiB)
+    text = rendered(explain(recorded(machine), file="snap.pickle"))
+    assert "flat: every part of it reaches 900.00 MiB to 920.00 MiB requested" in text
+    machine.free(older)
+    assert "flat" not in rendered(explain(recorded(machine), file="snap.pickle"))
+
+
+def test_one_failure_has_one_line() -> None:
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB, stack=(Frame("/home/me/train.py", 12, "backward"),))
+    trace = machine.trace()
+    stacks = (*trace.stacks, (Frame("/home/me/model.py", 9, "forward"),))
+    forward = np.where(trace.action == Action.OOM, len(stacks) - 1, 0).astype(np.int32)
+    traces = (replace(trace, stacks=stacks, forward_stack_id=forward),)
+    text = rendered(explain(Snapshot(segments=machine.segments(), traces=traces), file="snap.pickle"))
+    assert "OUT OF MEMORY asking for 60.00 MiB in forward of iteration 0, at …/home/me/model.py:9 forward" in text
+
+
+def test_without_a_failure_the_first_line_says_so() -> None:
+    lines = rendered(explained(FIXTURES / "torch-2.0.pickle")).splitlines()
+    assert lines[1] == "NO FAILED ALLOCATION, 7.25 MiB requested at most"
+    assert lines[2] == "768.00 KiB of 8.00 MiB reserved are overhead at the peak"
+
+
+def test_a_file_of_segments_only_claims_no_peak() -> None:
+    text = rendered(explained(FIXTURES / "torch-2.0-segments-only.pickle"))
+    assert "IN USE when the snapshot was written: 4.50 MiB" in text
+    assert "peak" not in text.replace("peak and end", "")
+    assert "note: the file records no allocation" in text
+
+
+def test_all_devices_of_a_file_are_shown_unless_one_is_asked_for() -> None:
+    path = FIXTURES / "torch-2.1-two-devices.pickle"
+    assert rendered(explained(path)).count("· device ") == 2
+    assert rendered(explained(path, device=1)).count("· device ") == 1
+
+
+def test_cut_tables_still_sum() -> None:
+    [device] = explained(OOM).devices
+    text = folded(explain_report(explained(OOM), top=1))
+    assert (
+        f"{len({(row.site, row.category) for row in device.failure.sites}) - 1} further lines 46.50 MiB 15 all" in text
+    )
+
+
+@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_line_is_wider_than_the_terminal(path: Path, width: int) -> None:
+    assert max(map(len, on_terminal(explain_report(explained(path)), width))) <= width
+
+
+def test_a_folder_shows_its_ranks_and_explains_the_worst() -> None:
+    found = analyse_ranks(FIXTURES / "ranks").found
+    text = rendered(found)
+    assert "OUT OF MEMORY on 1 rank of 4: 3" in text
+    assert "Where ranks differ, by category, each at its own peak" in text
+    assert "The worst rank, 3\n" in text
+    assert text.count("· device ") == 1
+    tables = tables_of(found)
+    assert tables["ranks"]["rank"].tolist() == [3, 0, 1, 2]
+    assert tables["ranks"].failed_bytes.notna().tolist() == [True, False, False, False]
+
+
+def test_tables_have_the_sums_of_the_report() -> None:
+    found = explained(FIXTURES / "torch-2.1-two-devices.pickle")
+    tables = tables_of(found)
+    for device in found.devices:
+        for name in ("categories", "sites", "modules"):
+            table = tables[name]
+            assert table.loc[table.device == device.index, "bytes"].sum() == device.peak.requested_bytes
+    assert tables["tried"].margin_bytes.isna().all(), "the card is unknown"
+
+
+def test_a_file_without_devices_says_so_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text("[]")
+    assert rendered(explained(path)).strip() == "empty.json: nothing was allocated; was CUDA used in this process?"
+    assert "was CUDA used in this process?" in explain_page(explained(path), ())
+
+
+def test_failures_that_the_program_survived_are_counted_and_do_not_head_the_report() -> None:
+    machine = Machine(150 * MiB)
+    for size in (200, 180, 100):
+        machine.alloc(size * MiB)
+    text = rendered(explain(recorded(machine), file="caught.pickle"))
+    assert text.splitlines()[1] == "SURVIVED 2 failed allocations, 100.00 MiB requested at most"
+    assert "note: 2 allocations failed, the last one of 180.00 MiB at event 1; the program survived it" in text
+    assert "Live at the peak, by category" in text

@@ -1,0 +1,137 @@
+"""A probe in eight lines, its full report, and both at any width."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from oomscope.report.probe import probe_report, probe_summary, status_text
+from oomscope.snapshot.verdict_types import LeakSuspect
+from oomscope.units import GiB, MiB
+from tests.unit.report import results
+from tests.unit.report.printed import folded, on_terminal, printed
+
+LEAK = replace(
+    results.FITS,
+    verdict=replace(
+        results.FITS.verdict,
+        tags=("leak",),
+        leak=LeakSuspect(bytes_per_iteration=512 * MiB, iterations=3, site=results.LOSS),
+    ),
+)
+TIGHT = replace(
+    results.FITS,
+    peak=replace(results.PEAK, reserved_bytes=9 * GiB - 100 * MiB),
+    reserved_peak=replace(results.FITS.reserved_peak, reserved_bytes=9 * GiB - 100 * MiB),
+)
+DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=replace(results.PEAK, requested_bytes=11 * GiB))
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "peak", "advice"),
+    [
+        (results.FITS, "FITS, 2.00 GiB to spare", "6.00 GiB requested in backward of iteration 1", "Nothing: the run"),
+        (TIGHT, "FITS, 100.00 MiB to spare", "8.90 GiB reserved at most", "100.00 MiB to spare is tight"),
+        (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more after each iteration"),
+        (results.OOM, "OUT OF MEMORY asking for 1.50 GiB", "6.00 GiB requested before the failure", "same allocations"),
+        (results.CONFIRMED, "OUT OF MEMORY", "6.00 GiB requested before", "the whole program ran under it"),
+        (DEMAND, "OUT OF MEMORY", "11.00 GiB requested in backward of iteration 1", "reduce live memory"),
+        (results.HOST, "OUT OF HOST MEMORY", "6.00 GiB requested", None),
+    ],
+)
+def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | None) -> None:
+    shown = printed(probe_summary(result, title="train.py"), 200).splitlines()
+    assert len(shown) <= 8
+    assert shown[0] == "train.py · virtual h100-80gb · 9.00 GiB for this process"
+    assert shown[1].startswith(status)
+    assert any(peak in line for line in shown if line.startswith(("Peak", "Needs")))
+    assert sum("GiB  activation" in line or "GiB  temporary" in line for line in shown) == 2
+    assert (advice is None) == (not any(line.startswith("What to do") for line in shown))
+    assert advice is None or any(advice in line for line in shown)
+    assert any(line.startswith("Verdict") for line in shown) == (result not in (results.FITS, TIGHT))
+
+
+def test_a_rank_of_a_world_is_named_and_notes_follow() -> None:
+    shown = printed(probe_summary(replace(results.FITS, rank=3, world_size=8, notes=("a guess",)))).splitlines()
+    assert shown[0].startswith("rank 3 of 8 · ")
+    assert shown[-1] == "note: a guess"
+
+
+def test_the_same_module_of_several_layers_is_one_name() -> None:
+    first = results.SITES[0]
+    layers = tuple(replace(first, site=replace(first.site, module=f"h.{n}.mlp")) for n in range(12))
+    result = replace(results.FITS, peak=replace(results.PEAK, sites=layers))
+    assert any(line.endswith("in h.*.mlp") for line in printed(probe_summary(result)).splitlines())
+
+
+def test_what_fits() -> None:
+    text = folded(probe_report(results.FITS, title="gpt-tiny"))
+    for piece in (
+        *("gpt-tiny · rank 0 of 1", "FITS, 2.00 GiB to spare", "activation", "83.3 %", "backward of iteration 1"),
+        *("14.3 %", "recomputed", "model.py:88 forward in layers.3.mlp", "default settings", "█"),
+    ):
+        assert piece in text
+
+
+def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
+    text = printed(probe_report(results.OOM))
+    for piece in (
+        "Verdict: fragmentation. The request of 1.50 GiB fits by size",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True",
+        "free remainders of segments that live blocks pin",
+        "fails at event 99",
+        "passes",
+    ):
+        assert piece in text
+    assert "\x1b" not in text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_settings_that_were_run_are_told_from_replays() -> None:
+    text = printed(probe_report(results.CONFIRMED))
+    assert re.search(r"expandable_segments:True +run +ran to the end +7\.00 GiB", text)
+    assert re.search(r"max_split_size_mb:64 +run +failed in .* 9\.00 GiB", text)
+    assert re.search(r"max_split_size_mb:256 +replay +passes", text)
+    assert "not run, beyond the limits of number and time: roundup_power2_divisions:16" in text
+    assert " By " not in printed(probe_report(results.OOM))
+
+
+def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
+    assert printed(probe_report(results.BROKEN, title="gpt-tiny")).splitlines() == [
+        "gpt-tiny · rank 0 of 1 · virtual",
+        "NOT MEASURED (import): No module named 'tinytrain.data'",
+        "What to do: name the checkout that holds it with --repo, or install the package where oomscope is",
+    ]
+    crashed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="crash", message="signal 11"))
+    assert printed(probe_report(crashed)).splitlines()[1:] == ["NOT MEASURED (crash): signal 11"]
+    assert printed(probe_summary(results.BROKEN)).splitlines()[1].startswith("NOT MEASURED (import)")
+
+
+def test_the_rows_of_sites_beyond_the_table_stay_in_the_sum() -> None:
+    site = results.SITES[0].site
+    many = tuple(replace(results.SITES[0], bytes=1024, count=1, site=replace(site, line=n)) for n in range(20))
+    text = folded(probe_report(replace(results.FITS, peak=replace(results.PEAK, sites=many))))
+    assert "12.00 KiB 12 12 further lines" in text
+    assert "20.00 KiB 20 all" in text
+
+
+@pytest.mark.parametrize("columns", ["40", "400"])
+def test_in_a_log_the_answer_is_one_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert status_text(results.OOM) in printed(probe_report(results.OOM)).splitlines()
+
+
+def test_markup_in_names_is_text() -> None:
+    site = replace(results.LOSS, function="[bold]f[/bold]")
+    assert "[bold]f[/bold]" in printed(probe_report(replace(results.FITS, peak=replace(results.PEAK, site=site))))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_word_is_broken_in_the_middle(columns: int) -> None:
+    narrow, wide = (
+        set(re.findall(r"[A-Za-z0-9]+", " ".join(on_terminal(probe_report(results.OOM), width))))
+        for width in (columns, 400)
+    )
+    assert narrow == wide

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oomscope.report import probe, sentences, verdict
+from oomscope.snapshot.verdict_types import Gap, LeakSuspect
+from oomscope.units import GiB, MiB
+from tests.unit.report import results
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (results.FITS, "FITS, 2.00 GiB to spare (22.2 % of what the process may use)"),
+        (
+            results.OOM,
+            (
+                "OUT OF MEMORY asking for 1.50 GiB in loss of iteration 1, microbatch 0, "
+                "at …/src/tinytrain/loss.py:14 cross_entropy"
+            ),
+        ),
+        (results.HOST, "OUT OF HOST MEMORY in iteration 1"),
+        (results.BROKEN, "NOT MEASURED (import): No module named 'tinytrain.data'"),
+    ],
+)
+def test_status(result, text: str) -> None:
+    assert probe.status_text(result) == text
+
+
+def test_peak_names_phase_line_and_module() -> None:
+    text = probe.peak_place(results.PEAK)
+    assert "backward of iteration 1" in text
+    assert "model.py:88 forward in layers.3.mlp" in text
+
+
+def test_live_and_reserved_are_compared_at_one_moment() -> None:
+    assert probe.reserved_text(results.FITS) == (
+        "7.00 GiB at most, at the peak of requested bytes: 1.00 GiB (14.3 %) of it is overhead"
+    )
+    later = replace(results.FITS.reserved_peak, event=2000, phase="optimizer", requested_bytes=5 * GiB, microbatch=-1)
+    assert probe.reserved_text(replace(results.FITS, reserved_peak=later)) == (
+        "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB requested: 2.00 GiB (28.6 %) of it is overhead"
+    )
+    assert probe.reserved_text(results.BROKEN) is None
+
+
+def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
+    assert probe.device_text(results.BROKEN) == "virtual"
+    assert probe.device_text(results.FITS) == (
+        "virtual h100-80gb, 10.00 GiB in all, 1.00 GiB outside torch, 9.00 GiB for this process"
+    )
+    assert sentences.known_size(None) == "-"
+    untouched = replace(results.FITS, peak=None)
+    assert probe.status_text(untouched) == "FITS: it allocated nothing on the device"
+
+
+def test_the_allocator_settings_in_force_are_named_also_where_they_are_the_defaults() -> None:
+    assert probe.allocator_text(results.FITS) == "default settings"
+    from_anywhere = replace(results.FITS, allocator_conf="max_split_size_mb:64")
+    assert probe.allocator_text(from_anywhere) == "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
+
+
+def test_demand_names_where_the_whole_run_peaks() -> None:
+    assert probe.demand_text(results.OOM) is None
+    known = replace(results.OOM, demand_bytes=8 * GiB)
+    assert probe.demand_text(known) == "8.00 GiB requested, in the same run without a limit"
+    lacking = replace(known, available_bytes=6 * GiB)
+    assert probe.demand_text(lacking) == (
+        "8.00 GiB requested, 2.00 GiB more than this process may use, in the same run without a limit"
+    )
+    placed = probe.demand_text(replace(known, demand_peak=results.PEAK))
+    assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
+
+
+def test_unknowns_are_left_out() -> None:
+    assert sentences.moment_text(-1, "init") == "init"
+    assert probe.peak_place(replace(results.PEAK, site=None)) == "backward of iteration 1, microbatch 0"
+    assert sentences.site_text(None) == "an unknown line"
+    assert probe.flops_text(replace(results.FITS, flops={})) is None
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"), [(0, "0 FLOP"), (999, "999 FLOP"), (1_500_000, "1.5 MFLOP"), (3 * 10**18, "3,000 PFLOP")]
+)
+def test_flops(flops: int, text: str) -> None:
+    assert probe.format_flops(flops) == text
+
+
+def test_kind_with_tags() -> None:
+    both = replace(results.FRAGMENTATION, uncured=True, tags=("leak", "later: capacity"))
+    assert verdict.kind_text(both) == "fragmentation, uncured (leak; later: capacity)"
+
+
+def test_advice_names_what_was_tried() -> None:
+    assert "expandable_segments:True" in verdict.advice_text(results.FRAGMENTATION)
+    later = replace(results.FRAGMENTATION, cured_by=(), tags=("later: capacity",))
+    assert "avoids this failure, but" in verdict.advice_text(later)
+    assert "reduce live memory" in verdict.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
+    uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
+    later = replace(uncured.tried[1], survives=False, failed_event=9)
+    put_off = verdict.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
+    assert put_off == f"reduce live memory: {later.name} only delays the failure"
+    assert "no setting is shown to help" in verdict.advice_text(replace(results.FRAGMENTATION, cured_by=()))
+    undecided = replace(results.FRAGMENTATION, cured_by=(), tags=("undecided",))
+    assert "record from the start" in verdict.advice_text(undecided)
+    assert "peak demand exceeds the card" in verdict.advice_text(results.CAPACITY.verdict)
+    foreign = verdict.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
+    assert foreign.startswith("end the other processes on the card")
+    assert verdict.advice_text(results.FITS.verdict) is None
+
+
+def test_advice_on_a_cure_that_was_run_says_what_it_leaves() -> None:
+    cured = results.CONFIRMED.verdict
+    assert verdict.advice_text(cured) == (
+        "set PYTORCH_ALLOC_CONF=expandable_segments:True: the whole program ran under it, with 2.00 GiB to spare"
+    )
+    row = replace(cured.tried[1], margin_bytes=12 * MiB, is_tight=True)
+    tight = verdict.advice_text(replace(cured, tried=(cured.tried[0], row)))
+    assert "with 12.00 MiB to spare, which is tight; reduce live memory" in tight
+
+
+def test_how_each_setting_came_out() -> None:
+    recorded, run, failed, replay = results.CONFIRMED.verdict.tried
+    assert verdict.fix_outcome(recorded) == "fails at event 99"
+    assert verdict.fix_outcome(run) == "ran to the end"
+    assert verdict.fix_outcome(replace(run, is_tight=True)) == "ran to the end, tight"
+    assert verdict.fix_outcome(failed) == "failed in optimizer of iteration 2"
+    assert verdict.fix_outcome(replace(failed, failed_in="")) == "failed"
+    assert verdict.fix_outcome(replay) == "passes"
+
+
+def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() -> None:
+    split, free = results.FRAGMENTATION.gaps
+    pools = Gap(reason="private_pool", bytes=split.bytes + 1, text="free blocks of private pools")
+    held = replace(results.FRAGMENTATION, cured_by=(), uncured=True, gaps=(split, pools, free))
+    advice = verdict.advice_text(held)
+    assert advice is not None
+    for piece in ("no allocator setting", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
+        assert piece in advice
+    assert "must be live" not in advice
+    unrepeated = verdict.advice_text(replace(held, uncured=False))
+    assert unrepeated is not None
+    assert "no setting is shown to help; capture fewer CUDA graphs" in unrepeated
+    smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
+    assert "CUDA graphs" not in (verdict.advice_text(smaller) or "")
+    assert "CUDA graphs" not in (verdict.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
+
+
+def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:
+    leak = LeakSuspect(bytes_per_iteration=GiB // 2, iterations=4, site=results.LOSS)
+    advice = verdict.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)))
+    for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
+        assert piece in advice
+    assert advice.endswith("room for about 4 more iterations")
+    leaking = replace(results.FITS, verdict=replace(results.FITS.verdict, leak=leak, tags=("leak",)))
+    assert probe.status_text(leaking) == (
+        "FITS SO FAR, 2.00 GiB to spare, but a leak fills that in about 4 more iterations"
+    )
+    unknown = verdict.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
+    assert "room for" not in unknown
+    failed = verdict.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
+    assert failed.startswith("something stays alive, 512.00 MiB more")
+    assert failed.endswith("reduce live memory (recompute, offload, parallelism)")
+
+
+def test_a_failure_before_the_first_event_has_no_number() -> None:
+    assert verdict.failed_when(-1) == "fails before the recording began"
+    assert verdict.failed_when(1234) == "fails at event 1,234"
+
+
+def test_counts_and_shares() -> None:
+    assert sentences.count(1, "probe") == "1 probe"
+    assert sentences.count(1200, "probe") == "1,200 probes"
+    assert sentences.percent(1, 0) == "-"
+
+
+def test_an_emptied_cache_and_what_it_hid() -> None:
+    assert probe.retries_text(results.FITS) is None
+    emptied = replace(results.FITS, num_alloc_retries=2)
+    assert probe.retries_text(emptied) == "the allocator emptied its cache 2 times"
+    known = replace(emptied, demand_peak=replace(results.PEAK, reserved_bytes=12 * GiB))
+    assert probe.retries_text(known).endswith("2 times; without a limit it would hold 12.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("date", "said"),
+    [
+        ("2025-01-06T19:24:00+00:00", "2025-01-06 19:24 UTC"),
+        ("2025-01-06T19:24:00+05:30", "2025-01-06 19:24 +05:30"),
+        ("", ""),
+    ],
+)
+def test_dates_for_people(date: str, said: str) -> None:
+    assert sentences.date_text(date) == said
+
+
+def test_the_cost_of_a_step_names_what_is_spent() -> None:
+    cost = dict.fromkeys(("activation_offload_s", "optimizer_offload_s", "collectives_s", "bubble_s"), 0.0)
+    cost |= {"seconds": 1.5, "recompute_s": 0.25}
+    text = probe.cost_text(replace(results.FITS, cost=cost))
+    assert text == "about 1.5 s a step (estimated), of which 250 ms recomputed"
+    assert probe.cost_text(results.FITS) is None
+    assert sentences.slowdown_text(0.0315) == "+3.1 %"
+    assert sentences.slowdown_text(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0456, "45.6 ms"), (1.234, "1.23 s"), (999.7, "1,000 s"), (1234.5, "1,234 s"), (98765, "98,765 s")],
+)
+def test_no_time_is_written_with_an_exponent(seconds: float, text: str) -> None:
+    assert sentences.format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
+def test_long_durations_are_in_minutes_and_hours(seconds: float, text: str) -> None:
+    assert sentences.duration_text(seconds) == text
