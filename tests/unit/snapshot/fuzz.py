@@ -31,6 +31,7 @@ import zstandard
 
 from oomscope.errors import OomscopeError
 from oomscope.report.diff import diff_report
+from oomscope.report.explain import explain_report
 from oomscope.report.parts import Report
 from oomscope.report.replay import replay_report
 from oomscope.report.text.console import result_console, show
