@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 RENDERERS: dict[str, str] = {
     "--junit": "oomscope.report.ci.junit:junit_document",
-    "--html": "oomscope.report.html.gate:night_page",
+    "--html": "oomscope.report.html.pages:night_page",
     "--summary": "oomscope.report.ci.github:summary",
     "--comment": "oomscope.report.ci.github:comment",
 }
