@@ -43,11 +43,12 @@ def _liger(rows: Sequence[Row], sources: Sources) -> Iterator[Outcome]:
 
 
 def _peft(rows: Sequence[Row], sources: Sources) -> Iterator[Outcome]:
-    for runs, its_rows in peft_rows.runs_of(rows).items():
+    all_runs = peft_rows.runs_of(rows)
+    for runs, its_rows in all_runs.items():
         experiments = sorted({peft_rows.experiment_of(row) for row in its_rows})
         measured = running.run_peft(sources, runs, experiments)
         reference = _bytes(measured, (peft_rows.REFERENCE,))
-        recorded = peft_rows.reference_bytes(sources.clone(peft_rows.REPOSITORY), runs.results)
+        recorded = peft_rows.reference_bytes(sources.clone(peft_rows.REPOSITORY), runs, all_runs)
         for row in its_rows:
             size = _bytes(measured, (peft_rows.experiment_of(row),))
             if isinstance(size, int) and isinstance(reference, int):

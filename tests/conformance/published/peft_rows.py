@@ -1,7 +1,7 @@
 """PEFT's rows: the experiment of its method comparison that printed them, and the reference they are held against.
 
 The absolute number includes the last batch's logits, as long as the batch's longest text. LoRA of rank 32 was trained
-on the same batches by the same commit, so the difference to it does not; its result lies in the same folder.
+on the same batches by the same commit, so the difference to it does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .rows import Row
 
@@ -55,9 +57,25 @@ def runs_of(rows: Iterable[Row]) -> dict[PeftRuns, list[Row]]:
     return runs
 
 
-def reference_bytes(clone: Path, results: str) -> int:
-    """Return what PEFT recorded of the reference: its mean over the first steps up to the first evaluation."""
+def reference_bytes(clone: Path, runs: PeftRuns, others: Iterable[PeftRuns]) -> int:
+    """Return what PEFT recorded of the reference: its mean over the first steps up to the first evaluation.
+
+    The folder of results may still hold the reference of an older torch. Then the one of the same torch that another
+    commit holds is taken, if there is one.
+    """
+    found = [_reference(clone, commit) for commit in (runs.results, *(other.results for other in others))]
+    same = (
+        reference
+        for reference in found
+        if reference["meta_info"]["package_info"]["torch-version"].startswith(runs.torch)
+    )
+    return round(next(same, found[0])["train_info"]["metrics"][0]["mem allocated avg"])
+
+
+@cache
+def _reference(clone: Path, commit: str) -> dict[str, Any]:
     path = f"method_comparison/MetaMathQA/results/{REFERENCE.replace('/', '--')}.json"
-    command = ["git", "-C", str(clone), "show", f"{results}:{path}"]
+    command = ["git", "-C", str(clone), "show", f"{commit}:{path}"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return round(json.loads(text)["train_info"]["metrics"][0]["mem allocated avg"])
+    result: dict[str, Any] = json.loads(text)
+    return result

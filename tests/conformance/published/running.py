@@ -35,6 +35,8 @@ TORCH = (
 )
 """The newest torch on PyPI up to a date, for rows that do not name theirs (2.5.0 had but twelve days)."""
 TORCH_NOW = "2.11.0"
+MEGATRON_CORE = "megatron-core-0.16.1"
+"""The folder of what Liger's ``megatron_*`` scripts compare with; they leave those rows out where it is missing."""
 _HERE = Path(__file__).parent
 _CHECKOUT = _HERE.parents[2]
 
@@ -74,7 +76,7 @@ class Sources:
         wanted: Sequence[Sequence[str]],
         *,
         gpu: str,
-        transformers: str,
+        packages: Sequence[str],
         torch: str,
     ) -> Measured:
         """Return what a program measured on a card; it is run only where something is wanting.
@@ -84,12 +86,15 @@ class Sources:
             program: the file of this package and its arguments, to which the file of the results is added.
             wanted: keys; those that are wanting go to its standard input, as JSON.
             gpu: the card.
-            transformers: version.
+            packages: folders of installed packages, by name.
             torch: version.
 
         Raises:
-            FileNotFoundError: there is no Python with this torch.
+            FileNotFoundError: there is no Python with this torch, or no such folder.
         """
+        for package in packages:
+            if not (self.folder / package).is_dir():
+                raise FileNotFoundError(f"{self.folder / package}: make this folder by pip install --no-deps --target")
         python = self.folder / f"torch-{torch}" / "bin" / "python"
         if not python.exists():
             raise FileNotFoundError(f"{python}: make this environment, with torch {torch} and the triton that it names")
@@ -108,15 +113,16 @@ class Sources:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
-                env=self._environment(gpu, transformers),
+                env=self._environment(gpu, packages),
             )
         return _read(out)
 
-    def _environment(self, gpu: str, transformers: str) -> dict[str, str]:
+    def _environment(self, gpu: str, packages: Sequence[str]) -> dict[str, str]:
+        path = [*(str(self.folder / package) for package in packages), str(_CHECKOUT)]
         return {
             **os.environ,
             **CardSettings(card=find_card(gpu)).variables(),
-            "PYTHONPATH": os.pathsep.join([str(self.folder / f"transformers-{transformers}"), str(_CHECKOUT)]),
+            "PYTHONPATH": os.pathsep.join(path),
             "HF_HUB_OFFLINE": "1",
             "TRITON_LIBCUDA_PATH": str(LIBRARIES),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # its worker processes would import torch without the card
@@ -137,14 +143,15 @@ def _read(path: Path) -> Measured:
 def run_liger(sources: Sources, script: LigerScript, cases: Sequence[LigerCase]) -> Measured:
     """Return what a script of Liger's measured."""
     timestamp = cases[0].timestamp
-    transformers = _version_at(timestamp, TRANSFORMERS, TRANSFORMERS_NOW)
+    packages = [f"transformers-{_version_at(timestamp, TRANSFORMERS, TRANSFORMERS_NOW)}"]
+    packages += [MEGATRON_CORE] if script.kernel.startswith("megatron") else []
     torch = _version_at(timestamp, TORCH, TORCH_NOW)
     paths = ("src", "benchmark", "test/__init__.py", "test/utils.py", "test/chunked_loss")
     tree = sources.tree("linkedin/Liger-Kernel", {script.commit: paths})
     name = f"liger-{script.commit[:9]}-{script.kernel}-{find_card(script.gpu).name}-torch{torch}"
     keys = [case.key for case in cases]
     program = ("liger_process.py", tree, script.kernel)
-    return sources.run(name, program, keys, gpu=script.gpu, transformers=transformers, torch=torch)
+    return sources.run(name, program, keys, gpu=script.gpu, packages=packages, torch=torch)
 
 
 def _version_at(timestamp: str, versions: Sequence[tuple[str, str]], now: str) -> str:
@@ -162,4 +169,5 @@ def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Me
     name = f"peft-{runs.results[:9]}-{runs.peft[:9]}-torch{runs.torch}"
     wanted = [(experiment,) for experiment in (peft_rows.REFERENCE, *experiments)]
     program = ("peft_process.py", tree)
-    return sources.run(name, program, wanted, gpu=peft_rows.CARD, transformers=runs.transformers, torch=runs.torch)
+    packages = [f"transformers-{runs.transformers}"]
+    return sources.run(name, program, wanted, gpu=peft_rows.CARD, packages=packages, torch=runs.torch)
