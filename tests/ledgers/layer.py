@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.traffic import element_bytes
+from oomscope.model.cost.parameters import element_bytes
 from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
 from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
 

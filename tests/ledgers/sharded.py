@@ -9,8 +9,7 @@ a reduce-scatter until the next one is filled, and a backward gathers the next u
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.parameters import layer_parameters, stage_parameters
-from oomscope.model.cost.traffic import element_bytes
+from oomscope.model.cost.parameters import element_bytes, layer_parameters, stage_parameters
 from tests.ledgers.layer import Ledger
 
 

@@ -6,7 +6,7 @@ Symbols as in ``layer.py``, which has the rows of a layer.
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.traffic import element_bytes
+from oomscope.model.cost.parameters import element_bytes
 from oomscope.model.layers.cross_entropy import loss_form
 from oomscope.model.memory.layer_groups import layer_groups
 from tests.ledgers.layer import Ledger, hidden_bytes, kept_layer_ledger

@@ -10,6 +10,11 @@ from oomscope.config.schema import Config
 from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
 
 
+def element_bytes(config: Config) -> int:
+    """Return the bytes of one parameter or activation element."""
+    return 2 if config.precision.bf16 or config.precision.fp16 else 4
+
+
 def layer_parameters(config: Config, layer: int = 0) -> int:
     """Return the parameters of ``layer`` that one rank holds."""
     attention = _latent_parameters(config) if config.model.multi_latent_attention else _attention_parameters(config)

@@ -11,26 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.flops import (
-    StageLayer,
-    head_flops,
-    layer_flops,
-    layers_of_stage,
-    prediction_flops,
-    recomputed_layer_flops,
-    tokens_of,
-)
-from oomscope.model.cost.parameters import expert_parameters, prediction_layers, stage_parameters
-from oomscope.model.cost.traffic import (
-    Collectives,
-    element_bytes,
-    layer_collectives,
-    layer_traffic,
-    offloaded_bytes,
-    recomputed_collectives,
-    recomputed_traffic,
-)
-from oomscope.model.memory.layer_groups import recomputes_predictions
+from oomscope.model.cost.parameters import element_bytes, expert_parameters, prediction_layers, stage_parameters
+from oomscope.model.cost.work import Work, head_work, heads_of_stage, layers_of_stage, offloaded_bytes, stage_work
 from oomscope.model.parallel.parallel_state import Axis, group_of, rank_coordinates
 
 _HOST_ADAM_BYTES = 28
@@ -130,7 +112,6 @@ class _Estimate:
         self._rank = rank
         self._rates = rates
         self._stage = rank_coordinates(config, rank).pp
-        self._layers = list(layers_of_stage(config, self._stage))
 
     def cost(self) -> StepCost:
         config, passes, times = self._config, self._microbatch(), self._config.num_microbatches
@@ -148,57 +129,22 @@ class _Estimate:
             optimizer_offload_s=self._optimizer_offload(),
         )
 
-    # One microbatch -------------------------------------------------------------------------------------------
-
     def _microbatch(self) -> _Passes:
-        passes = _Passes()
-        for layer in self._layers:
-            self._add(passes, layer)
-        if self._is_last:
-            self._add_head(passes)
-            for _depth in range(self._config.model.mtp_num_layers or 0):
-                self._add_prediction(passes)
+        config, rates, passes = self._config, self._rates, _Passes()
+        for work, again in stage_work(config, self._stage):
+            passes.matmul += 3 * work.flops / rates.matmul
+            passes.elementwise += 3 * work.moved / rates.memory
+            passes.collectives += 2 * self._communication(work)
+            if config.parallel.sequence_parallel:  # backward gathers again what only its shards were kept of
+                passes.collectives += work.sent["tp"] / 2 / self._link("tp")
+            passes.recompute += again.flops / rates.matmul + again.moved / rates.memory + self._communication(again)
+        head, heads = head_work(config), heads_of_stage(config, self._stage)
+        passes.matmul += heads * 3 * head.flops / rates.matmul
+        passes.elementwise += heads * head.moved / rates.memory
         return passes
 
-    @property
-    def _is_last(self) -> bool:
-        return self._stage == self._config.parallel.pipeline_model_parallel_size - 1
-
-    def _add_head(self, passes: _Passes) -> None:
-        vocabulary = self._config.padded_vocab_size // self._config.parallel.tensor_model_parallel_size
-        passes.matmul += 3 * head_flops(self._config) / self._rates.matmul
-        # logits written, copied to fp32, maximum and sum taken, exponentiated in place; the gradient cast back
-        moved = tokens_of(self._config) * vocabulary * (3 * element_bytes(self._config) + 6 * _FP32)
-        passes.elementwise += moved / self._rates.memory
-
-    def _add_prediction(self, passes: _Passes) -> None:
-        """Add one depth of multi-token prediction: a layer, a projection, and a head."""
-        config, is_again = self._config, recomputes_predictions(self._config)
-        last = config.model.num_layers - 1
-        self._add(passes, StageLayer(last, is_again))
-        self._add_head(passes)
-        projection = prediction_flops(config)[0] - layer_flops(config, last).total - head_flops(config)
-        passes.matmul += 3 * projection / self._rates.matmul
-        passes.recompute += projection / self._rates.matmul if is_again else 0.0
-
-    def _add(self, passes: _Passes, layer: StageLayer) -> None:
-        config, number, rates = self._config, layer.number, self._rates
-        flops, moved = layer_flops(config, number).total, sum(layer_traffic(config, number))
-        sent = layer_collectives(config, number)
-        passes.matmul += 3 * flops / rates.matmul
-        passes.elementwise += 3 * moved / rates.memory
-        passes.collectives += 2 * self._communication(sent)
-        if config.parallel.sequence_parallel:  # backward gathers again what only its shards were kept of
-            passes.collectives += sent.by_axis(config)["tp"] / 2 / self._link("tp")
-        if not layer.recomputed:
-            flops, moved = recomputed_layer_flops(config, number), recomputed_traffic(config, number)
-            sent = recomputed_collectives(config, number)
-        passes.recompute += flops / rates.matmul + moved / rates.memory + self._communication(sent)
-
-    def _communication(self, sent: Collectives) -> float:
-        return sum(nbytes / self._link(axis) for axis, nbytes in sent.by_axis(self._config).items())
-
-    # One step -------------------------------------------------------------------------------------------------
+    def _communication(self, work: Work) -> float:
+        return sum(nbytes / self._link(axis) for axis, nbytes in work.sent.items())
 
     def _data_parallel(self, passes: _Passes) -> float:
         """Return the exposed seconds of reducing gradients and of gathering or keeping parameters.
@@ -206,31 +152,20 @@ class _Estimate:
         Fully sharded parameters are gathered for every microbatch, in forward and, if they were freed, in backward.
         """
         parallel, optimizer, times = self._config.parallel, self._config.optimizer, self._config.num_microbatches
-        element, reduced = element_bytes(self._config), self._reduced_bytes()
         strategy = parallel.data_parallel_sharding_strategy if parallel.use_megatron_fsdp else None
-        gathers = strategy != "no_shard" if strategy else optimizer.use_distributed_optimizer
-        reduce_s, gather_s = self._replicas_s(reduced), self._replicas_s(element if gathers else reduced)
+        in_fp32 = self._config.precision.grad_reduce_in_fp32 and not (parallel.use_torch_fsdp2 or strategy)
+        element = element_bytes(self._config)
+        reduce_s = self._replicas_s(_FP32 if in_fp32 else element)
+        shards = self._config.shards_optimizer_states
+        gather_s = self._replicas_s(element) if shards else reduce_s  # without shards all-reduced: twice the bytes
         if parallel.use_torch_fsdp2 or strategy == "optim_grads_params":
-            reduce_s, gather_s = self._replicas_s(reduced), self._replicas_s(element)
             again = gather_s if strategy or parallel.torch_fsdp2_reshard_after_forward else 0.0
             return times * (max(0.0, gather_s - passes.forward) + max(0.0, again + reduce_s - passes.backward))
-        reduce_s += self._over_instances_s(reduced)
         if optimizer.overlap_grad_reduce or strategy == "optim_grads":
             reduce_s = max(0.0, reduce_s - passes.backward)
         if optimizer.overlap_param_gather:
             gather_s = max(0.0, gather_s - passes.forward)
         return (times if strategy == "optim_grads" else 1) * reduce_s + gather_s
-
-    def _reduced_bytes(self) -> int:
-        """Return the bytes an element in which gradients are reduced."""
-        parallel, element = self._config.parallel, element_bytes(self._config)
-        if parallel.use_torch_fsdp2:
-            return element
-        if not parallel.use_megatron_fsdp:
-            return _FP32 if self._config.precision.grad_reduce_in_fp32 else element
-        sizes = {"fp32": _FP32, "bf16": 2, "fp16": 2}
-        kept = sizes.get(parallel.megatron_fsdp_main_grads_dtype, element)
-        return sizes.get(parallel.megatron_fsdp_grad_comm_dtype, kept)
 
     def _replicas_s(self, element: int) -> float:
         """Return the seconds of one reduce-scatter or all-gather of all parameters, ``element`` bytes each."""
@@ -240,24 +175,16 @@ class _Estimate:
             seconds += element * parameters * (ranks - 1) // ranks / self._link(axis)
         return seconds
 
-    def _over_instances_s(self, element: int) -> float:
-        """Return the seconds of the all-reduce of gradient shards over the optimizer's instances."""
-        instances = self._config.optimizer.num_distributed_optimizer_instances
-        if instances == 1:
-            return 0.0
-        shards = sum(count // len(group_of(self._config, self._rank, axis)) for count, axis in self._replicated())
-        return 2 * element * shards * (instances - 1) / instances / self._link("inter_dist_opt")
-
     def _replicated(self) -> tuple[tuple[int, Axis], tuple[int, Axis]]:
         """Return the parameters of this rank, dense and of experts, with the axes of those that share their states."""
         config = self._config
-        numbers = [layer.number for layer in self._layers]
-        first, last = numbers[0] if numbers else 0, config.model.num_layers - 1
-        whole = stage_parameters(
-            config, len(numbers), pre_process=self._stage == 0, post_process=self._is_last, first=first
-        )
+        numbers = [layer.number for layer in layers_of_stage(config, self._stage)]
+        is_last = self._stage == config.parallel.pipeline_model_parallel_size - 1
+        first = numbers[0] if numbers else 0
+        whole = stage_parameters(config, len(numbers), pre_process=self._stage == 0, post_process=is_last, first=first)
         layers = sum(config.is_moe_layer(number) for number in numbers)
-        layers += prediction_layers(config) if self._is_last and config.is_moe_layer(last) else 0
+        if is_last and config.is_moe_layer(config.model.num_layers - 1):
+            layers += prediction_layers(config)
         experts = layers * expert_parameters(config)
         return (whole - experts, "intra_dp_cp"), (experts, "intra_expert_dp")
 

@@ -250,7 +250,7 @@ def flops_of(job: ProbeJob) -> dict[str, int]:
     if not isinstance(job.target, BundledTarget):
         return {}
     from oomscope.config.schema import Config
-    from oomscope.model.cost.flops import iteration_flops
+    from oomscope.model.cost.work import iteration_flops
 
     return iteration_flops(Config.model_validate(job.target.config), rank=job.rank)
 

@@ -7,7 +7,7 @@ import pytest
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names
 from oomscope.config.rules.saved_tensors import largest_of_layer, largest_of_module
-from oomscope.model.cost.traffic import element_bytes
+from oomscope.model.cost.parameters import element_bytes
 from tests.ledgers.layer import layer_ledger
 
 
