@@ -7,8 +7,10 @@ nothing else of measurement.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,7 +21,6 @@ from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.base.transformer_engine import workspaces
-from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.distributed.finalize_model_grads import finalize_grads
 from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
 from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers, is_shared_embedding
@@ -30,8 +31,8 @@ from oomscope.model.layers.core_attention import causal_mask
 from oomscope.model.moe.router import update_expert_bias
 from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
 from oomscope.model.parallel.context_parallel import context_parallel
-from oomscope.model.parallel.interleaved_schedule import interleaved_schedule, run_interleaved
-from oomscope.model.parallel.p2p_communication import Action, RingLinks, StageLinks
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule, run_interleaved
+from oomscope.model.parallel.p2p_communication import Action, StageLinks
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.parallel.schedules import run_one_forward_one_backward
 
@@ -47,6 +48,39 @@ def params_dtype(config: Config) -> torch.dtype:
     return torch.float16 if config.precision.fp16 else torch.float32
 
 
+class Batch(NamedTuple):
+    """One microbatch: ``tokens`` and the ``labels`` that follow them, int64 [b, s]."""
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+
+
+class Batches(Protocol):
+    """Where a trainer gets its data."""
+
+    def batch(self, iteration: int, index: int) -> Batch:
+        """Return microbatch ``index`` of ``iteration``, counted over all replicas, on the host."""
+        ...
+
+
+class RandomTokens:
+    """Uniformly random tokens; a label is the token that comes next.
+
+    They depend on the seed, the iteration and the index alone, so that runs of different parallelism can be compared.
+    """
+
+    def __init__(self, *, vocab_size: int, seq_length: int, micro_batch_size: int, seed: int) -> None:
+        self._vocab_size = vocab_size
+        self._shape = (micro_batch_size, seq_length + 1)
+        self._seed = seed
+
+    def batch(self, iteration: int, index: int) -> Batch:
+        """Return microbatch ``index`` of ``iteration``."""
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed}:{iteration}:{index}".encode()))
+        tokens = torch.randint(self._vocab_size, self._shape, generator=generator)
+        return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+
+
 @dataclass(frozen=True)
 class _Parts:
     """What :meth:`Trainer.setup` builds."""
@@ -56,7 +90,7 @@ class _Parts:
     stores: list[list[ParameterStore]]
     """Of each chunk."""
     optimizer: MixedPrecisionOptimizer
-    links: StageLinks | RingLinks
+    links: StageLinks
     workspaces: list[torch.Tensor]
 
 
@@ -84,7 +118,12 @@ class Trainer:
         self.state = state
         self.device = device
         self.observer = observer
-        self.data = data if data is not None else _random_tokens(config)
+        self.data = data or RandomTokens(
+            vocab_size=config.model.vocab_size,
+            seq_length=config.data.seq_length,
+            micro_batch_size=config.data.micro_batch_size,
+            seed=config.probe.seed,
+        )
         self.context = context_parallel(config, state, observer)
         self._parts: _Parts | None = None
 
@@ -139,20 +178,17 @@ class Trainer:
         for store in chain(*self._built().stores):
             store.wait_until_gathered()
 
-    def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
-        deallocate = self.config.parallel.deallocate_pipeline_outputs
-        if isinstance(links, RingLinks):
-            schedule = interleaved_schedule(self.config, self.state)
-            overlap = self.config.overlap_p2p_comm
-            run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate, overlap=overlap)
+    def _run(self, microbatches: _Microbatches, links: StageLinks) -> None:
+        config, state, count = self.config, self.state, self.config.num_microbatches
+        deallocate = config.parallel.deallocate_pipeline_outputs
+        if config.model_chunks == 1:
+            run_one_forward_one_backward(
+                microbatches, links, state=state, num_microbatches=count, deallocate_outputs=deallocate
+            )
             return
-        run_one_forward_one_backward(
-            microbatches,
-            links,
-            state=self.state,
-            num_microbatches=self.config.num_microbatches,
-            deallocate_outputs=deallocate,
-        )
+        group_size = config.microbatch_group_size
+        schedule = InterleavedSchedule(state.pp_size, state.pp_rank, count, config.model_chunks, group_size)
+        run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate, overlap=config.overlap_p2p_comm)
 
     def _built(self) -> _Parts:
         if self._parts is None:
@@ -218,15 +254,6 @@ class _Microbatches:
         return moved
 
 
-def _random_tokens(config: Config) -> RandomTokens:
-    return RandomTokens(
-        vocab_size=config.model.vocab_size,
-        seq_length=config.data.seq_length,
-        micro_batch_size=config.data.micro_batch_size,
-        seed=config.probe.seed,
-    )
-
-
 def _build_chunks(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> list[GPTStage]:
     chunks: list[GPTStage] = []
     for index, layers in enumerate(stage_layers(config, state.pp_rank)):
@@ -257,14 +284,11 @@ def _build_stores(chunk: GPTStage, is_first_chunk: bool, trainer: Trainer) -> li
     return list(build_grad_buffers([chunk], config, state, observer, is_first_chunk=is_first_chunk))
 
 
-def _build_links(
-    config: Config, state: ParallelState, device: torch.device, observer: Observer
-) -> StageLinks | RingLinks:
+def _build_links(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> StageLinks:
     parallel = config.parallel
     shards = parallel.tensor_model_parallel_size if parallel.sequence_parallel else 1
     rows = config.data.seq_length // (parallel.context_parallel_size * shards)
-    kind = RingLinks if config.model_chunks > 1 else StageLinks
-    return kind(
+    return StageLinks(
         state,
         shape=(rows, config.data.micro_batch_size, config.model.hidden_size),
         dtype=params_dtype(config),

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from oomscope.config.schema import Config
-from oomscope.model.parallel.p2p_communication import Action, Direction, RingLinks, Shift
-from oomscope.model.parallel.parallel_state import ParallelState
-from oomscope.model.parallel.schedules import InFlight, StageStep, Turn, turns, warmup_turns
+from oomscope.model.parallel.p2p_communication import Action, Direction, Shift, StageLinks
+from oomscope.model.parallel.schedules import InFlight, StageStep, Turn, alternating, turns, warmup_passes
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,12 @@ class InterleavedSchedule:
 
     @property
     def warmup(self) -> int:
-        """Forwards before the first backward's pair: ``min(2(p - r - 1) + (v - 1)G, mv)``."""
-        return warmup_turns(self.pp_size, self.pp_rank, self.num_microbatches, self.chunks, self.group_size)
-
-    @property
-    def in_flight(self) -> int:
-        """The most chunk passes whose activations the rank holds at once."""
-        return min(self.warmup + 1, self.num_microbatches * self.chunks)
+        """Forwards before the first backward's pair."""
+        return warmup_passes(self.pp_size, self.pp_rank, self.num_microbatches, self.chunks, self.group_size)
 
     def actions(self) -> Iterator[Action]:
-        """Yield the rank's actions: warm-up, then a forward and a backward in turn, then the backwards left."""
-        total = self.num_microbatches * self.chunks
-        forwards, backwards = self.passes("forward"), self.passes("backward")
-        yield from forwards[: self.warmup]
-        for index in range(self.warmup, total):
-            yield forwards[index]
-            yield backwards[index - self.warmup]
-        yield from backwards[total - self.warmup :]
+        """Yield the rank's actions in order: warm-up, steady state, cool-down."""
+        return alternating(self.passes("forward"), self.passes("backward"), self.warmup)
 
     def passes(self, direction: Direction) -> list[Action]:
         """Return the rank's forwards, or its backwards, in order."""
@@ -86,11 +73,6 @@ class InterleavedSchedule:
         exit_rank = self.pp_size - 1 - self._entry(action.direction)
         return self.pp_rank != exit_rank or self._handed_on(action) is not None
 
-    @property
-    def is_last_stage(self) -> bool:
-        """Whether the loss is made here, in the last model chunk."""
-        return self.pp_rank == self.pp_size - 1
-
     def _handed_on(self, action: Action) -> Action | None:
         """Return the pass of the next chunk that reads what ``action`` made at the pipeline's end."""
         chunk = action.chunk + (1 if action.direction == "forward" else -1)
@@ -100,19 +82,8 @@ class InterleavedSchedule:
         return 0 if direction == "forward" else self.pp_size - 1
 
 
-def interleaved_schedule(config: Config, state: ParallelState) -> InterleavedSchedule:
-    """Return what the rank at ``state`` does."""
-    return InterleavedSchedule(
-        pp_size=state.pp_size,
-        pp_rank=state.pp_rank,
-        num_microbatches=config.num_microbatches,
-        chunks=config.model_chunks,
-        group_size=config.microbatch_group_size,
-    )
-
-
 def run_interleaved(
-    step: StageStep, links: RingLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool, overlap: bool = True
+    step: StageStep, links: StageLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool, overlap: bool = True
 ) -> None:
     """Run every microbatch of one iteration through all model chunks of this rank, forward and backward.
 
@@ -128,7 +99,7 @@ class _Iteration:
     """What a rank holds during an iteration besides saved activations."""
 
     def __init__(
-        self, step: StageStep, links: RingLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool
+        self, step: StageStep, links: StageLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool
     ) -> None:
         self._step = step
         self._links = links
@@ -186,7 +157,7 @@ class _Iteration:
     @property
     def _first_gradient(self) -> Action | None:
         """The backward whose gradient comes from another rank before this one has begun with backwards."""
-        return None if self._schedule.is_last_stage else self._backwards[0]
+        return self._backwards[0] if self._schedule.pp_rank < self._schedule.pp_size - 1 else None
 
     def _shift(self, *shifts: Shift) -> None:
         for shift, buffer in zip(shifts, self._links.shift(*shifts), strict=True):

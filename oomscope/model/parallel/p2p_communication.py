@@ -27,7 +27,7 @@ class Action(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """What goes round the ring in one direction at once."""
+    """What moves in one direction at once."""
 
     direction: Direction
     leaving: torch.Tensor | None
@@ -35,8 +35,8 @@ class Shift(NamedTuple):
     """Whose input it is that arrives."""
 
 
-class _Links:
-    """Makes buffers and moves tensors.
+class StageLinks:
+    """Makes buffers for what neighbouring stages send, and moves tensors; with model chunks the stages form a ring.
 
     Args:
         state: this rank's place.
@@ -70,6 +70,21 @@ class _Links:
         if self._state.pp_group is not None:
             dist.all_reduce(torch.zeros(1, device=self._device), group=self._state.pp_group)
 
+    def shift(self, *shifts: Shift) -> list[torch.Tensor | None]:
+        """Hand tensors on while receiving others, all in one batch; return what arrived of each of ``shifts``."""
+        buffers = [None if shift.arriving is None else self._make_buffer(shift.arriving) for shift in shifts]
+        operations: list[dist.P2POp] = []
+        for shift, buffer in zip(shifts, buffers, strict=True):
+            ahead = 1 if shift.direction == "forward" else -1
+            for move, tensor, peer in ((dist.isend, shift.leaving, ahead), (dist.irecv, buffer, -ahead)):
+                if tensor is not None:
+                    rank = (self._state.pp_rank + peer) % self._state.pp_size
+                    operations.append(dist.P2POp(move, tensor.detach(), group=self._state.pp_group, group_peer=rank))
+        if operations:
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+        return buffers
+
     def _make_buffer(self, action: Action) -> torch.Tensor:
         with self._observer.phase(action.direction, microbatch=action.microbatch):
             buffer = torch.empty(self._shape, dtype=self._dtype, device=self._device)
@@ -77,71 +92,3 @@ class _Links:
             return buffer.requires_grad_()
         self._observer.role("communication", [buffer])
         return buffer
-
-    def _receiving(self, buffer: torch.Tensor, peer: int) -> dist.P2POp:
-        return dist.P2POp(dist.irecv, buffer.detach(), group=self._state.pp_group, group_peer=peer)
-
-    def _sending(self, tensor: torch.Tensor, peer: int) -> dist.P2POp:
-        return dist.P2POp(dist.isend, tensor.detach(), group=self._state.pp_group, group_peer=peer)
-
-    @staticmethod
-    def _transfer(operations: list[dist.P2POp]) -> None:
-        if operations:
-            for work in dist.batch_isend_irecv(operations):
-                work.wait()
-
-
-class StageLinks(_Links):
-    """The links of a stage to the one before and the one after it."""
-
-    def receive(self, action: Action) -> torch.Tensor | None:
-        """Return what ``action`` needs from its neighbour, None where it needs nothing."""
-        buffer = self._buffer(action)
-        self._transfer(self._receive_ops(action, buffer))
-        return buffer
-
-    def send(self, action: Action, tensor: torch.Tensor | None) -> None:
-        """Hand on what ``action`` made; returns when ``tensor`` may be freed."""
-        self._transfer(self._send_ops(action, tensor))
-
-    def exchange(self, action: Action, tensor: torch.Tensor | None, following: Action) -> torch.Tensor | None:
-        """Hand on what ``action`` made while receiving from the same neighbour what ``following`` needs."""
-        buffer = self._buffer(following)
-        self._transfer([*self._send_ops(action, tensor), *self._receive_ops(following, buffer)])
-        return buffer
-
-    def _buffer(self, action: Action) -> torch.Tensor | None:
-        return None if self._source(action) is None else self._make_buffer(action)
-
-    def _receive_ops(self, action: Action, buffer: torch.Tensor | None) -> list[dist.P2POp]:
-        source = self._source(action)
-        return [] if buffer is None or source is None else [self._receiving(buffer, source)]
-
-    def _send_ops(self, action: Action, tensor: torch.Tensor | None) -> list[dist.P2POp]:
-        destination = self._destination(action)
-        return [] if tensor is None or destination is None else [self._sending(tensor, destination)]
-
-    def _source(self, action: Action) -> int | None:
-        return self._stage(self._state.pp_rank + (-1 if action.direction == "forward" else 1))
-
-    def _destination(self, action: Action) -> int | None:
-        return self._stage(self._state.pp_rank + (1 if action.direction == "forward" else -1))
-
-    def _stage(self, pp_rank: int) -> int | None:
-        return pp_rank if 0 <= pp_rank < self._state.pp_size else None
-
-
-class RingLinks(_Links):
-    """The links of stages that stand in a ring: the last one's output is the input of the first one's next chunk."""
-
-    def shift(self, *shifts: Shift) -> list[torch.Tensor | None]:
-        """Hand tensors on while receiving others, all in one batch; return what arrived of each of ``shifts``."""
-        buffers = [None if shift.arriving is None else self._make_buffer(shift.arriving) for shift in shifts]
-        operations: list[dist.P2POp] = []
-        for shift, buffer in zip(shifts, buffers, strict=True):
-            ahead = 1 if shift.direction == "forward" else -1
-            destination, source = ((self._state.pp_rank + step) % self._state.pp_size for step in (ahead, -ahead))
-            operations += [] if shift.leaving is None else [self._sending(shift.leaving, destination)]
-            operations += [] if buffer is None else [self._receiving(buffer, source)]
-        self._transfer(operations)
-        return buffers

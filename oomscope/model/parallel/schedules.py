@@ -13,7 +13,7 @@ Megatron-Core ``pipeline_parallel/schedules.py``, ``get_schedule_table`` and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from oomscope.config.schema import Config
-from oomscope.model.parallel.p2p_communication import Action, StageLinks
+from oomscope.model.parallel.p2p_communication import Action, Shift, StageLinks
 from oomscope.model.parallel.parallel_state import ParallelState
 
 
@@ -37,17 +37,6 @@ def turns(num_microbatches: int, chunks: int, group_size: int) -> list[Turn]:
     starts = range(0, num_microbatches, group_size)
     groups = [range(start, min(start + group_size, num_microbatches)) for start in starts]
     return [Turn(microbatch, chunk) for group in groups for chunk in range(chunks) for microbatch in group]
-
-
-def warmup_microbatches(pp_size: int, pp_rank: int, num_microbatches: int) -> int:
-    """Return the forwards before the first steady-state forward: ``min(p - r - 1, m)``."""
-    return min(pp_size - pp_rank - 1, num_microbatches)
-
-
-def warmup_turns(pp_size: int, pp_rank: int, num_microbatches: int, chunks: int, group_size: int) -> int:
-    """Return the same of the interleaved schedule, in turns: ``min(2(p - r - 1) + (v - 1)G, mv)``."""
-    ahead = 2 * (pp_size - pp_rank - 1) + (chunks - 1) * group_size
-    return min(ahead, num_microbatches * chunks)
 
 
 @dataclass(frozen=True)
@@ -66,33 +55,40 @@ class PassOrder:
         return max(0, forward - self.warmup)
 
 
+def warmup_passes(pp_size: int, pp_rank: int, num_microbatches: int, chunks: int = 1, group_size: int = 1) -> int:
+    """Return the forwards before the first that a backward follows at once.
+
+    ``min(p - r - 1, m)`` with one chunk, ``min(2(p - r - 1) + (v - 1)G, mv)`` interleaved.
+    """
+    ahead = pp_size - pp_rank - 1
+    return min(ahead if chunks == 1 else 2 * ahead + (chunks - 1) * group_size, num_microbatches * chunks)
+
+
 def pass_order(config: Config, pp_rank: int) -> PassOrder:
     """Return the order on pipeline rank ``pp_rank``."""
     p, m, v = config.parallel.pipeline_model_parallel_size, config.num_microbatches, config.model_chunks
-    if v == 1:
-        return PassOrder((0,) * m, tuple(range(m)), warmup_microbatches(p, pp_rank, m))
     group = config.microbatch_group_size
-    order = turns(m, v, group)
+    order = turns(m, v, group if v > 1 else m)
     number = {turn: index for index, turn in enumerate(order)}
     backward = tuple(number[turn._replace(chunk=v - 1 - turn.chunk)] for turn in order)
-    return PassOrder(tuple(turn.chunk for turn in order), backward, warmup_turns(p, pp_rank, m, v, group))
+    return PassOrder(tuple(turn.chunk for turn in order), backward, warmup_passes(p, pp_rank, m, v, group))
 
 
-def in_flight_microbatches(pp_size: int, pp_rank: int, num_microbatches: int) -> int:
-    """Return the most microbatches whose activations a stage holds at once: ``min(p - r, m)``."""
-    return min(pp_size - pp_rank, num_microbatches)
+def alternating(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> Iterator[Action]:
+    """Yield ``warmup`` forwards, then a forward and a backward in turn, then the backwards that are left."""
+    yield from forwards[:warmup]
+    for pair in zip(forwards[warmup:], backwards, strict=False):
+        yield from pair
+    yield from backwards[len(forwards) - warmup :]
 
 
 def one_forward_one_backward(pp_size: int, pp_rank: int, num_microbatches: int) -> Iterator[Action]:
     """Yield the actions of stage ``pp_rank`` in order: warm-up, steady state, cool-down."""
-    warmup = warmup_microbatches(pp_size, pp_rank, num_microbatches)
-    for microbatch in range(warmup):
-        yield Action("forward", microbatch)
-    for microbatch in range(warmup, num_microbatches):
-        yield Action("forward", microbatch)
-        yield Action("backward", microbatch - warmup)
-    for microbatch in range(num_microbatches - warmup, num_microbatches):
-        yield Action("backward", microbatch)
+    forwards, backwards = (
+        [Action(direction, microbatch) for microbatch in range(num_microbatches)]
+        for direction in ("forward", "backward")
+    )
+    return alternating(forwards, backwards, warmup_passes(pp_size, pp_rank, num_microbatches))
 
 
 class StageStep(Protocol):
@@ -141,22 +137,34 @@ def run_one_forward_one_backward(
     deallocate = deallocate_outputs and not state.is_last_stage
     in_flight: deque[InFlight] = deque()
     differentiated: InFlight | None = None
-    arrived = links.receive(actions[0])
+    (arrived,) = links.shift(_arriving(actions[0], state))
     for action, following in zip(actions, [*actions[1:], None], strict=True):
         if action.direction == "forward":
             output = step.forward(action, arrived)
             differentiated = None
             in_flight.append(InFlight.of(arrived, output, deallocate=deallocate))
-            leaving: torch.Tensor | None = output
+            leaving = _leaving(action, output, state)
             del output
         else:
             differentiated = in_flight.popleft()
-            leaving = differentiated.backward(step, action, arrived)
+            leaving = _leaving(action, differentiated.backward(step, action, arrived), state)
         arrived = None
         if following is not None and following.direction != action.direction:
-            arrived = links.exchange(action, leaving, following)
-            leaving = None
+            _, arrived = links.shift(leaving, _arriving(following, state))
+            del leaving
             continue
-        links.send(action, leaving)
-        leaving = None
-        arrived = links.receive(following) if following is not None else None
+        links.shift(leaving)
+        del leaving
+        arrived = links.shift(_arriving(following, state))[0] if following is not None else None
+
+
+def _arriving(action: Action, state: ParallelState) -> Shift:
+    """Return what ``action`` receives: nothing where the model begins, nor, backward, where it ends."""
+    begins = state.is_first_stage if action.direction == "forward" else state.is_last_stage
+    return Shift(action.direction, None, None if begins else action)
+
+
+def _leaving(action: Action, made: torch.Tensor | None, state: ParallelState) -> Shift:
+    """Return what is sent of what ``action`` made."""
+    ends = state.is_last_stage if action.direction == "forward" else state.is_first_stage
+    return Shift(action.direction, None if ends else made, None)

@@ -15,9 +15,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.base.observer import NullObserver
-from oomscope.model.data import Batch, RandomTokens
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
-from oomscope.model.trainer import Trainer
+from oomscope.model.trainer import Batch, RandomTokens, Trainer
 
 CPU = torch.device("cpu")
 MODEL = {
@@ -223,3 +222,15 @@ def test_one_process_plays_any_rank(rank: int) -> None:
     layers = [name for name, _ in trainer.model[0].named_children()]
     assert ("embedding" in layers) == state.is_first_stage
     assert len(trainer.model[0].layers) == 2
+
+
+def test_random_tokens_follow_from_seed_iteration_and_index() -> None:
+    def batch(seed: int, iteration: int, index: int) -> Batch:
+        return RandomTokens(vocab_size=1000, seq_length=32, micro_batch_size=2, seed=seed).batch(iteration, index)
+
+    tokens, labels = batch(1, 2, 3)
+    assert tokens.shape == labels.shape == (2, 32)
+    assert torch.equal(tokens[:, 1:], labels[:, :-1])
+    assert torch.equal(batch(1, 2, 3).tokens, tokens)
+    for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4), (1, 3, 2)):
+        assert not torch.equal(batch(*other).tokens, tokens)
