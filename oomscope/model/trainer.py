@@ -19,12 +19,11 @@ from torch.autograd.graph import GradientEdge
 from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
+from oomscope.model.base.device import workspaces
 from oomscope.model.base.observer import NullObserver, Observer
-from oomscope.model.base.transformer_engine import workspaces
-from oomscope.model.distributed.finalize_model_grads import finalize_grads
 from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
-from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers, is_shared_embedding
-from oomscope.model.distributed.parameter_store import ParameterStore
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
+from oomscope.model.distributed.parameter_store import ParameterStore, finalize_grads, is_shared_embedding
 from oomscope.model.fp8.weight import fp8_tensors
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.layers.core_attention import causal_mask

@@ -19,7 +19,8 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.model.base.observer import Observer, Role
-from oomscope.model.distributed.param_and_grad_buffer import Span, is_expert
+from oomscope.model.distributed.param_and_grad_buffer import Span
+from oomscope.model.distributed.parameter_store import is_expert
 
 
 @dataclass

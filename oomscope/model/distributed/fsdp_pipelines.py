@@ -11,13 +11,12 @@ Source: Megatron-Core ``distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from oomscope.model.base.device import CommunicationStream
 from oomscope.model.base.operations import all_gather, reduce_scatter
 from oomscope.model.distributed.fsdp_buffers import ParameterGroup, ShardedBuffer
 
@@ -30,26 +29,6 @@ class Status(Enum):
     """Allocated, with the values of the step before."""
     COMMUNICATING = auto()
     READY = auto()
-
-
-class CommunicationStream:
-    """A stream beside the computation; on the CPU there is none."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._module: Any = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
-        self._stream: Any = None if self._module is None else self._module.Stream(device=device)
-
-    def behind_computation(self) -> AbstractContextManager[Any]:
-        """Run what is inside on this stream, after what the current one has queued."""
-        if self._module is None:
-            return nullcontext()
-        self._stream.wait_stream(self._module.current_stream())
-        return self._module.stream(self._stream)  # type: ignore[no-any-return]
-
-    def wait(self) -> None:
-        """Let what the current stream does from now on come after this stream's work."""
-        if self._module is not None:
-            self._module.current_stream().wait_stream(self._stream)
 
 
 class GatherPipeline:
@@ -229,7 +208,7 @@ class ReducePipeline:
 
     def _free(self, capacity: int) -> None:
         while sum(self._buffers[index].numel for index in self._queue) > capacity:
-            self._stream.wait()
+            self._stream.join()
             index = self._queue.pop(0)
             self._buffers[index].free(forget=True)
             self._arrived[index] = 0

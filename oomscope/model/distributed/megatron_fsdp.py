@@ -32,6 +32,7 @@ from oomscope.model.base.operations import Function
 from oomscope.model.distributed.fsdp_buffers import ParameterGroup, ShardedBuffer, parameter_groups
 from oomscope.model.distributed.fsdp_pipelines import GatherPipeline, ReducePipeline
 from oomscope.model.distributed.param_and_grad_buffer import Span
+from oomscope.model.distributed.parameter_store import ParameterStore
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.parallel_state import ParallelState
 
@@ -40,7 +41,7 @@ DEFAULT_UNIT_SIZE = 1_000_000_000
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class MegatronShardedParameters:
+class MegatronShardedParameters(ParameterStore):
     """The buckets of a model, and the hooks that fill and empty them.
 
     Args:
@@ -55,7 +56,6 @@ class MegatronShardedParameters:
         self._strategy = parallel.data_parallel_sharding_strategy
         self._observer = observer
         self._state = state
-        self.is_last_microbatch = False
         self._reduces_each_time = self._strategy in ("optim_grads", "optim_grads_params")
         self._shards_parameters = self._strategy == "optim_grads_params"
         self._overlaps_gather = config.optimizer.overlap_param_gather or self._shards_parameters
@@ -144,15 +144,8 @@ class MegatronShardedParameters:
         return self._owned(self._mains, index)
 
     def take_grad(self, index: int) -> torch.Tensor:
-        """Return the main gradients of these elements, which stay."""
+        """Return the main gradients of these elements, which stay; sums over TP ranks are taken of them, too."""
         return self._owned(self._grads, index)
-
-    def whole_grad(self, index: int) -> torch.Tensor:
-        """Return the same: a sum over tensor-parallel ranks is taken shard by shard."""
-        return self.take_grad(index)
-
-    def put_whole_grad(self, index: int, grad: torch.Tensor) -> None:
-        """Do nothing: ``grad`` is the main gradient."""
 
     def owned(self, index: int) -> Span:
         """Return the elements of parameter ``index``, counted from its own start, that this rank updates."""

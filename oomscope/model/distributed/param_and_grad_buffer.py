@@ -17,9 +17,10 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import Config
+from oomscope.model.base.device import CommunicationStream
 from oomscope.model.base.observer import Observer
-from oomscope.model.base.operations import all_gather
-from oomscope.model.distributed.grad_reduction import GradReduction
+from oomscope.model.base.operations import all_gather, reduce_scatter
+from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
 from oomscope.model.fp8.weight import bytes_of, quantized_of
 from oomscope.model.parallel.parallel_state import ParallelState
 
@@ -107,69 +108,62 @@ class Bucket:
     launched: bool = False
 
 
-class GradBuffer:
-    """The main gradients of the parameters of one dtype (and, under the distributed optimizer, the parameters)."""
+class GradBuffer(ParameterStore):
+    """The main gradients of the parameters of one dtype (and, under the distributed optimizer, the parameters).
+
+    Each parameter's ``main_grad`` points into it. A bucket is summed over the replicas by one all-reduce, under the
+    distributed optimizer by a reduce-scatter into this rank's shard. Where several instances of that optimizer shard
+    over fewer ranks each, an all-reduce of the shard over the instances follows (Megatron-Core
+    ``distributed/param_and_grad_buffer.py``, ``start_grad_sync``). All of it is in place.
+
+    Args:
+        params: parameters of one dtype and device, of experts or not, in the order of the buffer.
+        config: the ``optimizer`` and ``precision`` sections are read.
+        state: this rank's place.
+        bucket_size: elements of a bucket, None for one bucket.
+    """
 
     def __init__(
-        self,
-        params: Sequence[nn.Parameter],
-        *,
-        grad_dtype: torch.dtype,
-        group: dist.ProcessGroup | None,
-        shards: int | None,
-        rank: int,
-        scale: float,
-        bucket_size: int | None = None,
-        own_bucket: Sequence[bool] | None = None,
-        overlap: bool = False,
-        instances: dist.ProcessGroup | None = None,
+        self, params: Sequence[nn.Parameter], config: Config, state: ParallelState, *, bucket_size: int | None = None
     ) -> None:
-        """Make the buffer and point each parameter's ``main_grad`` into it.
-
-        Args:
-            params: parameters of one dtype and device, in the order of the buffer.
-            grad_dtype: dtype of the main gradients.
-            group: ranks with the same parameters, of one optimizer instance; None where this rank has them alone.
-            shards: ranks that share the optimizer's states, None without the distributed optimizer.
-            rank: this rank's place in ``group``.
-            scale: factor on the sum over all replicas (one over the data-parallel size gives the mean).
-            bucket_size: elements of a bucket, None for one bucket.
-            own_bucket: parameters that share a bucket with no other.
-            overlap: start a bucket's reduction as soon as its last gradient has arrived.
-            instances: ranks with the same shard in every optimizer instance; None for one instance.
-        """
+        optimizer, expert, device = config.optimizer, is_expert(params[0]), params[0].device
         self.params = tuple(params)
+        self._group = state.intra_expert_dp_group if expert else state.intra_dp_cp_group
+        self._rank = state.intra_expert_dp_rank if expert else state.intra_dp_cp_rank
+        self._instances = state.inter_dist_opt_group
+        self._scale = 1 / state.dp_cp_size
+        self._overlap = optimizer.overlap_grad_reduce
+        # two sums that follow one another go to a stream of their own, which waits for each of them in turn
+        has_stream = self._instances is not None and self._overlap
+        self._stream = CommunicationStream(device if has_stream else torch.device("cpu"))
+        replicas = state.intra_expert_dp_size if expert else state.intra_dp_cp_size
+        self.shards = replicas if optimizer.use_distributed_optimizer else None
+        """Ranks that share the optimizer's states, None without the distributed optimizer."""
         self.layout = lay_out(
-            [param.numel() for param in params], shards=shards, bucket_size=bucket_size, own_bucket=own_bucket
+            [param.numel() for param in params],
+            shards=self.shards,
+            bucket_size=bucket_size,
+            own_bucket=[
+                self.shards is not None and state.pp_size > 1 and is_shared_embedding(param) for param in params
+            ],
         )
-        self.shards = shards
-        self.is_last_microbatch = False
-        """Set by the schedule: gradients that arrive now complete the step."""
-        self._group = group
-        self._rank = rank
-        self._reduction = GradReduction(
-            group=group,
-            instances=instances,
-            shards=shards,
-            rank=rank,
-            overlap=overlap,
-            device=params[0].device,
-        )
-        self._scale = scale
-        self._overlap = overlap
-        device = params[0].device
-        self.values = (
-            torch.zeros(self.layout.numel, dtype=bytes_of(params[0]).dtype, device=device)
-            if shards is not None
-            else None
-        )
-        self.grads = torch.zeros(self.layout.numel, dtype=grad_dtype, device=device)
+        numel, value_dtype = self.layout.numel, bytes_of(params[0]).dtype
+        self.values = None if self.shards is None else torch.zeros(numel, dtype=value_dtype, device=device)
+        grad_dtype = torch.float32 if config.precision.grad_reduce_in_fp32 else params[0].dtype
+        self.grads = torch.zeros(numel, dtype=grad_dtype, device=device)
         for param, span in zip(self.params, self.layout.params, strict=True):
             if self.values is not None:
                 _move(param, self.values[span.start : span.end])
             param.main_grad = self.grads[span.start : span.end].view(param.shape)  # type: ignore[attr-defined]
             param.grad_added_to_main_grad = False  # type: ignore[attr-defined]
-        self.buckets = [self._bucket(span) for span in self.layout.buckets]
+        self.buckets = [
+            Bucket(
+                span=span,
+                grads=self.grads[span.start : span.end],
+                values=None if self.values is None else self.values[span.start : span.end],
+            )
+            for span in self.layout.buckets
+        ]
         self._bucket_of = {
             param: bucket
             for param, span in zip(self.params, self.layout.params, strict=True)
@@ -177,8 +171,12 @@ class GradBuffer:
             if bucket.span.start <= span.start < bucket.span.end
         }
 
+    def report_roles(self, observer: Observer) -> None:
+        """Report main gradients to ``observer``."""
+        observer.role("main_gradient", [self.grads])
+
     def zero(self) -> None:
-        """Discard all gradients; called first in a step."""
+        """Discard all gradients."""
         self.grads.zero_()
         self.is_last_microbatch = False
         for param in self.params:
@@ -194,7 +192,7 @@ class GradBuffer:
         ``zero_out_wgrad`` (a tied word table, whose gradient has another part) the sum of one and the rest.
         """
         if param.grad is not None:
-            if not is_placeholder(param):
+            if not _is_placeholder(param):
                 param.main_grad.add_(param.grad)  # type: ignore[attr-defined]
             param.grad = None
         if self.is_last_microbatch and self._overlap:
@@ -211,45 +209,28 @@ class GradBuffer:
         for bucket in self.buckets:
             if not bucket.launched:
                 self._launch(bucket)
-        for bucket in self.buckets:
-            if bucket.work is not None:
-                bucket.work.wait()
-                bucket.work = None
-        self._reduction.join()
+        self.await_gather()
+        self._stream.join()
 
     def gather(self, *, overlap: bool = False) -> None:
         """Fetch the other ranks' shards of the updated parameters, in place (distributed optimizer).
 
         With ``overlap`` this only begins; :meth:`await_gather` ends it. In place too, so that it costs no byte.
         """
-        if self._group is None or self.shards is None:
-            return
         for bucket in reversed(self.buckets):
-            if bucket.values is not None:
-                shard = self._reduction.shard(bucket.values)
-                bucket.work = all_gather(bucket.values, shard, self._group, async_op=overlap)
+            if self._group is not None and bucket.values is not None:
+                bucket.work = all_gather(bucket.values, self._shard(bucket.values), self._group, async_op=overlap)
 
     def await_gather(self) -> None:
-        """Wait until all parameters are whole."""
+        """Wait for all buckets that are on their way."""
         for bucket in self.buckets:
             if bucket.work is not None:
                 bucket.work.wait()
                 bucket.work = None
 
-    def wait_until_gathered(self) -> None:
-        """Wait for what is being gathered: that is all of them."""
-        self.await_gather()
-
-    def report_roles(self, observer: Observer) -> None:
-        """Report main gradients to ``observer``."""
-        observer.role("main_gradient", [self.grads])
-
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates."""
         return self._part(bytes_of(self.params[index]), index)
-
-    def master(self, index: int) -> None:
-        """Return None: masters are the optimizer's."""
 
     def take_grad(self, index: int) -> torch.Tensor:
         """Return the main gradient of :meth:`value`, which stays where it is."""
@@ -259,15 +240,6 @@ class GradBuffer:
         """Return the main gradient of parameter ``index``."""
         grad: torch.Tensor = self.params[index].main_grad  # type: ignore[attr-defined]
         return grad
-
-    def put_whole_grad(self, index: int, grad: torch.Tensor) -> None:
-        """Do nothing: ``grad`` is the main gradient."""
-
-    def _part(self, whole: torch.Tensor, index: int) -> torch.Tensor:
-        if self.shards is None:
-            return whole
-        owned = self.owned(index)
-        return whole.view(-1)[owned.start : owned.end]
 
     def owned(self, index: int) -> Span:
         """Return the elements of parameter ``index``, counted from its own start, that this rank updates."""
@@ -280,15 +252,36 @@ class GradBuffer:
         low, high = max(span.start, start), min(span.end, start + size)
         return Span(low - span.start, high - span.start) if low < high else Span(0, 0)
 
-    def _bucket(self, span: Span) -> Bucket:
-        values = self.values[span.start : span.end] if self.values is not None else None
-        return Bucket(span=span, grads=self.grads[span.start : span.end], values=values)
+    def _part(self, whole: torch.Tensor, index: int) -> torch.Tensor:
+        if self.shards is None:
+            return whole
+        owned = self.owned(index)
+        return whole.view(-1)[owned.start : owned.end]
+
+    def _shard(self, data: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part of a bucket's gradients or parameters."""
+        size = data.numel() // (self.shards or 1)
+        return data[self._rank * size : (self._rank + 1) * size]
 
     def _launch(self, bucket: Bucket) -> None:
+        """Begin to sum a bucket over the replicas."""
         bucket.launched = True
         if self._scale != 1:
             bucket.grads.mul_(self._scale)
-        bucket.work = self._reduction.launch(bucket.grads)
+        if self._instances is None:
+            bucket.work = self._sum(bucket.grads, async_op=self._overlap)
+            return
+        with self._stream.behind_computation():
+            self._sum(bucket.grads, async_op=False)
+            dist.all_reduce(self._shard(bucket.grads), group=self._instances)
+
+    def _sum(self, grads: torch.Tensor, *, async_op: bool) -> dist.Work | None:
+        if self._group is None:
+            return None
+        if self.shards is not None:
+            return reduce_scatter(self._shard(grads), grads, self._group, async_op=async_op)
+        work: dist.Work | None = dist.all_reduce(grads, group=self._group, async_op=async_op)
+        return work
 
 
 def build_grad_buffers(
@@ -312,40 +305,16 @@ def build_grad_buffers(
     kinds: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
     for param in reversed(params):
         kinds.setdefault((bytes_of(param).dtype, is_expert(param)), []).append(param)
-    overlap = optimizer.overlap_grad_reduce
-    is_bucketed = (
-        overlap and state.is_first_stage and is_first_chunk and not optimizer.overlap_param_gather_with_optimizer_step
-    )
+    is_bucketed = optimizer.overlap_grad_reduce and state.is_first_stage and is_first_chunk
+    is_bucketed = is_bucketed and not optimizer.overlap_param_gather_with_optimizer_step
     bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
-    buffers = []
-    for (_, expert), members in kinds.items():
-        replicas = state.intra_expert_dp_size if expert else state.intra_dp_cp_size
-        sharded = optimizer.use_distributed_optimizer
-        buffers.append(
-            GradBuffer(
-                members,
-                grad_dtype=torch.float32 if config.precision.grad_reduce_in_fp32 else members[0].dtype,
-                group=state.intra_expert_dp_group if expert else state.intra_dp_cp_group,
-                shards=replicas if sharded else None,
-                rank=state.intra_expert_dp_rank if expert else state.intra_dp_cp_rank,
-                scale=1 / state.dp_cp_size,
-                bucket_size=bucket_size,
-                own_bucket=[sharded and state.pp_size > 1 and is_shared_embedding(param) for param in members],
-                overlap=overlap,
-                instances=state.inter_dist_opt_group,
-            )
-        )
+    buffers = [GradBuffer(members, config, state, bucket_size=bucket_size) for members in kinds.values()]
     for buffer in buffers:
         _hook(buffer, observer)
     return buffers
 
 
-def is_expert(param: nn.Parameter) -> bool:
-    """Whether ``param`` belongs to a routed expert (Megatron-Core marks those with ``allreduce = False``)."""
-    return not getattr(param, "allreduce", True)
-
-
-def is_placeholder(param: nn.Parameter) -> bool:
+def _is_placeholder(param: nn.Parameter) -> bool:
     """Whether ``param.grad`` holds nothing, since the main gradient has it all (Megatron-Core
     ``distributed_data_parallel.py``).
     """
@@ -353,14 +322,9 @@ def is_placeholder(param: nn.Parameter) -> bool:
     return bool(added) and not getattr(param, "zero_out_wgrad", False)
 
 
-def is_shared_embedding(param: nn.Parameter) -> bool:
-    """Whether ``param`` is a tied word embedding."""
-    return bool(getattr(param, "shared_embedding", False))
-
-
 def _hook(buffer: GradBuffer, observer: Observer) -> None:
     def on_grad(param: torch.Tensor) -> None:
-        if param.grad is not None and not is_placeholder(param):  # type: ignore[arg-type]
+        if param.grad is not None and not _is_placeholder(param):  # type: ignore[arg-type]
             observer.role("gradient", [param.grad])
         buffer.accumulate(param)  # type: ignore[arg-type]
 

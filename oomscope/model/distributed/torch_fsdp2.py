@@ -26,12 +26,15 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.base.observer import Observer
+from oomscope.model.distributed.parameter_store import ParameterStore
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.parallel_state import ParallelState
 
 
-class FullyShardedParameters:
+class FullyShardedParameters(ParameterStore):
     """The shards that this rank holds of a model's parameters, and of their gradients.
+
+    FSDP2 itself gathers a unit's parameters when it runs and reduces its gradients behind its backward.
 
     Args:
         stage: the whole model (FSDP2 and pipelines exclude each other); it is sharded here.
@@ -46,7 +49,6 @@ class FullyShardedParameters:
     def __init__(self, stage: GPTStage, config: Config, state: ParallelState, observer: Observer) -> None:
         shard(stage, config, state)
         self.params = tuple(param for param in stage.parameters() if param.requires_grad)
-        self.is_last_microbatch = False
 
         def on_grad(param: torch.Tensor) -> None:
             if isinstance(param.grad, DTensor):
@@ -64,24 +66,9 @@ class FullyShardedParameters:
         for param in self.params:
             param.grad = None
 
-    def reduce(self) -> None:
-        """Do nothing: FSDP2 has reduced every unit's gradients behind its backward."""
-
-    def gather(self, *, overlap: bool = False) -> None:
-        """Do nothing: FSDP2 gathers a unit's parameters when it runs."""
-
-    def await_gather(self) -> None:
-        """Do nothing: FSDP2 waits by itself."""
-
-    def wait_until_gathered(self) -> None:
-        """Do nothing: a parameter is a DTensor, which can be asked for all of itself."""
-
     def value(self, index: int) -> torch.Tensor:
         """Return this rank's shard; it is empty where the parameter has fewer rows than there are ranks."""
         return _shard_of(self.params[index].detach())
-
-    def master(self, index: int) -> None:
-        """Return None: masters are the optimizer's."""
 
     def take_grad(self, index: int) -> torch.Tensor:
         """Return the shard of the gradient and drop the parameter's hold on it.

@@ -17,8 +17,7 @@ import torch
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from oomscope.model.base.device import computes
-from oomscope.model.base.transformer_engine import capability
+from oomscope.model.base.device import capability, computes
 
 Scaling = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
 

@@ -23,8 +23,8 @@ from oomscope.model.layers.mlp import MLP
 from oomscope.model.layers.multi_latent_attention import LatentAttention, LatentWidths, Projections
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
 from oomscope.model.layers.rotary import rotary_table
-from oomscope.model.memory.fine_grained_offload import ModuleOffload
 from oomscope.model.memory.layer_groups import recomputes_predictions
+from oomscope.model.memory.offload import ModuleOffload
 from oomscope.model.moe.aux_loss import Balance
 from oomscope.model.moe.experts import ExpertForm, GroupedExperts, SequentialExperts
 from oomscope.model.moe.moe_layer import MoE

@@ -21,9 +21,8 @@ from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.gpt.builder import GPTBuilder
 from oomscope.model.gpt.output_layer import DeferredGradients, OutputLayer
 from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
-from oomscope.model.memory.fine_grained_offload import ModuleOffload
 from oomscope.model.memory.layer_groups import layer_groups
-from oomscope.model.memory.layer_offload import LayerOffload
+from oomscope.model.memory.offload import LayerOffload, ModuleOffload
 from oomscope.model.memory.recompute import checkpoint
 from oomscope.model.moe.aux_loss import balance_of
 from oomscope.model.moe.row_plan import ExpertParallel

@@ -15,7 +15,7 @@ from oomscope.model.layers.attention import SelfAttention
 from oomscope.model.layers.mlp import MLP
 from oomscope.model.layers.multi_latent_attention import LatentAttention
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
-from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
+from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
 from oomscope.model.moe.moe_layer import MoE
 

@@ -18,7 +18,7 @@ from oomscope.model.layers.context_attention import context_attention
 from oomscope.model.layers.core_attention import flash_attention, unfused_attention
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
 from oomscope.model.layers.rotary import RotaryTable, rotate, split_and_rotate
-from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
+from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import checkpoint
 from oomscope.model.parallel.context_parallel import ContextParallel
 from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear

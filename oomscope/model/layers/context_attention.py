@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import FlashKernels
+from oomscope.model.base.device import capability, takes_flash_attn
 from oomscope.model.base.operations import Function, all_gather, reduce_scatter
-from oomscope.model.base.transformer_engine import capability, takes_flash_attn
 from oomscope.model.layers.core_attention import (
     FlashOutput,
     batch_first,

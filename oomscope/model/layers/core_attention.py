@@ -14,10 +14,9 @@ import torch
 
 from oomscope.config.schema import FlashKernels
 from oomscope.errors import ConfigError
-from oomscope.model.base.device import MemoryBuffer
+from oomscope.model.base.device import MemoryBuffer, capability, takes_flash_attn
 from oomscope.model.base.operations import Function
 from oomscope.model.base.random import dropout
-from oomscope.model.base.transformer_engine import capability, takes_flash_attn
 
 
 def flash_attention(
@@ -26,7 +25,7 @@ def flash_attention(
     """Return the context [s, b, a·d] by the fused kernel: cuDNN's where values are narrower than keys (MLA).
 
     Where that is flash-attn's, its output is kept twice: with the batch first here, and with the sequence first as the
-    input of what follows (``base/transformer_engine.py``).
+    input of what follows (``base/device.py``).
 
     Raises:
         ConfigError: dropout on the CPU, whose kernel has none.

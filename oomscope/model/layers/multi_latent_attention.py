@@ -17,7 +17,7 @@ from oomscope.model.base.operations import Function
 from oomscope.model.layers.attention import CoreAttention
 from oomscope.model.layers.norms import LayerNorm, RMSNorm
 from oomscope.model.layers.rotary import RotaryTable, rotate_into
-from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
+from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import DiscardedOutput
 from oomscope.model.parallel.tensor_parallel import (
     RowParallelLinear,

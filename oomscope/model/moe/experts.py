@@ -17,7 +17,7 @@ from torch import nn
 from oomscope.model.base.device import computes
 from oomscope.model.base.operations import Function
 from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
-from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
+from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import DiscardedOutput
 from oomscope.model.parallel.tensor_parallel import (
     Placeholders,
@@ -31,7 +31,7 @@ class _GroupedLinear(Function):
     """rows [R, in] of E local experts, expert by expert, times their weights [E, out, in] → [R, out].
 
     Every product is written into its place. On a device without values none is run: the grouped kernel has workspaces
-    of its own (``transformer_engine.py``), and not those that torch's products would take.
+    of its own (``base/device.py``), and not those that torch's products would take.
     """
 
     @staticmethod

@@ -28,8 +28,7 @@ from torch.optim import Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.base.observer import Observer
-from oomscope.model.distributed.param_and_grad_buffer import is_expert, is_shared_embedding
-from oomscope.model.distributed.parameter_store import ParameterStore
+from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
 from oomscope.model.fp8.weight import quantized_of
 from oomscope.model.optimizer.clip_grads import clip, squared_norm
 from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer

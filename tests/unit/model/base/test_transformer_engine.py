@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oomscope.model.base import transformer_engine
-from oomscope.model.base.transformer_engine import capability, takes_flash_attn, workspaces
+from oomscope.model.base.device import capability, takes_flash_attn, workspaces
 from oomscope.units import KiB, MiB
 
 META = torch.device("meta")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oomscope.model.gpt.stage import GPTStage
-from oomscope.model.memory.fine_grained_offload import ModuleOffload
+from oomscope.model.memory.offload import ModuleOffload
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.parallel.schedules import PassOrder
 

@@ -9,7 +9,7 @@ from torch import nn
 from oomscope.model.base.device import SideStream
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.memory import layer_offload as offload
-from oomscope.model.memory.layer_offload import LayerOffload
+from oomscope.model.memory.offload import LayerOffload
 from oomscope.model.parallel.parallel_state import ParallelState
 
 CPU = torch.device("cpu")

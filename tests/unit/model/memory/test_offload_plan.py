@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
-from oomscope.model.memory.fine_grained_offload import SavedGroup, resident_groups
+from oomscope.model.memory.offload import SavedGroup, resident_groups
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.schedules import PassOrder, one_forward_one_backward, pass_order
 
