@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
-from oomscope.model.distributed.param_and_grad_buffer import is_expert
+from oomscope.model.distributed.parameter_store import is_expert
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 

@@ -7,8 +7,7 @@ copies gradients down, updates on the host, and copies the result up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -16,6 +15,8 @@ import torch
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.base.device import SideStream, computes
 from oomscope.model.optimizer.fused_optimizers import FusedAdam
+
+Weight = TypeVar("Weight", bound="Updated")
 
 
 class Updated(Protocol):
@@ -32,9 +33,6 @@ class Updated(Protocol):
         ...
 
 
-Weight = TypeVar("Weight", bound=Updated)
-
-
 def split_by_fraction(weights: Sequence[Weight], fraction: float) -> tuple[list[Weight], list[Weight]]:
     """Return the weights of the host and those of the device, each in order.
 
@@ -48,14 +46,6 @@ def split_by_fraction(weights: Sequence[Weight], fraction: float) -> tuple[list[
     return list(weights[:number]), list(weights[number:])
 
 
-@dataclass(frozen=True)
-class _Offloaded:
-    """One parameter on both sides."""
-
-    target: torch.Tensor
-    host: torch.Tensor
-
-
 class HostAdam:
     """Updates ``weights`` on the host.
 
@@ -67,12 +57,32 @@ class HostAdam:
 
     def __init__(self, config: OptimizerConfig, weights: Sequence[Updated]) -> None:
         device = weights[0].master.device
-        self._computes = computes(device)
         self._down, self._up = SideStream(device), SideStream(device)
-        self._offloaded = [_Offloaded(weight.master, self._copy_of(weight.master)) for weight in weights]
-        alone = [[number] for number in range(len(weights))]
-        shares = alone if config.overlap_cpu_optimizer_d2h_h2d else _by_decay(weights)
-        self._shares = [(numbers, self._optimizer(config, weights, numbers)) for numbers in shares]
+        self._targets = [weight.master for weight in weights]
+        self._hosts = [
+            self._down.fill(self._down.pinned(master.shape, torch.float32), master) for master in self._targets
+        ]
+        if config.overlap_cpu_optimizer_d2h_h2d:
+            shares = [[number] for number in range(len(weights))]
+        else:
+            shares = [[n for n, w in enumerate(weights) if w.decayed is decayed] for decayed in (True, False)]
+        self._shares = [
+            (
+                numbers,
+                FusedAdam(
+                    [
+                        {
+                            "params": [self._hosts[number] for number in numbers],
+                            "weight_decay": config.weight_decay if weights[numbers[0]].decayed else 0.0,
+                        }
+                    ],
+                    config,
+                    computes=computes(device),
+                ),
+            )
+            for numbers in shares
+            if numbers
+        ]
 
     @torch.no_grad()
     def step(self, grads: Sequence[torch.Tensor]) -> None:
@@ -80,37 +90,10 @@ class HostAdam:
         for numbers, optimizer in self._shares:
             pairs = []
             for number in numbers:
-                host = self._offloaded[number].host
+                host = self._hosts[number]
                 if host.grad is None:
                     host.grad = self._down.pinned(host.shape, torch.float32)
                 pairs.append((host.grad, grads[number]))
             self._down.finish(self._down.copy(pairs))
             optimizer.step()
-            arrived = self._up.copy([(self._offloaded[n].target, self._offloaded[n].host) for n in numbers])
-            self._up.wait(arrived)
-
-    @property
-    def states(self) -> Iterable[torch.Tensor]:
-        """What the host keeps."""
-        for numbers, optimizer in self._shares:
-            for number in numbers:
-                host = self._offloaded[number].host
-                yield from (host, *optimizer.state[host].values())
-
-    def _copy_of(self, master: torch.Tensor) -> torch.Tensor:
-        return self._down.fill(self._down.pinned(master.shape, torch.float32), master)
-
-    def _optimizer(self, config: OptimizerConfig, weights: Sequence[Updated], numbers: Sequence[int]) -> FusedAdam:
-        return FusedAdam(
-            [self._offloaded[number].host for number in numbers],
-            lr=config.lr,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_eps,
-            weight_decay=config.weight_decay if weights[numbers[0]].decayed else 0.0,
-            computes=self._computes,
-        )
-
-
-def _by_decay(weights: Sequence[Updated]) -> list[list[int]]:
-    both = ([n for n, w in enumerate(weights) if w.decayed is decayed] for decayed in (True, False))
-    return [numbers for numbers in both if numbers]
+            self._up.wait(self._up.copy([(self._targets[number], self._hosts[number]) for number in numbers]))

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -30,12 +31,10 @@ from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.base.observer import Observer
 from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
 from oomscope.model.fp8.weight import quantized_of
-from oomscope.model.optimizer.clip_grads import clip, squared_norm
-from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer
-from oomscope.model.optimizer.grad_scaler import build_grad_scaler
+from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer, PrecisionAwareAdam
+from oomscope.model.optimizer.gradients import build_grad_scaler, clip, squared_norm
 from oomscope.model.optimizer.hybrid_optimizer import HostAdam, split_by_fraction
 from oomscope.model.optimizer.muon import Chain, Matrix, Muon
-from oomscope.model.optimizer.precision_aware_adam import PrecisionAwareAdam
 from oomscope.model.parallel.parallel_state import ParallelState
 
 
@@ -68,7 +67,7 @@ class MasterWeight:
         return quantized_of(self.param) is not None
 
     def take_grad(self) -> torch.Tensor:
-        """Return the gradient of ``value``; see :meth:`ParameterStore.take_grad`."""
+        """Return the gradient of ``value`` (:meth:`ParameterStore.take_grad`)."""
         return self.store.take_grad(self.index)
 
 
@@ -178,30 +177,23 @@ class MixedPrecisionOptimizer:
         state = self._state
         groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if self._sharded else None]
         groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
-        is_finite = self.scaler.unscale(self._grads(self.weights), groups)
-        self.scaler.update(is_finite=is_finite)
-        return is_finite
+        return self.scaler.unscale(self._grads(self.weights), groups)
 
     def _clip(self) -> torch.Tensor:
-        total = self._squared_norm_dense()
+        state, is_sharded = self._state, self._sharded
+        groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if is_sharded else None]
+        total = self._squared_norm(groups, expert=False)
         if self._has_experts:
-            total += self._squared_norm_experts()
+            groups = [state.expert_tp_group, state.ep_group, state.pp_group]
+            groups += [state.intra_expert_dp_group if is_sharded else None]
+            total += self._squared_norm(groups, expert=True)
         norm = total.sqrt_()
         clip(self._grads(self.weights), norm, self._config.clip_grad)
         return norm
 
-    def _squared_norm_dense(self) -> torch.Tensor:
-        state = self._state
-        groups = [state.tp_group, state.pp_group, *([state.intra_dp_cp_group] if self._sharded else [])]
-        counted = self._grads([weight for weight in self.weights if weight.counted and not weight.expert])
-        return squared_norm(counted, groups, self._device)
-
-    def _squared_norm_experts(self) -> torch.Tensor:
-        state = self._state
-        groups = [state.expert_tp_group, state.ep_group, state.pp_group]
-        groups += [state.intra_expert_dp_group] if self._sharded else []
-        counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert])
-        return squared_norm(counted, groups, self._device)
+    def _squared_norm(self, groups: Sequence[dist.ProcessGroup | None], *, expert: bool) -> torch.Tensor:
+        counted = [weight for weight in self.weights if weight.counted and weight.expert is expert]
+        return squared_norm(self._grads(counted), groups, self._device)
 
     def _report_states(self) -> None:
         if not self._reported:
@@ -243,11 +235,11 @@ def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
 
 
 def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Optimizer:
-    if config.optimizer == "muon":
-        matrices = [weight for weight in weights if _is_orthogonalised(weight.param)]
-        others = [weight for weight in weights if not _is_orthogonalised(weight.param)]
-        return Chain([*([_muon(config, matrices, state)] if matrices else []), _adam_or_sgd(config, others)])
-    return _adam_or_sgd(config, weights)
+    if config.optimizer != "muon":
+        return _adam_or_sgd(config, weights)
+    matrices = [weight for weight in weights if _is_orthogonalised(weight.param)]
+    others = [weight for weight in weights if not _is_orthogonalised(weight.param)]
+    return Chain([*([_muon(config, matrices, state)] if matrices else []), _adam_or_sgd(config, others)])
 
 
 def _is_orthogonalised(param: nn.Parameter) -> bool:
@@ -260,18 +252,15 @@ def _is_orthogonalised(param: nn.Parameter) -> bool:
 
 
 def _muon(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Muon:
+    dense = Matrix(state.tp_group, state.tp_size, state.tp_rank, None)
+    expert = Matrix(state.expert_tp_group, state.expert_tp_size, state.expert_tp_rank, None)
+
     def matrix(weight: MasterWeight) -> Matrix:
         dim, blocks = getattr(weight.param, "partition_dim", None), getattr(weight.param, "stacked_rows", ())
-        if weight.expert:
-            return Matrix(state.expert_tp_group, state.expert_tp_size, state.expert_tp_rank, dim, blocks)
-        return Matrix(state.tp_group, state.tp_size, state.tp_rank, dim, blocks)
+        return (expert if weight.expert else dense)._replace(dim=dim, blocks=blocks)
 
-    group = {
-        "params": [weight.master for weight in weights],
-        "matrices": [matrix(weight) for weight in weights],
-        "weight_decay": config.weight_decay,
-    }
-    return Muon([group], config)
+    masters, matrices = [weight.master for weight in weights], [matrix(weight) for weight in weights]
+    return Muon([{"params": masters, "matrices": matrices, "weight_decay": config.weight_decay}], config)
 
 
 def _adam_or_sgd(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> GroupedOptimizer:
@@ -283,10 +272,4 @@ def _adam_or_sgd(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> Gr
         return FusedSGD(groups, lr=config.lr, momentum=config.sgd_momentum)
     if config.use_precision_aware_optimizer and not config.optimizer_cpu_offload:
         return PrecisionAwareAdam(groups, config)
-    return FusedAdam(
-        groups,
-        lr=config.lr,
-        betas=(config.adam_beta1, config.adam_beta2),
-        eps=config.adam_eps,
-        weight_decay=config.weight_decay,
-    )
+    return FusedAdam(groups, config)

@@ -104,7 +104,7 @@ class Chain(GroupedOptimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Step them all; there is no closure."""
         for one in self._optimizers:
-            one.step(closure)
+            one.step()
 
 
 def _singly(whole: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -1,19 +1,22 @@
-"""Where a device computes nothing, the bundled model leaves out writing values, and takes the same memory."""
+"""Where a device computes nothing, no values are written; what Transformer Engine's kernels hold follows the card."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from oomscope import virtual
-from oomscope.model.base import device as side_stream
-from oomscope.model.base.device import SideStream, computes
-from oomscope.model.optimizer import grad_scaler
+from oomscope.config.schema import OptimizerConfig
+from oomscope.model.base import device as devices
+from oomscope.model.base.device import SideStream, capability, computes, takes_flash_attn, workspaces
+from oomscope.model.optimizer import gradients
 from oomscope.model.optimizer.fused_optimizers import FusedAdam
-from oomscope.model.optimizer.grad_scaler import GradScaler
+from oomscope.model.optimizer.gradients import GradScaler
+from oomscope.units import KiB, MiB
 
-CPU = torch.device("cpu")
-OPTIONS = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0}
+CPU, META = torch.device("cpu"), torch.device("meta")
 
 
 @pytest.mark.parametrize("loaded", [True, False])
@@ -28,7 +31,7 @@ def test_a_virtual_card_computes_nothing(monkeypatch: pytest.MonkeyPatch, loaded
 def test_adam_makes_its_states_and_writes_nothing(are_computed: bool) -> None:
     weight = torch.ones(4)
     weight.grad = torch.ones(4)
-    optimizer = FusedAdam([weight], **OPTIONS, computes=are_computed)
+    optimizer = FusedAdam([weight], OptimizerConfig(), computes=are_computed)
     optimizer.step()
     assert {name: value.shape for name, value in optimizer.state[weight].items()} == {
         "exp_avg": weight.shape,
@@ -39,7 +42,7 @@ def test_adam_makes_its_states_and_writes_nothing(are_computed: bool) -> None:
 
 def test_a_copy_that_takes_no_memory_on_the_way_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(SideStream(CPU).fill(torch.zeros(2), torch.ones(2)), torch.ones(2))
-    monkeypatch.setattr(side_stream, "computes", lambda device: False)
+    monkeypatch.setattr(devices, "computes", lambda device: False)
     side = SideStream(CPU)
     assert torch.equal(side.fill(torch.zeros(2), torch.ones(2)), torch.zeros(2))
     other_dtype, other_layout = torch.ones(2, dtype=torch.bfloat16), torch.ones(4)[::2]
@@ -47,6 +50,62 @@ def test_a_copy_that_takes_no_memory_on_the_way_is_left_out(monkeypatch: pytest.
         assert torch.equal(side.fill(torch.zeros(2), source), torch.ones(2))
 
 
-def test_gradients_without_values_are_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_scaler, "computes", lambda device: False)
-    assert GradScaler(2.0, CPU).unscale([torch.tensor([float("inf")])], [])
+def test_gradients_without_values_are_finite(config_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "computes", lambda device: False)
+    assert GradScaler(config_of(optimizer={"loss_scale": 2.0}), CPU).unscale([torch.tensor([float("inf")])], [])
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """Let meta tensors be on a card of the given capability."""
+
+    def play(capability):
+        monkeypatch.setattr(devices, "capability", lambda device: capability)
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("version", "nbytes"), [((8, 0), 4 * MiB), ((9, 0), 32 * MiB + KiB), ((10, 0), 32 * MiB + KiB)]
+)
+def test_one_workspace_by_the_card(config_of, card, version, nbytes):
+    card(version)
+    assert [space.nbytes for space in workspaces(config_of(), META)] == [nbytes]
+
+
+def test_grouped_experts_have_one_a_stream(config_of, card):
+    card((8, 0))
+    experts = {"num_moe_experts": 4, "moe_grouped_gemm": True}
+    assert [space.nbytes for space in workspaces(config_of(model=experts), META)] == 5 * [4 * MiB]
+    assert len(workspaces(config_of(model={**experts, "moe_grouped_gemm": False}), META)) == 1
+
+
+def test_local_layers_and_the_cpu_have_none(config_of, card):
+    assert workspaces(config_of(), torch.device("cpu")) == []
+    card((9, 0))
+    assert workspaces(config_of(model={"transformer_impl": "local"}), META) == []
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(None, 1), ("fp32", 1), ("fp64", 0)])
+def test_a_router_among_local_layers_has_one_too(config_of, card, dtype, count):
+    card((9, 0))
+    model = {"transformer_impl": "local", "num_moe_experts": 4, "moe_router_dtype": dtype}
+    assert [space.nbytes for space in workspaces(config_of(model=model), META)] == count * [32 * MiB + KiB]
+
+
+def test_flash_attn_is_taken_below_hopper():
+    assert takes_flash_attn((8, 0))
+    assert takes_flash_attn((8, 9))
+    assert not any(takes_flash_attn(card) for card in (None, (9, 0), (10, 0)))
+
+
+def test_a_backend_that_is_named_is_taken_on_every_card():
+    assert [takes_flash_attn(card, "flash") for card in (None, (8, 0), (9, 0))] == [False, True, True]
+    assert not any(takes_flash_attn(card, "fused") for card in (None, (8, 0), (9, 0)))
+
+
+def test_the_device_says_its_capability(monkeypatch):
+    played = SimpleNamespace(get_device_capability=lambda device: (8, 6))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: played)
+    assert capability(torch.device("cuda", 0)) == (8, 6)
+    assert capability(torch.device("cpu")) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -49,31 +48,16 @@ def test_layout(numels: list[int], bucket_size: int | None, shards: int | None, 
         assert layout.numel <= sum(numels) + slack
 
 
-def test_one_bucket_unless_a_size_is_given() -> None:
-    assert len(lay_out([500, 500, 500], shards=None).buckets) == 1
-    assert len(lay_out([500, 500, 500], shards=None, bucket_size=400).buckets) == 3
-
-
-def shards_of(numels: list[int], ranks: int, **layout: object) -> Iterator[list[tuple[int, int]]]:
-    params = [nn.Parameter(torch.zeros(numel)) for numel in numels]
-    for rank in range(ranks):
-        buffer = GradBuffer(params, grad_dtype=torch.float32, group=None, shards=ranks, rank=rank, scale=1.0, **layout)  # type: ignore[arg-type]
-        yield [tuple(buffer.owned(index)) for index in range(len(params))]
-
-
 @given(numels, st.integers(1, 6))
 def test_shards_cover_each_parameter_once(numels: list[int], ranks: int) -> None:
-    owned = list(shards_of(numels, ranks))
-    for index, numel in enumerate(numels):
-        elements = [e for rank in range(ranks) for e in range(*owned[rank][index])]
-        assert sorted(elements) == list(range(numel))
-
-
-def test_a_tied_embedding_is_cut_alike_whatever_lies_around_it() -> None:
-    """First and last stage add up shards of it, which must be the same elements on both."""
-    first = list(shards_of([1000, 300, 7], 4, own_bucket=[True, False, False]))
-    last = list(shards_of([55, 1000], 4, own_bucket=[False, True]))
-    assert [rank[0] for rank in first] == [rank[1] for rank in last]
+    model = nn.ParameterList(nn.Parameter(torch.zeros(numel)) for numel in numels)
+    owned = []
+    for rank in range(ranks):
+        state = ParallelState(dp_cp_size=ranks, dp_cp_rank=rank)
+        (buffer,) = build_grad_buffers([model], make_config(distributed=True), state, NullObserver())
+        owned.append([range(*buffer.owned(index)) for index in range(len(numels))])
+    for index, numel in enumerate(reversed(numels)):
+        assert sorted(element for mine in owned for element in mine[index]) == list(range(numel))
 
 
 def tiny_model(dtype: torch.dtype = torch.bfloat16) -> nn.Sequential:
@@ -141,20 +125,9 @@ def test_experts_have_a_buffer_of_their_own() -> None:
     assert sorted(len(buffer.params) for buffer in buffers) == [1, 3]
 
 
-def test_reduction_scales_to_the_mean() -> None:
-    model = tiny_model()
-    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(dp_cp_size=4), NullObserver())
-    buffer.zero()
-    buffer.grads.fill_(2.0)
-    buffer.reduce()
-    assert torch.equal(buffer.grads, torch.full_like(buffer.grads, 0.5))
-
-
 def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:
     params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
-    buffer = GradBuffer(
-        params, grad_dtype=torch.float32, group=None, shards=None, rank=0, scale=0.5, bucket_size=8, overlap=True
-    )
+    buffer = GradBuffer(params, make_config(overlap=True), ParallelState(dp_cp_size=2), bucket_size=8)
 
     def arrive(index: int) -> None:
         params[index].grad = torch.ones(4)

@@ -78,14 +78,6 @@ def test_eight_bytes_a_parameter_are_spared(fraction: float, moved: int) -> None
     assert plain - device_bytes(trained(fraction)[1]) == 8 * moved
 
 
-def test_the_host_keeps_sixteen_bytes_a_parameter() -> None:
-    _, optimizer = trained(1.0)
-    kept = [tensor for tensor in optimizer._host.states if tensor.ndim]
-    grads = [tensor.grad for tensor in kept if tensor.grad is not None]
-    assert sum(tensor.nbytes for tensor in (*kept, *grads)) == 16 * 1024
-    assert all(tensor.dtype == torch.float32 for tensor in kept)
-
-
 def weight_of(numel: int) -> MasterWeight:
     (store,) = build_grad_buffers(
         [torch.nn.ParameterList([torch.empty(numel, device="meta")])], SMALL, ParallelState(), NullObserver()

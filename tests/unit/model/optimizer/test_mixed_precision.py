@@ -11,8 +11,6 @@ from torch import nn
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
-from oomscope.model.optimizer.clip_grads import clip, squared_norm
-from oomscope.model.optimizer.fused_optimizers import FusedAdam
 from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
 from oomscope.model.parallel.parallel_state import ParallelState
 
@@ -108,38 +106,6 @@ def test_padding_is_counted_once_in_parameters_and_gradients(replicas: int, padd
     assert states == 12 * sum(numels)
 
 
-def test_adam_is_torchs_adamw() -> None:
-    torch.manual_seed(0)
-    mine = [torch.randn(5), torch.randn(3, 4)]
-    theirs = [value.clone() for value in mine]
-    options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.05}
-    ours = FusedAdam(mine, **options)  # type: ignore[arg-type]
-    reference = torch.optim.AdamW(theirs, **options)  # type: ignore[arg-type]
-    for _ in range(4):
-        for value, copy in zip(mine, theirs, strict=True):
-            value.grad = torch.randn_like(value)
-            copy.grad = value.grad.clone()
-        ours.step()
-        reference.step()
-    for value, copy in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(value, copy, rtol=1e-6, atol=1e-6)
-
-
-def test_adam_evaluates_a_closure_and_skips_what_has_no_gradient() -> None:
-    values = [torch.ones(3, requires_grad=True), torch.ones(3)]
-    adam = FusedAdam(values, lr=0.1, betas=(0.9, 0.9), eps=1e-8, weight_decay=0.0)
-
-    def closure() -> float:
-        loss = values[0].sum()
-        loss.backward()
-        return float(loss.detach())
-
-    assert adam.step(closure) == 3.0
-    assert torch.allclose(values[0], torch.full((3,), 0.9))
-    assert torch.equal(values[1], torch.ones(3))
-    assert values[1] not in adam.state
-
-
 def set_grads(weights: Weights, value: float = 1.0) -> None:
     for index, param in enumerate(weights.parameters()):
         param.main_grad.fill_(value * (index + 1))
@@ -180,30 +146,6 @@ def test_weight_decay_spares_biases_and_norms() -> None:
     _, optimizer = build(make_config(bf16=False, optimizer={"weight_decay": 0.5}), weights)
     groups = [(len(group["params"]), group["weight_decay"]) for group in optimizer.inner.param_groups]
     assert groups == [(1, 0.5), (1, 0.0)]
-
-
-def test_clipping_is_torchs() -> None:
-    torch.manual_seed(0)
-    params = [nn.Parameter(torch.zeros(7)), nn.Parameter(torch.zeros(3, 3))]
-    for param in params:
-        param.grad = torch.randn_like(param) * 10
-    grads = [param.grad.clone() for param in params if param.grad is not None]
-    expected = torch.nn.utils.clip_grad_norm_(params, 1.5)
-    norm = squared_norm(grads, [None], torch.device("cpu")).sqrt()
-    clip(grads, norm, 1.5)
-    torch.testing.assert_close(norm, expected)
-    for param, grad in zip(params, grads, strict=True):
-        torch.testing.assert_close(grad, param.grad)
-
-
-def test_small_gradients_are_not_scaled_up() -> None:
-    grads = [torch.full((4,), 0.1)]
-    clip(grads, squared_norm(grads, [], torch.device("cpu")).sqrt(), 1.0)
-    assert torch.equal(grads[0], torch.full((4,), 0.1))
-
-
-def test_a_rank_that_counts_nothing_has_norm_zero() -> None:
-    assert squared_norm([], [], torch.device("cpu")).item() == 0.0
 
 
 def test_replicas_are_counted_once_in_the_norm() -> None:

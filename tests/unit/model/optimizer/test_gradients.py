@@ -1,4 +1,4 @@
-"""Loss scaling: constant and dynamic factors, left-out steps, and the same training as without a factor."""
+"""Loss scaling: constant and dynamic factors, left-out steps, the same training as without; clipping as torch's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.optimizer.grad_scaler import DynamicGradScaler, GradScaler, build_grad_scaler
+from oomscope.model.optimizer.gradients import GradScaler, build_grad_scaler, clip, squared_norm
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
 
@@ -27,36 +27,28 @@ def scaled_config(precision: dict[str, Any] | None = None, **optimizer: Any) -> 
     )
 
 
-def test_who_is_given_which_scaler() -> None:
-    assert type(build_grad_scaler(scaled_config(), CPU)) is DynamicGradScaler
-    assert type(build_grad_scaler(scaled_config(loss_scale=8.0), CPU)) is GradScaler
-    assert type(build_grad_scaler(scaled_config({"bf16": True}, loss_scale=8.0), CPU)) is GradScaler
-    assert build_grad_scaler(scaled_config({"bf16": True}), CPU) is None
-
-
 def test_gradients_are_divided_in_place_and_infinities_found() -> None:
-    scaler = GradScaler(4.0, CPU)
+    scaler = GradScaler(scaled_config(loss_scale=4.0), CPU)
     grads = [torch.tensor([4.0, 8.0]), torch.tensor([2.0])]
     assert scaler.unscale(grads, [])
     assert [grad.tolist() for grad in grads] == [[1.0, 2.0], [0.5]]
     assert not scaler.unscale([torch.tensor([1.0, float("inf")])], [])
     assert scaler.unscale([torch.tensor([1.0])], []), "the flag is cleared"
-    assert scaler.unscale([], [])
+    assert scaler.scale_loss(torch.ones(())) == 4, "a given factor is constant"
+    assert build_grad_scaler(scaled_config({"bf16": True}, loss_scale=8.0), CPU) is not None
+    assert build_grad_scaler(scaled_config({"bf16": True}), CPU) is None
 
 
 def test_the_dynamic_factor_follows_megatron_cores_rules() -> None:
-    config = scaled_config(initial_loss_scale=16.0, min_loss_scale=4.0, loss_scale_window=3, hysteresis=2)
-    scaler = DynamicGradScaler(config.optimizer, CPU)
+    scaler = GradScaler(
+        scaled_config(initial_loss_scale=16.0, min_loss_scale=4.0, loss_scale_window=3, hysteresis=2), CPU
+    )
+    assert sum(tensor.nbytes for tensor in scaler.tensors) == 5 * 4
     scales = []
     for is_finite in (False, False, False, False, True, True, True, False, True, True, True):
         scaler.update(is_finite=is_finite)
-        scales.append(scaler.scale.item())
+        scales.append(scaler.scale_loss(torch.ones(())).item())
     assert scales == [16, 8, 4, 4, 4, 4, 8, 8, 8, 8, 16]
-
-
-def test_a_dynamic_scaler_keeps_five_numbers() -> None:
-    scaler = DynamicGradScaler(scaled_config().optimizer, CPU)
-    assert sum(tensor.nbytes for tensor in scaler.tensors) == 5 * 4
 
 
 @pytest.mark.parametrize("precision", [{"bf16": False}, {"bf16": True}])
@@ -85,3 +77,23 @@ def test_fp16_trains_and_leaves_out_steps_that_overflow() -> None:
         trainer.step(iteration)
     assert all(not torch.equal(value, before[name]) for name, value in trainer.model[0].state_dict().items())
     assert all(value.isfinite().all() for value in trainer.model[0].state_dict().values())
+
+
+def test_clipping_is_torchs() -> None:
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(torch.zeros(7)), torch.nn.Parameter(torch.zeros(3, 3))]
+    for param in params:
+        param.grad = torch.randn_like(param) * 10
+    grads = [param.grad.clone() for param in params if param.grad is not None]
+    expected = torch.nn.utils.clip_grad_norm_(params, 1.5)
+    norm = squared_norm(grads, [None], torch.device("cpu")).sqrt()
+    clip(grads, norm, 1.5)
+    torch.testing.assert_close(norm, expected)
+    for param, grad in zip(params, grads, strict=True):
+        torch.testing.assert_close(grad, param.grad)
+
+
+def test_small_gradients_are_not_scaled_up() -> None:
+    grads = [torch.full((4,), 0.1)]
+    clip(grads, squared_norm(grads, [], torch.device("cpu")).sqrt(), 1.0)
+    assert torch.equal(grads[0], torch.full((4,), 0.1))
