@@ -24,7 +24,7 @@ from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
 from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
 from oomscope.model.distributed.parameter_store import ParameterStore, finalize_grads, is_shared_embedding
-from oomscope.model.fp8.weight import fp8_tensors
+from oomscope.model.fp8.quantized import fp8_tensors
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.layers.core_attention import causal_mask
 from oomscope.model.moe.router import update_expert_bias

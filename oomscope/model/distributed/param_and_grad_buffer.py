@@ -21,7 +21,7 @@ from oomscope.model.base.device import CommunicationStream
 from oomscope.model.base.observer import Observer
 from oomscope.model.base.operations import all_gather, reduce_scatter
 from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
-from oomscope.model.fp8.weight import bytes_of, quantized_of
+from oomscope.model.fp8.quantized import bytes_of, quantized_of
 from oomscope.model.parallel.parallel_state import ParallelState
 
 PARAM_ALIGNMENT = 64

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from oomscope.model.base.operations import Function
-from oomscope.model.fp8.tensor import SAVED, Quantized, gather, quantize
-from oomscope.model.fp8.weight import Fp8Weight
+from oomscope.model.fp8.quantized import SAVED, Fp8Weight, Quantized, gather, quantize
 from oomscope.model.parallel.tensor_parallel import (
     ColumnParallelLinear,
     RowParallelLinear,

@@ -13,26 +13,21 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from oomscope.config.schema import Config
-from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.gpt.transformer_layer import TransformerLayer
-from oomscope.model.layers.norms import LayerNorm, RMSNorm
+from oomscope.model.layers.norms import make_norm
+from oomscope.model.layers.rank_context import RankContext
+from oomscope.model.memory.layer_groups import recomputes_predictions
 from oomscope.model.memory.recompute import checkpoint
 from oomscope.model.moe.aux_loss import LossAutoScaler
 from oomscope.model.parallel.context_parallel import ContextParallel
-from oomscope.model.parallel.tensor_parallel import (
-    ColumnParallelLinear,
-    TensorParallel,
-    gather_columns,
-    view_of_sequence,
-)
+from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, gather_columns, view_of_sequence
 
 
 def shift_left(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
@@ -80,40 +75,28 @@ def _exchange(sent: torch.Tensor, received: torch.Tensor, peer: int, cp: Context
 
 
 class PredictionLayer(nn.Module):
-    """One depth.
+    """One depth: norms of embedding and hidden state, a projection [2h] → [h/t], a layer, a final norm.
+
+    The layer is of the kind of the model's last (Megatron-LM ``gpt_builders.py``). ``full`` recomputation with
+    ``uniform`` keeps only the hidden state and the embedding.
 
     Args:
-        enorm: of the embedding of the token that the depth may look at.
-        hnorm: of the hidden state of the depth before.
-        eh_proj: [2h] → [h/t].
-        layer: of the kind of the model's last.
-        final_norm: of what the output layer and the next depth read.
-        tp: how the group works.
-        random: the rank's random numbers.
-        recompute: keep only the hidden state and the embedding (``full`` with ``uniform``).
+        rank: what modules share.
+        depth: names the weights.
+        runs: how often it runs in a microbatch.
     """
 
-    def __init__(
-        self,
-        enorm: LayerNorm | RMSNorm,
-        hnorm: LayerNorm | RMSNorm,
-        eh_proj: ColumnParallelLinear,
-        layer: TransformerLayer,
-        final_norm: LayerNorm | RMSNorm,
-        *,
-        tp: TensorParallel,
-        random: ModelParallelRandom,
-        recompute: bool,
-    ) -> None:
+    def __init__(self, rank: RankContext, depth: int, *, runs: int) -> None:
         super().__init__()
-        self.enorm = enorm
-        self.hnorm = hnorm
-        self.eh_proj = eh_proj
-        self.layer = layer
-        self.final_norm = final_norm
-        self._tp = tp
-        self._random = random
-        self._recompute = recompute
+        h, name, last = rank.config.model.hidden_size, f"mtp.{depth}", rank.config.model.num_layers - 1
+        self.enorm = make_norm(rank, h)
+        self.hnorm = make_norm(rank, h)
+        self.eh_proj = ColumnParallelLinear(rank.split_rows(f"{name}.eh_proj", (h,), 2 * h), None, rank.tp)
+        self.layer = TransformerLayer(rank, last, f"{name}.layer", runs=runs)
+        self.final_norm = make_norm(rank, h)
+        self._tp = rank.tp
+        self._random = rank.random
+        self._recompute = recomputes_predictions(rank.config)
 
     def forward(self, hidden: torch.Tensor, embedded: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from the ``hidden`` state of the depth before and the ``embedded`` tokens, of the same."""
@@ -122,8 +105,7 @@ class PredictionLayer(nn.Module):
         return self._run(hidden, embedded, *mask)
 
     def _run(self, hidden: torch.Tensor, embedded: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
-        fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
-        with fork:
+        with self._random.fork() if self._tp.sequence_parallel else nullcontext():
             hidden = self.layer(self._join(hidden, embedded), *mask)
         return self.final_norm(hidden)  # type: ignore[no-any-return]
 
@@ -134,21 +116,17 @@ class PredictionLayer(nn.Module):
 
 
 class MultiTokenPrediction(nn.Module):
-    """All depths, and their losses.
+    """All depths, each with a layer of its own or one for all (``mtp_use_repeated_layer``), and their losses."""
 
-    Args:
-        layers: one for each depth, or a single one for all (``mtp_use_repeated_layer``).
-        config: how many depths there are, and what their losses weigh.
-        cp: which tokens of the sequence are here.
-    """
-
-    def __init__(self, layers: Iterable[PredictionLayer], *, config: Config, cp: ContextParallel) -> None:
+    def __init__(self, rank: RankContext) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self._depths = config.model.mtp_num_layers or 0
-        self._weight = config.model.mtp_loss_scaling_factor / max(self._depths, 1)
-        self._scale = 1 / config.num_microbatches
-        self._cp = cp
+        model = rank.config.model
+        self._depths = model.mtp_num_layers or 0
+        layers, runs = (1, self._depths) if model.mtp_use_repeated_layer else (self._depths, 1)
+        self.layers = nn.ModuleList(PredictionLayer(rank, depth, runs=runs) for depth in range(layers))
+        self._weight = model.mtp_loss_scaling_factor / max(self._depths, 1)
+        self._scale = 1 / rank.config.num_microbatches
+        self._cp = rank.cp
 
     def forward(
         self,

@@ -7,7 +7,7 @@ V padded vocabulary, t TP size. Under context parallelism s is what a rank holds
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -15,20 +15,18 @@ from torch import nn
 
 from oomscope.config.rules.layer_split import has_final_norm
 from oomscope.config.schema import Config
-from oomscope.model.base.device import MemoryBuffer
 from oomscope.model.base.observer import NullObserver, Observer
-from oomscope.model.base.random import ModelParallelRandom
-from oomscope.model.gpt.builder import GPTBuilder
+from oomscope.model.gpt.multi_token_prediction import MultiTokenPrediction
 from oomscope.model.gpt.output_layer import DeferredGradients, OutputLayer
+from oomscope.model.gpt.transformer_layer import TransformerLayer
 from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
+from oomscope.model.layers.embedding import Embedding, vocabulary
+from oomscope.model.layers.norms import make_norm
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.layer_groups import layer_groups
-from oomscope.model.memory.offload import LayerOffload, ModuleOffload
+from oomscope.model.memory.offload import LayerOffload
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.moe.aux_loss import balance_of
-from oomscope.model.moe.row_plan import ExpertParallel
-from oomscope.model.parallel.context_parallel import context_parallel
 from oomscope.model.parallel.parallel_state import ParallelState
-from oomscope.model.parallel.tensor_parallel import Placeholders, TensorParallel
 
 _NULL_OBSERVER = NullObserver()
 
@@ -45,21 +43,17 @@ class GPTStage(nn.Module):
         device: where everything lives.
         dtype: of parameters and activations.
         observer: receives the beginning of the loss, and roles.
-        beside: another model chunk of this rank; scratch memory, random numbers and offloading of single modules are
-            one for all of them.
+        beside: another model chunk of this rank (:class:`RankContext`).
 
     Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
     ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
     the last stage).
 
     Raises:
-        ConfigError: the key/value heads cannot be split over the TP ranks.
+        ConfigError: the card lacks the fp8 recipe.
     """
 
-    _scratch: MemoryBuffer
-    _tp: TensorParallel
-    _random: ModelParallelRandom
-    _module_offload: ModuleOffload
+    rank: RankContext
 
     def __init__(
         self,
@@ -80,53 +74,27 @@ class GPTStage(nn.Module):
         self.input_tensor: torch.Tensor | None = None
         """What the stage before sent last. It and its gradient, two hidden states a model chunk, stay until the next
         arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
-        self._observer = observer
-        self._config = config
-        self._scratch = MemoryBuffer(observer) if beside is None else beside._scratch
-        self._tp = _tensor_parallel(config, state, self._scratch, observer) if beside is None else beside._tp
-        seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
-        own_random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
-        self._random = own_random if beside is None else beside._random
-        ep = ExpertParallel(
-            group=state.ep_group,
-            rank=state.ep_rank,
-            size=state.ep_size,
-            tp_group=state.expert_tp_group,
-            tp_rank=state.expert_tp_rank,
-            tp_size=state.expert_tp_size,
-            tp_ep_group=state.expert_tp_ep_group,
-            buffer=self._scratch,
-            imbalance=config.model.moe_imbalance_factor,
-        )
-        cp = context_parallel(config, state, observer)
-        self._module_offload = (
-            ModuleOffload.of(config, pp_rank=state.pp_rank, device=device) if beside is None else beside._module_offload
-        )
-        builder = GPTBuilder(
+        rank = self.rank = RankContext(
             config,
-            tp=self._tp,
-            cp=cp,
-            ep=ep,
-            balance=balance_of(config, state),
-            random=self._random,
-            offload=self._module_offload,
-            observer=observer,
+            state,
             device=device,
             dtype=dtype,
+            observer=observer,
+            beside=None if beside is None else beside.rank,
         )
-        observer.role("input", builder.constants)
+        observer.role("input", () if rank.rotary is None else rank.rotary)
         predicts_further = post_process and config.model.mtp_num_layers is not None
-        self.embedding = builder.embedding() if pre_process or predicts_further else None
-        self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
+        self.embedding = Embedding(rank) if pre_process or predicts_further else None
+        self._distribute = rank.tp if config.recompute.distribute_saved_activations and rank.tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))
-        self.layers = nn.ModuleList(builder.layer(index) for index in layers)
+        self.layers = nn.ModuleList(TransformerLayer(rank, index) for index in layers)
         offload = config.offload
         offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
         self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
         has_norm = has_final_norm(config, layers, post_process=post_process)
-        self.final_norm = builder.norm(config.model.hidden_size) if has_norm else None
-        self.mtp = builder.multi_token_prediction() if predicts_further else None
-        self.output_layer = self._make_output_layer(builder) if post_process else None
+        self.final_norm = make_norm(rank, config.model.hidden_size) if has_norm else None
+        self.mtp = MultiTokenPrediction(rank) if predicts_further else None
+        self.output_layer = self._make_output_layer() if post_process else None
         self._loss_form = loss_form(config)
 
     def forward(
@@ -155,10 +123,10 @@ class GPTStage(nn.Module):
             return self._end(hidden)
         if self.mtp is not None and labels is not None:
             states = self.mtp(self._end(hidden), inputs if self.is_first else tokens, self.embedding, *mask)
-            with self._observer.phase("loss"):
+            with self.rank.observer.phase("loss"):
                 hidden = self.mtp.add_losses(states, labels, output_layer=self.output_layer, loss=self._token_losses)
                 return self._token_losses(self.output_layer(hidden), labels.t()).mean()
-        with self._observer.phase("loss"):
+        with self.rank.observer.phase("loss"):
             logits: torch.Tensor = self.output_layer(self._end(hidden))
             return logits if labels is None else self._token_losses(logits, labels.t()).mean()
 
@@ -176,19 +144,18 @@ class GPTStage(nn.Module):
 
     def _token_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss [s, b] of each token."""
-        return vocab_parallel_cross_entropy(logits, labels, self._tp, self._loss_form)
+        return vocab_parallel_cross_entropy(logits, labels, self.rank.tp, self._loss_form)
 
     def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
-        fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
-        with fork:
+        with self.rank.random.fork() if self.rank.tp.sequence_parallel else nullcontext():
             if self._offload is not None and torch.is_grad_enabled():
                 return self._offload.run(hidden, *mask)
             if torch.is_grad_enabled():
-                self._module_offload.begin(list(self.parameters()))
+                self.rank.offload.begin(list(self.parameters()))
             for group in self._groups:
                 if group.recompute and self.training:
                     hidden = checkpoint(
-                        partial(self._run, group.layers), self._random, hidden, *mask, distribute=self._distribute
+                        partial(self._run, group.layers), self.rank.random, hidden, *mask, distribute=self._distribute
                     )
                 else:
                     hidden = self._run(group.layers, hidden, *mask)
@@ -199,36 +166,26 @@ class GPTStage(nn.Module):
             hidden = self.layers[index](hidden, *mask)
         return hidden
 
-    def _make_output_layer(self, builder: GPTBuilder) -> OutputLayer:
+    def _make_output_layer(self) -> OutputLayer:
         """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h].
 
         Where multi-token prediction has its copy of a tied embedding, Megatron-Core multiplies by that, and keeps the
         weight of its output layer, and its states, all the same (``gpt_model.py``: allocation is skipped only on the
         first stage; ``language_module.py::shared_embedding_or_output_weight``).
         """
-        if not self._config.model.share_embeddings_and_output_weights:
-            weight = builder.vocabulary("output")
+        rank, config = self.rank, self.rank.config
+        if not config.model.share_embeddings_and_output_weights:
+            weight = vocabulary(rank, "output")
         elif self.embedding is not None:
             weight = self.embedding.words.weight
             if self.is_first:
                 weight.zero_out_wgrad = True  # type: ignore[attr-defined]
             else:
-                self.idle_output_weight = builder.vocabulary("output")
+                self.idle_output_weight = vocabulary(rank, "output")
         else:
-            weight = builder.vocabulary("embedding.words")
+            weight = vocabulary(rank, "embedding.words")
             weight.shared_embedding = True  # type: ignore[attr-defined]
-        parallel = self._config.parallel
-        if not parallel.defer_embedding_wgrad_compute:
-            return OutputLayer(weight, self._tp)
-        return OutputLayer(weight, self._tp, DeferredGradients(parallel.wgrad_deferral_limit, self._tp, self._observer))
-
-
-def _tensor_parallel(config: Config, state: ParallelState, scratch: MemoryBuffer, observer: Observer) -> TensorParallel:
-    return TensorParallel(
-        group=state.tp_group,
-        rank=state.tp_rank,
-        size=state.tp_size,
-        sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
-        placeholders=Placeholders(observer) if config.precision.gradient_accumulation_fusion else None,
-        buffer=scratch if config.model.transformer_impl == "local" else None,
-    )
+        if not config.parallel.defer_embedding_wgrad_compute:
+            return OutputLayer(weight, rank.tp)
+        deferred = DeferredGradients(config.parallel.wgrad_deferral_limit, rank.tp, rank.observer)
+        return OutputLayer(weight, rank.tp, deferred)

@@ -5,17 +5,18 @@ It also decides what selective recomputation runs again, as Megatron-Core ``tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from oomscope.model.base.random import ModelParallelRandom, dropout_add
+from oomscope.model.base.random import dropout_add
+from oomscope.model.fp8.recipe import is_bf16_layer
 from oomscope.model.layers.attention import SelfAttention
 from oomscope.model.layers.mlp import MLP
 from oomscope.model.layers.multi_latent_attention import LatentAttention
-from oomscope.model.layers.norms import LayerNorm, RMSNorm
-from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
+from oomscope.model.layers.norms import make_norm
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
 from oomscope.model.moe.moe_layer import MoE
 
@@ -23,50 +24,39 @@ from oomscope.model.moe.moe_layer import MoE
 class TransformerLayer(nn.Module):
     """A layer of one rank; hidden states are [s/σ, b, h].
 
+    Of ``recompute_modules`` ``mlp`` and ``layernorm`` are handled here, others where their modules are. A norm that
+    belongs to the linear layer behind it is recomputed with ``mlp``, offloaded with ``qkv_linear``, and ``layernorm``
+    has nothing to act on; experts and multi-latent attention have a norm of their own in any specification.
+
     Args:
-        norm1: before attention.
-        attention: self-attention.
-        norm2: before the MLP.
-        mlp: the dense MLP, or the experts.
-        hidden_dropout: of both branches.
-        recompute_modules: ``mlp`` and ``layernorm`` are handled here, others where their modules are.
-        fused_norms: the norms belong to the linear layer behind them (Transformer Engine's specification), so
-            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on. Experts and
-            multi-latent attention have a norm of their own before them in any specification.
-        random: the rank's random numbers.
-        offload: what goes to the host; of the norms only those that stand by themselves, while a fused one is a part
-            of ``qkv_linear``.
+        rank: what modules share.
+        index: of the layer in the whole model, which says what kind it is.
+        name: of its weights.
+        runs: how often it runs in a microbatch.
     """
 
-    def __init__(
-        self,
-        norm1: LayerNorm | RMSNorm,
-        attention: SelfAttention | LatentAttention,
-        norm2: LayerNorm | RMSNorm,
-        mlp: MLP | MoE,
-        *,
-        hidden_dropout: float,
-        recompute_modules: Collection[str],
-        fused_norms: bool,
-        random: ModelParallelRandom,
-        offload: ModuleOffload = KEEP_ALL,
-    ) -> None:
+    def __init__(self, rank: RankContext, index: int, name: str | None = None, *, runs: int = 1) -> None:
         super().__init__()
-        self.norm1 = norm1
-        self.attention = attention
-        self.norm2 = norm2
-        self.mlp = mlp
-        self._hidden_dropout = hidden_dropout
-        dense = isinstance(mlp, MLP)
-        self._recompute_mlp = "mlp" in recompute_modules and dense
-        single_projection = isinstance(attention, SelfAttention)
-        self._norm1_is_fused = fused_norms and single_projection
-        self._norm2_is_fused = fused_norms and dense
-        self._discard_norm1 = "layernorm" in recompute_modules and not self._norm1_is_fused
-        self._discard_norm2 = "layernorm" in recompute_modules and not self._norm2_is_fused
-        self._fused_norms = fused_norms
-        self._random = random
-        self._offload = offload
+        config, model, name = rank.config, rank.config.model, name or f"layers.{index}"
+        fp8, modules = None if is_bf16_layer(config, index) else rank.recipe, config.recompute_modules
+        latent, moe = model.multi_latent_attention, config.is_moe_layer(index)
+        self.norm1 = make_norm(rank, model.hidden_size)
+        self.attention: SelfAttention | LatentAttention
+        if latent:
+            self.attention = LatentAttention(rank, f"{name}.attention")
+        else:
+            self.attention = SelfAttention(rank, f"{name}.attention", fp8)
+        self.norm2 = make_norm(rank, model.hidden_size)
+        self.mlp: MLP | MoE
+        self.mlp = MoE(rank, f"{name}.mlp", runs=runs) if moe else MLP(rank, f"{name}.mlp", config.ffn_size, fp8)
+        self._hidden_dropout = model.hidden_dropout
+        self._recompute_mlp = "mlp" in modules and not moe
+        self._norm1_is_fused = rank.fused_norms and not latent
+        self._norm2_is_fused = rank.fused_norms and not moe
+        self._discard_norm1 = "layernorm" in modules and not self._norm1_is_fused
+        self._discard_norm2 = "layernorm" in modules and not self._norm2_is_fused
+        self._random = rank.random
+        self._offload = rank.offload
 
     def forward(self, hidden: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]; ``mask`` [b, 1, s, s] where the batch brings one."""
@@ -83,7 +73,7 @@ class TransformerLayer(nn.Module):
         return out
 
     def _mlp_branch(self, hidden: torch.Tensor) -> torch.Tensor:
-        if self._recompute_mlp and self._fused_norms and self.training:
+        if self._recompute_mlp and self._norm2_is_fused and self.training:
             return checkpoint(self._norm_and_mlp, self._random, hidden)
         if not (self._discard_norm2 and self.training):
             return self._run_mlp(self._normed2(self.norm2, hidden))

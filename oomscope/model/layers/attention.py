@@ -6,59 +6,28 @@ Q, K and V are blocks of one projection, [Q | K | V] on each rank, so that cutti
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Literal
 
 import torch
 from torch import nn
 
-from oomscope.config.schema import FlashKernels
-from oomscope.model.base.device import MemoryBuffer
-from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.fp8.recipe import Fp8Recipe
 from oomscope.model.layers.context_attention import context_attention
 from oomscope.model.layers.core_attention import flash_attention, unfused_attention
-from oomscope.model.layers.norms import LayerNorm, RMSNorm
-from oomscope.model.layers.rotary import RotaryTable, rotate, split_and_rotate
-from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
+from oomscope.model.layers.linear import column_linear, row_linear
+from oomscope.model.layers.norms import make_norm
+from oomscope.model.layers.rank_context import RankContext
+from oomscope.model.layers.rotary import rotate, split_and_rotate
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.parallel.context_parallel import ContextParallel
-from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
 
 class CoreAttention(nn.Module):
-    """Flash or unfused attention with this rank's dropout.
+    """Flash or unfused attention with this rank's dropout; only flash attention can share sequences between ranks."""
 
-    Args:
-        backend: whether scores are kept.
-        kernels: whose, where they are not.
-        dropout_p: of the probabilities.
-        random: the rank's random numbers.
-        fork: draw from the model-parallel stream (not where the whole layer already does).
-        recompute: run it again in backward instead of keeping what it saves.
-        buffer: scratch memory of unfused attention (``unfused_attention``).
-        cp: the ranks that share each sequence; only flash attention can (Transformer Engine's).
-    """
-
-    def __init__(
-        self,
-        backend: Literal["flash", "unfused"],
-        *,
-        kernels: FlashKernels,
-        dropout_p: float,
-        random: ModelParallelRandom,
-        fork: bool,
-        recompute: bool,
-        buffer: MemoryBuffer | None,
-        cp: ContextParallel,
-    ) -> None:
+    def __init__(self, rank: RankContext) -> None:
         super().__init__()
-        self._backend = backend
-        self._kernels = kernels
-        self._dropout_p = dropout_p
-        self._random = random
-        self._fork = fork
-        self._recompute = recompute
-        self._buffer = buffer
-        self._cp = cp
+        self._rank = rank
+        self._dropout_p = rank.config.model.attention_dropout
+        self._recompute = "core_attn" in rank.config.recompute_modules
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
@@ -68,56 +37,47 @@ class CoreAttention(nn.Module):
         Attention is causal without ``mask`` too; a checkpoint keeps one that it is given, as upstream.
         """
         if self._recompute and self.training:
-            return checkpoint(self._attend, self._random, q, k, v, *(() if mask is None else (mask,)))
+            return checkpoint(self._attend, self._rank.random, q, k, v, *(() if mask is None else (mask,)))
         return self._attend(q, k, v, mask)
 
     def _attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
+        rank, config = self._rank, self._rank.config
         dropout_p = self._dropout_p if self.training else 0.0
-        with self._random.fork() if self._fork and dropout_p > 0 else nullcontext():
-            if self._cp.size > 1:
-                return context_attention(q, k, v, self._cp, dropout_p=dropout_p, kernels=self._kernels)
-            if self._backend == "flash":
-                return flash_attention(q, k, v, dropout_p=dropout_p, kernels=self._kernels)
-            return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=self._buffer)
+        # under sequence parallelism the whole layer draws from the model-parallel stream already
+        fork = dropout_p > 0 and not rank.tp.sequence_parallel
+        with rank.random.fork() if fork else nullcontext():
+            if rank.cp.size > 1:
+                return context_attention(q, k, v, rank.cp, dropout_p=dropout_p, kernels=config.flash_kernels)
+            if config.attention_backend == "flash":
+                return flash_attention(q, k, v, dropout_p=dropout_p, kernels=config.flash_kernels)
+            return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=rank.tp.buffer)
 
 
 class SelfAttention(nn.Module):
     """Causal self-attention of one rank's heads.
 
     Args:
-        qkv: [s/σ, b, h] → [s, b, (a + 2g)·d/t].
-        projection: [s, b, a·d/t] → [s/σ, b, h].
-        core: what happens between.
-        heads: query heads, key heads and value heads of this rank.
-        rotary: the rotary table, None where positions are learned.
-        q_norm: norm of each query head (Qwen3).
-        k_norm: norm of each key head.
-        offload: what goes to the host.
+        rank: what modules share.
+        name: of its weights.
+        fp8: the recipe of its products; None for 16 bits.
     """
 
-    def __init__(
-        self,
-        qkv: ColumnParallelLinear,
-        projection: RowParallelLinear,
-        core: CoreAttention,
-        *,
-        heads: tuple[int, int, int],
-        rotary: RotaryTable | None,
-        q_norm: LayerNorm | RMSNorm | None = None,
-        k_norm: LayerNorm | RMSNorm | None = None,
-        offload: ModuleOffload = KEEP_ALL,
-    ) -> None:
+    def __init__(self, rank: RankContext, name: str, fp8: Fp8Recipe | None) -> None:
         super().__init__()
-        self.qkv = qkv
-        self.projection = projection
-        self.core = core
-        self.q_norm = q_norm
-        self.k_norm = k_norm
-        self._heads = heads
-        self._rotary = rotary
-        self._offload = offload
+        config, model, d = rank.config, rank.config.model, rank.config.head_dim
+        heads = (model.num_attention_heads, config.query_groups, config.query_groups)
+        bias = model.add_bias_linear or model.add_qkv_bias
+        self.q_norm = make_norm(rank, d, of_heads=True) if model.qk_layernorm else None
+        self.k_norm = make_norm(rank, d, of_heads=True) if model.qk_layernorm else None
+        self.qkv = column_linear(rank, f"{name}.qkv", tuple(count * d for count in heads), bias=bias, fp8=fp8)
+        self._heads = (heads[0] // rank.tp.size, heads[1] // rank.tp.size, heads[2] // rank.tp.size)
+        self.qkv.weight.stacked_rows = tuple(count * d for count in self._heads)  # type: ignore[attr-defined]
+        self.projection = row_linear(rank, f"{name}.projection", heads[0] * d, fp8, keeps_input=True)
+        self.core = CoreAttention(rank)
+        self._rotary = rank.rotary
+        self._offload = rank.offload
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""

@@ -11,14 +11,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from oomscope.model.base.random import ModelParallelRandom, dropout
-from oomscope.model.parallel.context_parallel import ContextParallel
+from oomscope.model.base.random import dropout
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.parallel.tensor_parallel import (
     TensorParallel,
     reduce_from_region,
     reduce_scatter_to_sequence,
     scatter_to_sequence,
 )
+
+
+def vocabulary(rank: RankContext, name: str) -> nn.Parameter:
+    """Return a matrix with a row for each word of this rank, [V/t, h]: a word table or an output layer."""
+    weight = rank.split_rows(name, (rank.config.padded_vocab_size,), rank.config.model.hidden_size)
+    weight.is_embedding_or_output_parameter = True  # type: ignore[attr-defined]
+    return weight
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -41,34 +48,26 @@ class VocabParallelEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Words and positions.
+    """Words and, where they are learned, positions [max positions, h].
 
-    Args:
-        words: the word table.
-        positions: the learned position table [max positions, h], None for rotary or no positions.
-        dropout_p: of the result.
-        tp: how the group works.
-        cp: which tokens of the sequence are here.
-        random: dropout differs between ranks under sequence parallelism, since each has rows of its own.
+    It is the first stage's; multi-token prediction has a copy of it on the last.
     """
 
-    def __init__(
-        self,
-        words: VocabParallelEmbedding,
-        positions: nn.Parameter | None,
-        *,
-        dropout_p: float,
-        tp: TensorParallel,
-        cp: ContextParallel,
-        random: ModelParallelRandom,
-    ) -> None:
+    def __init__(self, rank: RankContext) -> None:
         super().__init__()
-        self.words = words
+        model = rank.config.model
+        learned = model.position_embedding_type == "learned_absolute"
+        rows = model.max_position_embeddings or rank.config.data.seq_length
+        positions = rank.whole("embedding.positions", rows, model.hidden_size) if learned else None
+        words = vocabulary(rank, "embedding.words")
+        tied = model.share_embeddings_and_output_weights or model.mtp_num_layers is not None
+        words.shared_embedding = tied  # type: ignore[attr-defined]
+        self.words = VocabParallelEmbedding(words, rank.tp)
         self.positions = positions
-        self._dropout_p = dropout_p
-        self._tp = tp
-        self._cp = cp
-        self._random = random
+        self._dropout_p = model.hidden_dropout
+        self._tp = rank.tp
+        self._cp = rank.cp
+        self._random = rank.random
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the hidden state [s/σ, b, h] of ``tokens`` [b, s/c]."""

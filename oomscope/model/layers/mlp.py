@@ -13,22 +13,18 @@ from torch import nn
 from torch.nn import functional
 
 from oomscope.model.base.operations import Function
-from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from oomscope.model.fp8.recipe import Fp8Recipe
+from oomscope.model.layers.linear import column_linear, row_linear
+from oomscope.model.layers.rank_context import RankContext
 
 Activation = Literal["gelu", "silu", "relu", "squared_relu"]
 
 
 def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Return act(``x``), which autograd differentiates."""
-    match activation:
-        case "gelu":
-            return functional.gelu(x)
-        case "silu":
-            return functional.silu(x)
-        case "relu":
-            return functional.relu(x)
-        case "squared_relu":
-            return _SquaredReLU.apply(x)  # type: ignore[no-any-return]
+    if activation == "squared_relu":
+        return _SquaredReLU.apply(x)  # type: ignore[no-any-return]
+    return getattr(functional, activation)(x)  # type: ignore[no-any-return]
 
 
 def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
@@ -38,10 +34,10 @@ def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) ->
             torch.ops.aten.gelu.out(x, out=out)
         case "silu":
             torch.ops.aten.silu.out(x, out=out)
-        case "relu":
+        case "relu" | "squared_relu":
             torch.clamp_min(x, 0, out=out)
-        case "squared_relu":
-            torch.clamp_min(x, 0, out=out).square_()
+            if activation == "squared_relu":
+                out.square_()
 
 
 def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
@@ -51,10 +47,10 @@ def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Acti
             torch.ops.aten.gelu_backward.grad_input(grad, x, grad_input=grad)
         case "silu":
             torch.ops.aten.silu_backward.grad_input(grad, x, grad_input=grad)
-        case "relu":
+        case "relu" | "squared_relu":
             torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-        case "squared_relu":
-            torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad).mul_(x).mul_(2)
+            if activation == "squared_relu":
+                grad.mul_(x).mul_(2)
 
 
 class _SquaredReLU(Function):
@@ -103,27 +99,25 @@ def gated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
 
 
 class MLP(nn.Module):
-    """fc1, non-linearity, fc2.
+    """fc1 [s/σ, b, h] → [s, b, f/t], or [s, b, 2f/t] when gated, the non-linearity, fc2 → [s/σ, b, h].
 
     Args:
-        fc1: [s/σ, b, h] → [s, b, f/t], or [s, b, 2f/t] when gated.
-        fc2: [s, b, f/t] → [s/σ, b, h].
-        activation: the non-linearity.
-        is_gated: fc1's output is [gate | up].
+        rank: what modules share.
+        name: of its weights.
+        width: f.
+        fp8: the recipe of its products; None for 16 bits.
     """
 
-    def __init__(
-        self, fc1: ColumnParallelLinear, fc2: RowParallelLinear, *, activation: Activation, is_gated: bool
-    ) -> None:
+    def __init__(self, rank: RankContext, name: str, width: int, fp8: Fp8Recipe | None = None) -> None:
         super().__init__()
-        self.fc1 = fc1
-        self.fc2 = fc2
-        self._activation: Activation = activation
-        self._is_gated = is_gated
+        model = rank.config.model
+        self._activation: Activation = model.activation_func
+        self._is_gated = model.gated_linear_unit
+        blocks = (width, width) if self._is_gated else (width,)
+        self.fc1 = column_linear(rank, f"{name}.fc1", blocks, bias=model.add_bias_linear, fp8=fp8)
+        self.fc2 = row_linear(rank, f"{name}.fc2", width, fp8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
-        return self.fc2(self._activate(self.fc1(x)))  # type: ignore[no-any-return]
-
-    def _activate(self, x: torch.Tensor) -> torch.Tensor:
-        return gated(x, self._activation) if self._is_gated else activate(x, self._activation)
+        inner = self.fc1(x)
+        return self.fc2(gated(inner, self._activation) if self._is_gated else activate(inner, self._activation))  # type: ignore[no-any-return]

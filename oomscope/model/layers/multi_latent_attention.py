@@ -15,16 +15,12 @@ from torch import nn
 
 from oomscope.model.base.operations import Function
 from oomscope.model.layers.attention import CoreAttention
-from oomscope.model.layers.norms import LayerNorm, RMSNorm
+from oomscope.model.layers.linear import row_linear
+from oomscope.model.layers.norms import make_norm
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.layers.rotary import RotaryTable, rotate_into
-from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory.recompute import DiscardedOutput
-from oomscope.model.parallel.tensor_parallel import (
-    RowParallelLinear,
-    TensorParallel,
-    column_parallel_linear,
-    enter_region,
-)
+from oomscope.model.parallel.tensor_parallel import TensorParallel, column_parallel_linear, enter_region
 
 
 class LatentWidths(NamedTuple):
@@ -35,21 +31,6 @@ class LatentWidths(NamedTuple):
     """Of a query or key without its rotary part."""
     rotary: int
     value: int
-
-
-class Projections(NamedTuple):
-    """Weights and norms on the way from the hidden state to Q, K and V."""
-
-    q_down: nn.Parameter | None
-    """[q_lora_rank, h], held alike by all ranks; None projects queries straight from the hidden state."""
-    q_norm: LayerNorm | RMSNorm | None
-    q_up: nn.Parameter
-    """[a·(plain + rotary)/t, q_lora_rank or h]."""
-    kv_down: nn.Parameter
-    """[kv_lora_rank + rotary, h], held alike by all ranks."""
-    kv_norm: LayerNorm | RMSNorm | None
-    kv_up: nn.Parameter
-    """[a·(plain + value)/t, kv_lora_rank]."""
 
 
 class _Query(Function):
@@ -103,43 +84,37 @@ class _KeyValue(Function):
 class LatentAttention(nn.Module):
     """Causal self-attention of one rank's heads, through latents that all ranks compute alike.
 
+    In Transformer Engine's specification the latents' norms belong to the projections up, and are recomputed with them.
+
     Args:
-        projections: down to the latents and up to the heads.
-        projection: [s, b, a·value/t] → [s/σ, b, h].
-        core: what happens between.
-        widths: of latents and heads.
-        rotary: the table of the rotary part.
-        tp: how the group works.
-        recompute: discard Q, K and V once attention has used them (``mla_up_proj``).
-        fused_norms: the latents' norms belong to the projections up (Transformer Engine's specification), and are
-            recomputed with them.
-        offload: what goes to the host.
+        rank: what modules share.
+        name: of its weights.
     """
 
-    def __init__(
-        self,
-        projections: Projections,
-        projection: RowParallelLinear,
-        core: CoreAttention,
-        *,
-        widths: LatentWidths,
-        rotary: RotaryTable | None,
-        tp: TensorParallel,
-        recompute: bool,
-        fused_norms: bool,
-        offload: ModuleOffload = KEEP_ALL,
-    ) -> None:
+    def __init__(self, rank: RankContext, name: str) -> None:
         super().__init__()
-        self.q_down, self.q_norm, self.q_up, self.kv_down, self.kv_norm, self.kv_up = projections
-        self.projection = projection
-        self.core = core
+        model, h, a = rank.config.model, rank.config.model.hidden_size, rank.config.model.num_attention_heads
+        query, latent = model.q_lora_rank, model.kv_lora_rank
+        widths = LatentWidths(latent, model.qk_head_dim, model.qk_pos_emb_head_dim, model.v_head_dim)
+        self.q_down = None if query is None else rank.whole(f"{name}.q_down", query, h, sequence_parallel=True)
+        """[q_lora_rank, h], held alike by all ranks; None projects queries straight from the hidden state."""
+        self.q_norm = make_norm(rank, query) if model.qk_layernorm and query else None
+        self.q_up = rank.split_rows(f"{name}.q_up", (a * (widths.plain + widths.rotary),), query or h)
+        """[a·(plain + rotary)/t, q_lora_rank or h]."""
+        self.kv_down = rank.whole(f"{name}.kv_down", latent + widths.rotary, h, sequence_parallel=True)
+        """[kv_lora_rank + rotary, h], held alike by all ranks."""
+        self.kv_norm = make_norm(rank, latent) if model.qk_layernorm else None
+        self.kv_up = rank.split_rows(f"{name}.kv_up", (a * (widths.plain + widths.value),), latent)
+        """[a·(plain + value)/t, kv_lora_rank]."""
+        self.projection = row_linear(rank, f"{name}.projection", a * widths.value)
+        self.core = CoreAttention(rank)
         self._widths = widths
-        self._rotary = rotary
-        self._tp = tp
-        self._duplicated = TensorParallel(placeholders=tp.placeholders)
-        self._recompute = recompute
-        self._fused_norms = fused_norms
-        self._offload = offload
+        self._rotary = rank.rotary
+        self._tp = rank.tp
+        self._duplicated = TensorParallel(placeholders=rank.tp.placeholders)
+        self._recompute = "mla_up_proj" in rank.config.recompute_modules
+        self._fused_norms = rank.fused_norms
+        self._offload = rank.offload
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""

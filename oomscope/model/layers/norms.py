@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from oomscope.model.base.operations import Function
+from oomscope.model.layers.rank_context import RankContext
 
 
 class _LayerNorm(Function):
@@ -85,3 +86,24 @@ class RMSNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return ``x`` […, h] normalised."""
         return _RMSNorm.apply(x, self.weight, self._eps)  # type: ignore[no-any-return]
+
+
+Norm = LayerNorm | RMSNorm
+
+
+def make_norm(rank: RankContext, width: int, *, of_heads: bool = False) -> Norm:
+    """Return the configured norm of rows of ``width``.
+
+    With ``of_heads`` it is inside the tensor-parallel region, where each rank sees its own heads only.
+    """
+    model = rank.config.model
+    weight = rank.constant(1.0, width, sequence_parallel=True)
+    norm: Norm
+    if model.normalization == "RMSNorm":
+        norm = RMSNorm(weight, model.layernorm_epsilon)
+    else:
+        norm = LayerNorm(weight, rank.constant(0.0, width, sequence_parallel=True), model.layernorm_epsilon)
+    if of_heads:
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = rank.tp.size > 1  # type: ignore[attr-defined]
+    return norm

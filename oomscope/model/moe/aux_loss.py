@@ -38,8 +38,8 @@ class Balance:
     """Of the gradients of these losses, beside a training loss that is divided by the number of microbatches."""
 
 
-def balance_of(config: Config, state: ParallelState) -> Balance:
-    """Return the losses of a rank's routers.
+def balance_of(config: Config, state: ParallelState, *, runs: int = 1) -> Balance:
+    """Return the losses of a router that runs ``runs`` times in a microbatch.
 
     Gradients become the mean over CP ranks, and so are scaled by their number.
 
@@ -50,7 +50,7 @@ def balance_of(config: Config, state: ParallelState) -> Balance:
     sharers = (state.tp_size if is_split else 1) * state.cp_size
     groups = (state.tp_group if is_split else None, state.cp_group, state.dp_group if is_global else None)
     return Balance(
-        aux_loss_coeff=config.aux_loss_coeff,
+        aux_loss_coeff=config.aux_loss_coeff / runs,
         z_loss_coeff=config.model.moe_z_loss_coeff or 0.0,
         groups=tuple(group for group in groups if group is not None),
         ranks=sharers * (state.dp_size if is_global else 1),

@@ -8,8 +8,9 @@ expert's width, and fc2 leaves partial sums to the dispatcher.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,8 +18,9 @@ from torch import nn
 from oomscope.model.base.device import computes
 from oomscope.model.base.operations import Function
 from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
-from oomscope.model.memory.offload import KEEP_ALL, ModuleOffload
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import DiscardedOutput
+from oomscope.model.moe.row_plan import ExpertParallel
 from oomscope.model.parallel.tensor_parallel import (
     Placeholders,
     TensorParallel,
@@ -130,73 +132,54 @@ def weighted_activation(
     return (activate(x, activation) * weights.unsqueeze(-1)).to(x.dtype)
 
 
-class ExpertForm(NamedTuple):
-    """What all experts of a layer have in common."""
-
-    activation: Activation
-    is_gated: bool
-    """fc1's output is [gate | up]."""
-    placeholders: Placeholders | None
-    """For weight gradients that are added straight into ``main_grad``; None gives them to autograd."""
-    recompute_activation: bool
-    """Empty fc2's input once it was used (``recompute_modules: [moe_act]``)."""
-
-
 class GroupedExperts(nn.Module):
     """All experts of a rank in one grouped product (Megatron-Core ``moe/experts.py::TEGroupedMLP``).
 
     Args:
+        rank: what modules share.
         fc1: [E/e, f/t or 2f/t, h].
         fc2: [E/e, h, f/t].
-        form: the rest.
-        offload: what goes to the host.
     """
 
-    def __init__(
-        self, fc1: nn.Parameter, fc2: nn.Parameter, form: ExpertForm, offload: ModuleOffload = KEEP_ALL
-    ) -> None:
+    def __init__(self, rank: RankContext, fc1: nn.Parameter, fc2: nn.Parameter) -> None:
         super().__init__()
         self.fc1 = fc1
         self.fc2 = fc2
-        self._form = form
-        self._offload = offload
+        self._placeholders = rank.tp.placeholders
+        self._activate = _activation_of(rank)
+        self._recompute = "moe_act" in rank.config.recompute_modules
+        self._offload = rank.offload
 
     def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
         """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""
-        form = self._form
 
-        def fc1(x: torch.Tensor) -> torch.Tensor:
-            return _GroupedLinear.apply(x, self.fc1, counts, form.placeholders)  # type: ignore[no-any-return]
+        def linear(x: torch.Tensor, weight: nn.Parameter) -> torch.Tensor:
+            return _GroupedLinear.apply(x, weight, counts, self._placeholders)  # type: ignore[no-any-return]
 
-        inner = self._offload.run("expert_fc1", fc1, rows)
-        if not (form.recompute_activation and self.training):
-            outer = self._offload.run("moe_act", self._activate, inner, weights)
-            return _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)  # type: ignore[no-any-return]
+        inner = self._offload.run("expert_fc1", linear, rows, self.fc1)
+        if not (self._recompute and self.training):
+            return linear(self._offload.run("moe_act", self._activate, inner, weights), self.fc2)
         activation = DiscardedOutput(self._activate)
-        outer = self._offload.run("moe_act", activation.run, inner, weights)
-        out: torch.Tensor = _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)
+        out = linear(self._offload.run("moe_act", activation.run, inner, weights), self.fc2)
         activation.discard(refill_before=out)
         return out
-
-    def _activate(self, inner: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
 
 
 class SequentialExperts(nn.Module):
     """One expert after the other, their outputs joined by a copy (Megatron-Core ``moe/experts.py::SequentialMLP``).
 
     Args:
+        rank: what modules share.
         fc1: of each expert, [f/t or 2f/t, h].
         fc2: of each expert, [h, f/t].
-        form: the rest.
     """
 
-    def __init__(self, fc1: Sequence[nn.Parameter], fc2: Sequence[nn.Parameter], form: ExpertForm) -> None:
+    def __init__(self, rank: RankContext, fc1: Sequence[nn.Parameter], fc2: Sequence[nn.Parameter]) -> None:
         super().__init__()
         self.fc1 = nn.ParameterList(fc1)
         self.fc2 = nn.ParameterList(fc2)
-        self._form = form
-        self._linear = TensorParallel(placeholders=form.placeholders)
+        self._activate = _activation_of(rank)
+        self._linear = TensorParallel(placeholders=rank.tp.placeholders)
 
     def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
         """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""
@@ -205,6 +188,27 @@ class SequentialExperts(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _run(self, rows: torch.Tensor, weights: torch.Tensor, fc1: nn.Parameter, fc2: nn.Parameter) -> torch.Tensor:
-        inner = column_parallel_linear(rows, fc1, None, self._linear)
-        outer = weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
+        outer = self._activate(column_parallel_linear(rows, fc1, None, self._linear), weights)
         return column_parallel_linear(outer, fc2, None, self._linear)
+
+
+def _activation_of(rank: RankContext) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    model = rank.config.model
+    return partial(weighted_activation, activation=model.activation_func, is_gated=model.gated_linear_unit)
+
+
+def make_experts(rank: RankContext, name: str, ep: ExpertParallel) -> GroupedExperts | SequentialExperts:
+    """Return the routed experts that this rank holds."""
+    model, h, f = rank.config.model, rank.config.model.hidden_size, rank.config.expert_ffn_size
+    halves, local = 2 if model.gated_linear_unit else 1, (model.num_moe_experts or 1) // ep.size
+    mine = range(ep.rank * local, (ep.rank + 1) * local)
+
+    def fc1(experts: range | int) -> nn.Parameter:
+        return rank.experts(f"{name}.fc1", experts, (halves * f, h), blocks=halves, dim=0)
+
+    def fc2(experts: range | int) -> nn.Parameter:
+        return rank.experts(f"{name}.fc2", experts, (h, f), blocks=1, dim=1)
+
+    if model.moe_grouped_gemm:
+        return GroupedExperts(rank, fc1(mine), fc2(mine))
+    return SequentialExperts(rank, [fc1(expert) for expert in mine], [fc2(expert) for expert in mine])

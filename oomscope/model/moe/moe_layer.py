@@ -9,16 +9,14 @@ tokens twice; ``shared_experts`` drops their fc1's output and fc2's input.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import torch
 from torch import nn
 
-from oomscope.config.schema import ModelConfig
-from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.layers.mlp import MLP
+from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.moe.experts import GroupedExperts, SequentialExperts
+from oomscope.model.moe.aux_loss import balance_of
+from oomscope.model.moe.experts import make_experts
 from oomscope.model.moe.router import Router
 from oomscope.model.moe.row_plan import ExpertParallel
 from oomscope.model.moe.token_dispatcher import TokenDispatcher, token_dispatcher
@@ -28,35 +26,34 @@ class MoE(nn.Module):
     """The experts of one layer, as far as this rank holds them.
 
     Args:
-        router: picks experts; held alike by all ranks.
-        experts: this rank's.
-        shared: the experts that every token visits, if any.
-        model: how tokens are dispatched.
-        ep: how the experts are shared out.
-        recompute_modules: ``moe`` and ``shared_experts`` are handled here.
-        random: the rank's random numbers.
+        rank: what modules share.
+        name: of its weights.
+        runs: how often its router runs in a microbatch: its losses count once (Megatron-Core ``moe/router.py``).
     """
 
-    def __init__(
-        self,
-        router: Router,
-        experts: GroupedExperts | SequentialExperts,
-        shared: MLP | None,
-        *,
-        model: ModelConfig,
-        ep: ExpertParallel,
-        recompute_modules: Collection[str],
-        random: ModelParallelRandom,
-    ) -> None:
+    def __init__(self, rank: RankContext, name: str, *, runs: int = 1) -> None:
         super().__init__()
-        self.router = router
-        self.experts = experts
-        self.shared = shared
+        config, model, state = rank.config, rank.config.model, rank.state
+        experts, shared = model.num_moe_experts or 1, model.moe_shared_expert_intermediate_size
+        self._ep = ExpertParallel(
+            group=state.ep_group,
+            rank=state.ep_rank,
+            size=state.ep_size,
+            tp_group=state.expert_tp_group,
+            tp_rank=state.expert_tp_rank,
+            tp_size=state.expert_tp_size,
+            tp_ep_group=state.expert_tp_ep_group,
+            buffer=rank.scratch,
+            imbalance=model.moe_imbalance_factor,
+        )
+        router = rank.whole(f"{name}.router", experts, model.hidden_size, sequence_parallel=True)
+        self.router = Router(router, model, balance_of(config, state, runs=runs))
+        self.experts = make_experts(rank, name, self._ep)
+        self.shared = None if shared is None else MLP(rank, f"{name}.shared", shared)
         self._model = model
-        self._ep = ep
-        self._recompute = "moe" in recompute_modules
-        self._recompute_shared = "shared_experts" in recompute_modules
-        self._random = random
+        self._recompute = "moe" in config.recompute_modules
+        self._recompute_shared = "shared_experts" in config.recompute_modules
+        self._random = rank.random
         self._dispatcher: TokenDispatcher | None = None
         """The last microbatch's: what its dispatcher knows of the routing stays until the next one is dispatched."""
 

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.base.observer import Observer
 from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
-from oomscope.model.fp8.weight import quantized_of
+from oomscope.model.fp8.quantized import quantized_of
 from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer, PrecisionAwareAdam
 from oomscope.model.optimizer.gradients import build_grad_scaler, clip, squared_norm
 from oomscope.model.optimizer.hybrid_optimizer import HostAdam, split_by_fraction
