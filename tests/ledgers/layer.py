@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import element_bytes
-from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
+from oomscope.model.moe.token_dispatcher import ExpertParallel, Plan, is_padded, nominal_plan
 from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
 
 _FLASH_RANDOM_STATE = 24

@@ -6,10 +6,15 @@ ones do not exist before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from oomscope.model.base.device import MemoryBuffer
+
+Move = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Function(torch.autograd.Function):
@@ -19,6 +24,22 @@ class Function(torch.autograd.Function):
     def apply(cls, *args: Any) -> Any:
         """Run ``forward`` and record the operation."""
         return super().apply(*args)
+
+
+class _Paired(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, there: Move, back: Move) -> torch.Tensor:
+        ctx.back = back
+        return there(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.back(grad), None, None
+
+
+def paired(x: torch.Tensor, there: Move, back: Move) -> torch.Tensor:
+    """Return ``there(x)``, whose gradient is sent through ``back``; nothing is kept for it."""
+    return _Paired.apply(x, there, back)  # type: ignore[no-any-return]
 
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -37,3 +58,28 @@ def reduce_scatter(
 ) -> dist.Work | None:
     """Fill ``shard`` with this rank's part, along the first dimension, of the sum of ``whole`` over the ranks."""
     return _reduce_scatter(shard, whole, group=group, async_op=async_op)  # type: ignore[no-any-return]
+
+
+def gather_rows(
+    x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
+) -> torch.Tensor:
+    """Return [ranks·n, …] from the shards [n, …] of all ranks, in ``buffer`` if there is one."""
+    gathered = _room(x, x.shape[0] * ranks, buffer)
+    all_gather(gathered, x.contiguous(), group)
+    return gathered
+
+
+def scatter_rows(
+    x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
+) -> torch.Tensor:
+    """Return this rank's shard [n/ranks, …] of the sum of ``x`` [n, …] over the ranks, in ``buffer`` if given."""
+    shard = _room(x, x.shape[0] // ranks, buffer)
+    reduce_scatter(shard, x.contiguous(), group)
+    return shard
+
+
+def _room(x: torch.Tensor, rows: int, buffer: MemoryBuffer | None) -> torch.Tensor:
+    shape = (rows, *x.shape[1:])
+    if buffer is None:
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+    return buffer.take(shape, dtype=x.dtype, device=x.device)

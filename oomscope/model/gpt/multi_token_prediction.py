@@ -25,7 +25,7 @@ from oomscope.model.layers.norms import make_norm
 from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.layer_groups import recomputes_predictions
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.moe.aux_loss import LossAutoScaler
+from oomscope.model.moe.router import LossAutoScaler
 from oomscope.model.parallel.context_parallel import ContextParallel
 from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, gather_columns, view_of_sequence
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from oomscope.config.schema import FlashKernels
 from oomscope.model.base.device import capability, takes_flash_attn
-from oomscope.model.base.operations import Function, all_gather, reduce_scatter
+from oomscope.model.base.operations import Function, all_gather, paired, reduce_scatter
 from oomscope.model.layers.core_attention import (
     FlashOutput,
     batch_first,
@@ -49,9 +49,9 @@ def context_attention(
         kernels: whose.
     """
     if cp.communication == "a2a":
-        whole = (_SequenceForHeads.apply(x, cp) for x in (q, k, v))
+        whole = (_sequence_for_heads(x, cp) for x in (q, k, v))
         context = fused_attention(*whole, dropout_p=dropout_p)
-        return _HeadsForSequence.apply(context.unflatten(-1, (-1, q.shape[-1])), cp).flatten(2)  # type: ignore[no-any-return]
+        return _heads_for_sequence(context.unflatten(-1, (-1, q.shape[-1])), cp).flatten(2)
     copied = takes_flash_attn(capability(q.device), kernels)
     if copied:
         q, k, v = batch_first(q, k, v)
@@ -59,9 +59,9 @@ def context_attention(
         return _GatheredAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
     if cp.levels is not None:
         neighbours, ring = cp.levels
-        q, k, v = (_SequenceForHeads.apply(x, neighbours) for x in (q, k, v))
+        q, k, v = (_sequence_for_heads(x, neighbours) for x in (q, k, v))
         part = _RingAttention.apply(q, k, v, (ring, dropout_p))
-        return _HeadsForSequence.apply(part, neighbours).flatten(2)  # type: ignore[no-any-return]
+        return _heads_for_sequence(part, neighbours).flatten(2)
     merged: torch.Tensor = _RingAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)
     return merged.clone() if copied else merged  # what flash-attn's backward reads has the batch first
 
@@ -167,26 +167,12 @@ def _block(pair: torch.Tensor, step: int, rank: int) -> tuple[torch.Tensor, torc
 # Heads for sequence ----------------------------------------------------------------------------------------------
 
 
-class _SequenceForHeads(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
-        ctx.cp = cp
-        return _gather_sequence(x, cp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _gather_heads(grad, ctx.cp), None
+def _sequence_for_heads(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
+    return paired(x, lambda x: _gather_sequence(x, cp), lambda grad: _gather_heads(grad, cp))
 
 
-class _HeadsForSequence(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
-        ctx.cp = cp
-        return _gather_heads(x, cp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _gather_sequence(grad, ctx.cp), None
+def _heads_for_sequence(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
+    return paired(x, lambda x: _gather_heads(x, cp), lambda grad: _gather_sequence(grad, cp))
 
 
 def _gather_sequence(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from oomscope.model.base.operations import Function
+from oomscope.model.base.operations import Function, paired
 from oomscope.model.layers.attention import CoreAttention
 from oomscope.model.layers.linear import row_linear
 from oomscope.model.layers.norms import make_norm
@@ -33,20 +33,8 @@ class LatentWidths(NamedTuple):
     value: int
 
 
-class _Query(Function):
-    """q [s, b, a, d] → the same with the rotary part, the last of each head, turned."""
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, widths: LatentWidths, table: RotaryTable) -> torch.Tensor:
-        ctx.how = widths, table
-        return _turn_tail(q, widths, table)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _turn_tail(grad, *ctx.how, sign=-1), None, None
-
-
-def _turn_tail(x: torch.Tensor, widths: LatentWidths, table: RotaryTable, *, sign: int = 1) -> torch.Tensor:
+def _turn_tail(x: torch.Tensor, widths: LatentWidths, table: RotaryTable, *, sign: int) -> torch.Tensor:
+    """Return ``x`` [s, b, a, d] with the rotary part, the last of each head, turned."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     out[..., : widths.plain].copy_(x[..., : widths.plain])
     rotate_into(out[..., widths.plain :], x[..., widths.plain :], table, sign=sign)
@@ -153,4 +141,8 @@ class LatentAttention(nn.Module):
         q = column_parallel_linear(query, self.q_up, None, self._tp).unflatten(-1, (-1, widths.plain + widths.rotary))
         kv = column_parallel_linear(key_value, self.kv_up, None, self._tp)
         k, v = _KeyValue.apply(kv.unflatten(-1, (-1, widths.plain + widths.value)), position, widths, self._rotary)
-        return _Query.apply(q, widths, self._rotary), k, v
+        if self._rotary is None:
+            raise TypeError("latent attention without rotary positions")
+        table = self._rotary
+        q = paired(q, lambda q: _turn_tail(q, widths, table, sign=1), lambda q: _turn_tail(q, widths, table, sign=-1))
+        return q, k, v

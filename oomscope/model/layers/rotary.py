@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.model.base.operations import Function
+from oomscope.model.base.operations import Function, paired
 
 
 class RotaryTable(NamedTuple):
@@ -33,21 +33,6 @@ def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign:
     out_real, out_imaginary = out.chunk(2, dim=-1)
     torch.mul(x_real, table.cos, out=out_real).addcmul_(x_imaginary, table.sin, value=-sign)
     torch.mul(x_imaginary, table.cos, out=out_imaginary).addcmul_(x_real, table.sin, value=sign)
-
-
-class _Rotate(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-        ctx.table = table
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        rotate_into(out, x, table)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        grad_x = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
-        rotate_into(grad_x, grad, ctx.table, sign=-1)
-        return grad_x, None
 
 
 class _SplitAndRotate(Function):
@@ -84,7 +69,13 @@ class _SplitAndRotate(Function):
 
 def rotate(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
     """Return ``x`` [s, b, heads, d] turned by its positions."""
-    return _Rotate.apply(x, table)  # type: ignore[no-any-return]
+
+    def turned(x: torch.Tensor, sign: int) -> torch.Tensor:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        rotate_into(out, x, table, sign=sign)
+        return out
+
+    return paired(x, lambda x: turned(x, 1), lambda grad: turned(grad, -1))
 
 
 def split_and_rotate(

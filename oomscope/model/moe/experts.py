@@ -20,7 +20,7 @@ from oomscope.model.base.operations import Function
 from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
 from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import DiscardedOutput
-from oomscope.model.moe.row_plan import ExpertParallel
+from oomscope.model.moe.token_dispatcher import ExpertParallel
 from oomscope.model.parallel.tensor_parallel import (
     Placeholders,
     TensorParallel,

@@ -15,11 +15,9 @@ from torch import nn
 from oomscope.model.layers.mlp import MLP
 from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import checkpoint
-from oomscope.model.moe.aux_loss import balance_of
 from oomscope.model.moe.experts import make_experts
-from oomscope.model.moe.router import Router
-from oomscope.model.moe.row_plan import ExpertParallel
-from oomscope.model.moe.token_dispatcher import TokenDispatcher, token_dispatcher
+from oomscope.model.moe.router import Router, balance_of
+from oomscope.model.moe.token_dispatcher import ExpertParallel, TokenDispatcher, token_dispatcher
 
 
 class MoE(nn.Module):

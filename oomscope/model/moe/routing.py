@@ -7,6 +7,7 @@ keeps what they keep.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -146,3 +147,13 @@ def drop(routing: Routing, model: ModelConfig, limit: int) -> Routing:
     if not model.moe_pad_expert_input_to_capacity:
         taken = visits.logical_and(taken)
     return Routing(probabilities * taken, taken)
+
+
+def capacity(tokens: int, model: ModelConfig) -> int | None:
+    """Return the rows that an expert takes of ``tokens``: ceil(n·k/E · factor), None where it takes all.
+
+    Source: Megatron-Core ``moe/moe_utils.py::get_capacity``.
+    """
+    if model.moe_expert_capacity_factor is None or model.num_moe_experts is None:
+        return None
+    return math.ceil(tokens * model.moe_router_topk / model.num_moe_experts * model.moe_expert_capacity_factor)

@@ -7,6 +7,7 @@ group to every rank, which picks its own. Rows reach the experts sorted by exper
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -14,10 +15,9 @@ import torch.distributed as dist
 
 from oomscope.config.schema import ModelConfig
 from oomscope.model.base.device import MemoryBuffer, computes
-from oomscope.model.base.operations import Function, all_gather, reduce_scatter
+from oomscope.model.base.operations import Function, all_gather, gather_rows, paired, scatter_rows
 from oomscope.model.moe.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
-from oomscope.model.moe.routing import Routing
-from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
+from oomscope.model.moe.routing import Routing, capacity
 
 
 class DispatchedRows(NamedTuple):
@@ -44,6 +44,70 @@ class TokenDispatcher(Protocol):
 
 
 # How many rows go where ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertParallel:
+    """One rank's place among those that share the experts of a layer."""
+
+    group: dist.ProcessGroup | None = None
+    rank: int = 0
+    size: int = 1
+    tp_group: dist.ProcessGroup | None = None
+    """Ranks that hold parts of the same experts."""
+    tp_rank: int = 0
+    tp_size: int = 1
+    tp_ep_group: dist.ProcessGroup | None = None
+    """Both together, expert TP fastest."""
+    buffer: MemoryBuffer | None = None
+    """Where ``allgather`` brings all tokens of the group; None brings them into fresh memory."""
+    imbalance: float = 1.0
+    """Rows that reach this rank's experts over an even share, where routing cannot be observed."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of ``tp_ep_group``."""
+        return self.size * self.tp_size
+
+
+class Plan(NamedTuple):
+    """How many rows go where."""
+
+    sent: list[int]
+    """Rows for each rank of the expert-parallel group."""
+    received: list[list[int]]
+    """Rows from each rank of ``tp_ep_group`` for each of this rank's experts; senders with expert TP slowest."""
+
+    @property
+    def by_expert(self) -> list[int]:
+        """Rows for each of this rank's experts."""
+        return [sum(rows) for rows in zip(*self.received, strict=True)]
+
+
+def nominal_plan(tokens: int, model: ModelConfig, ep: ExpertParallel) -> Plan:
+    """Return the exchange of the rows of ``tokens`` on each rank under even routing, times ``ep.imbalance``.
+
+    An expert takes at most its capacity of each rank's tokens, and each token once.
+    """
+    num_experts, rows = model.num_moe_experts or 1, tokens * model.moe_router_topk
+    local = num_experts // ep.size
+    limit = min(tokens, capacity(tokens, model) or tokens)
+    if is_padded(model):
+        return Plan([limit * local] * ep.size, [[limit] * local] * ep.ranks)
+    shares = [min(share, limit) for share in _even(rows, num_experts)]
+    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(ep.size)]
+    sent_here = round(rows // ep.size * ep.imbalance) if ep.size > 1 else rows
+    arriving = [min(share, limit) for share in _even(sent_here, local)]
+    return Plan(sent, [arriving] * ep.ranks)
+
+
+def is_padded(model: ModelConfig) -> bool:
+    """Whether every expert gets its capacity, so that no size depends on the routing."""
+    return model.moe_pad_expert_input_to_capacity and model.moe_expert_capacity_factor is not None
+
+
+def _even(rows: int, parts: int) -> list[int]:
+    return [rows * (part + 1) // parts - rows * part // parts for part in range(parts)]
 
 
 def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
@@ -74,50 +138,15 @@ def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
 # Collectives on rows ---------------------------------------------------------------------------------------------
 
 
-class _AllToAll(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup | None
-    ) -> torch.Tensor:
-        ctx.exchange = sent, received, group
-        return _all_to_all(x, sent, received, group)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        sent, received, group = ctx.exchange
-        return _all_to_all(grad, received, sent, group), None, None, None
+def _exchange(x: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup | None) -> torch.Tensor:
+    there, back = (sent, received), (received, sent)
+    return paired(x, lambda x: _all_to_all(x, *there, group), lambda grad: _all_to_all(grad, *back, group))
 
 
 def _all_to_all(x: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup | None) -> torch.Tensor:
     out = torch.empty((sum(received), *x.shape[1:]), dtype=x.dtype, device=x.device)
     dist.all_to_all_single(out, x.contiguous(), received, sent, group=group)
     return out
-
-
-class _GatherRows(Function):
-    """The rows of all ranks that share an expert, one rank after the other; each has its own number."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
-        ctx.sizes, ctx.ep = sizes, ep
-        return _gather_rows(x, sizes, ep)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _scatter_rows(grad, ctx.sizes, ctx.ep), None, None
-
-
-class _ScatterRows(Function):
-    """This rank's rows of the sum over the ranks that share an expert."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
-        ctx.sizes, ctx.ep = sizes, ep
-        return _scatter_rows(x, sizes, ep)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _gather_rows(grad, ctx.sizes, ctx.ep), None, None
 
 
 def _gather_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
@@ -136,52 +165,6 @@ def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torc
     for rank, part in enumerate(parts):
         dist.reduce(part, group=ep.tp_group, group_dst=rank)
     return parts[ep.tp_rank].clone()  # type: ignore[no-any-return]
-
-
-class _GatherTokens(Function):
-    """The tokens of all ranks [n·ranks, …]; in backward this rank's part of the sum. Both in ``buffer`` if given."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None) -> torch.Tensor:
-        ctx.ep, ctx.buffer = ep, buffer
-        return _gather_tokens(x, ep, buffer)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _scatter_tokens(grad, ctx.ep, ctx.buffer), None, None
-
-
-class _ScatterTokens(Function):
-    """This rank's part [n, …] of the sum over all ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
-        ctx.ep = ep
-        return _scatter_tokens(x, ep)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _gather_tokens(grad, ctx.ep), None
-
-
-def _gather_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
-    out = _room(x, x.shape[0] * ep.ranks, buffer)
-    all_gather(out, x.contiguous(), ep.tp_ep_group)
-    return out
-
-
-def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
-    out = _room(x, x.shape[0] // ep.ranks, buffer)
-    reduce_scatter(out, x.contiguous(), ep.tp_ep_group)
-    return out
-
-
-def _room(x: torch.Tensor, rows: int, buffer: MemoryBuffer | None) -> torch.Tensor:
-    """Return room for ``rows`` rows like those of ``x``."""
-    shape = (rows, *x.shape[1:])
-    if buffer is None:
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
-    return buffer.take(shape, dtype=x.dtype, device=x.device)
 
 
 class _SortChunks(Function):
@@ -257,16 +240,20 @@ class AlltoAllTokenDispatcher:
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
         if self._ep.tp_size > 1:
-            summed = _ScatterRows.apply(rows.to(self._routing.probabilities.dtype), self._gathered, self._ep)
+            sizes, ep, wide = self._gathered, self._ep, rows.to(self._routing.probabilities.dtype)
+            summed = paired(wide, lambda x: _scatter_rows(x, sizes, ep), lambda grad: _gather_rows(grad, sizes, ep))
             rows = summed.to(rows.dtype)
         if self._ep.size > 1:
-            rows = _AllToAll.apply(rows, self._received, self._sent, self._ep.group)
+            rows = _exchange(rows, self._received, self._sent, self._ep.group)
         return unpermute(rows, *self._source)
 
     def _carry(self, rows: torch.Tensor) -> torch.Tensor:
         if self._ep.size > 1:
-            rows = _AllToAll.apply(rows, self._sent, self._received, self._ep.group)
-        return _GatherRows.apply(rows, self._gathered, self._ep) if self._ep.tp_size > 1 else rows
+            rows = _exchange(rows, self._sent, self._received, self._ep.group)
+        if self._ep.tp_size == 1:
+            return rows
+        sizes, ep = self._gathered, self._ep
+        return paired(rows, lambda x: _gather_rows(x, sizes, ep), lambda grad: _scatter_rows(grad, sizes, ep))
 
 
 class AllGatherTokenDispatcher:
@@ -288,8 +275,8 @@ class AllGatherTokenDispatcher:
         self._nominal = None if observes_routing(routing.visits.device, ep) else plan(routing.visits, model, ep)
         visits, probabilities = routing.visits, routing.probabilities
         if ep.ranks > 1:
-            visits = _gather_tokens(visits.view(torch.uint8), ep).view(torch.bool)
-            probabilities = _GatherTokens.apply(probabilities, ep, None)
+            visits = gather_rows(visits.view(torch.uint8), ep.tp_ep_group, ep.ranks).view(torch.bool)
+            probabilities = self._gather_tokens(probabilities, None)
         local = visits.shape[1] // ep.size
         mine = slice(ep.rank * local, (ep.rank + 1) * local)
         self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
@@ -297,7 +284,7 @@ class AllGatherTokenDispatcher:
     def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
         if self._ep.ranks > 1:
-            x = _GatherTokens.apply(x, self._ep, self._ep.buffer)
+            x = self._gather_tokens(x, self._ep.buffer)
         counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
         rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
         self._probabilities = select_probabilities(Routing(self._probabilities, self._visits), sum(counts))
@@ -308,7 +295,19 @@ class AllGatherTokenDispatcher:
         out = unpermute(rows, self._source, self._visits.shape[0])
         if self._ep.ranks == 1:
             return out
-        return _ScatterTokens.apply(out.to(self._dtype), self._ep).to(rows.dtype)  # type: ignore[no-any-return]
+        group, ranks = self._ep.tp_ep_group, self._ep.ranks
+        wide = out.to(self._dtype)
+        summed = paired(wide, lambda x: scatter_rows(x, group, ranks), lambda grad: gather_rows(grad, group, ranks))
+        return summed.to(rows.dtype)
+
+    def _gather_tokens(self, x: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
+        """Return the tokens of all ranks; forward and backward in ``buffer`` if there is one."""
+        group, ranks = self._ep.tp_ep_group, self._ep.ranks
+        return paired(
+            x,
+            lambda x: gather_rows(x, group, ranks, buffer),
+            lambda grad: scatter_rows(grad, group, ranks, buffer),
+        )
 
 
 _DISPATCHERS: dict[str, type[AlltoAllTokenDispatcher] | type[AllGatherTokenDispatcher]] = {

@@ -23,7 +23,7 @@ from torch import nn
 
 from oomscope.model.base.device import MemoryBuffer
 from oomscope.model.base.observer import Observer
-from oomscope.model.base.operations import Function, all_gather, reduce_scatter
+from oomscope.model.base.operations import Function, gather_rows, paired, scatter_rows
 
 
 class Placeholders:
@@ -111,26 +111,12 @@ def all_reduce(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
 
 def all_gather_sequence(x: torch.Tensor, tp: TensorParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
     """Return [s, …] from the shards [s/t, …] of all ranks, in ``buffer`` if there is one."""
-    shape = (x.shape[0] * tp.size, *x.shape[1:])
-    if buffer is None:
-        gathered = torch.empty(shape, dtype=x.dtype, device=x.device)
-    else:
-        gathered = buffer.take(shape, dtype=x.dtype, device=x.device)
-    all_gather(gathered, x.contiguous(), tp.group)
-    return gathered
+    return gather_rows(x, tp.group, tp.size, buffer)
 
 
 def reduce_scatter_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return this rank's shard [s/t, …] of the sum of ``x`` [s, …] over the group."""
-    shard = torch.empty((x.shape[0] // tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    reduce_scatter(shard, x.contiguous(), tp.group)
-    return shard
-
-
-def sequence_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    """Return a copy of this rank's rows of ``x``; a view would keep all of ``x`` alive."""
-    rows = x.shape[0] // tp.size
-    return x.narrow(0, tp.rank * rows, rows).clone()
+    return scatter_rows(x, tp.group, tp.size)
 
 
 def flat_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
@@ -154,81 +140,13 @@ class _Reduce(Function):
         return grad, None
 
 
-class _ReduceScatter(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return reduce_scatter_sequence(x, tp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return all_gather_sequence(grad, ctx.tp), None
-
-
-class _Scatter(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return sequence_shard(x, tp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return all_gather_sequence(grad, ctx.tp), None
-
-
-class _Copy(Function):
-    """Identity forward, all-reduce backward (the f of Shoeybi et al.)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return all_reduce(grad.contiguous(), ctx.tp), None
-
-
-class _Gather(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return all_gather_sequence(x, tp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return reduce_scatter_sequence(grad, ctx.tp), None
-
-
-class _GatherColumns(Function):
-    """Megatron-Core ``mappings.py::_gather_along_last_dim``: gathered along the rows first, then put side by side."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return torch.cat(all_gather_sequence(x, tp).chunk(tp.size), dim=-1)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grad.chunk(ctx.tp.size, dim=-1)[ctx.tp.rank].contiguous(), None
-
-
-class _ViewOfSequence(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return x.chunk(tp.size)[tp.rank]
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return all_gather_sequence(grad, ctx.tp), None
-
-
 def enter_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return [s, …] of ``x`` [s/σ, …] for every rank's own heads; their gradients are summed on the way back."""
     if tp.size == 1:
         return x
-    return _Gather.apply(x, tp) if tp.sequence_parallel else _Copy.apply(x, tp)  # type: ignore[no-any-return]
+    if tp.sequence_parallel:
+        return paired(x, lambda x: all_gather_sequence(x, tp), lambda grad: reduce_scatter_sequence(grad, tp))
+    return paired(x, lambda x: x.view_as(x), lambda grad: all_reduce(grad.contiguous(), tp))  # f of Shoeybi et al.
 
 
 def reduce_from_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
@@ -238,22 +156,33 @@ def reduce_from_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
 
 def reduce_scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Sum the partial results [s, …] of all ranks and keep this rank's rows [s/t, …]."""
-    return _ReduceScatter.apply(x, tp)  # type: ignore[no-any-return]
+    return paired(x, lambda x: reduce_scatter_sequence(x, tp), lambda grad: all_gather_sequence(grad, tp))
 
 
 def scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    """Keep this rank's rows [s/t, …] of ``x`` [s, …], which all ranks hold alike."""
-    return _Scatter.apply(x, tp)  # type: ignore[no-any-return]
+    """Keep a copy of this rank's rows [s/t, …] of ``x`` [s, …], which all ranks hold alike; a view would keep ``x``."""
+    return paired(x, lambda x: x.chunk(tp.size)[tp.rank].clone(), lambda grad: all_gather_sequence(grad, tp))
 
 
 def gather_columns(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    """Return [s, b, h] from the columns [s, b, h/t] of all ranks."""
-    return _GatherColumns.apply(x, tp) if tp.size > 1 else x
+    """Return [s, b, h] from the columns [s, b, h/t] of all ranks.
+
+    Gathered along the rows first, then put side by side (Megatron-Core ``mappings.py::_gather_along_last_dim``).
+    """
+    if tp.size == 1:
+        return x
+    return paired(
+        x,
+        lambda x: torch.cat(all_gather_sequence(x, tp).chunk(tp.size), dim=-1),
+        lambda grad: grad.chunk(tp.size, dim=-1)[tp.rank].contiguous(),
+    )
 
 
 def view_of_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return this rank's rows [s/σ, b, h] of ``x`` [s, b, h], which all ranks hold alike; all of ``x`` stays alive."""
-    return _ViewOfSequence.apply(x, tp) if tp.sequence_parallel else x
+    if not tp.sequence_parallel:
+        return x
+    return paired(x, lambda x: x.chunk(tp.size)[tp.rank], lambda grad: all_gather_sequence(grad, tp))
 
 
 # Linear layers ---------------------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from oomscope import virtual
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model.fp8 import recipe as recipes
+from oomscope.model.fp8.quantized import Quantized, quantize, quantized_of
 from oomscope.model.fp8.recipe import Fp8Recipe, fp8_recipe, is_bf16_layer
-from oomscope.model.fp8.quantized import Quantized, quantize
-from oomscope.model.fp8.quantized import quantized_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 WIDE = {"hidden_size": 128, "ffn_hidden_size": 256, "num_attention_heads": 2, "add_bias_linear": False}

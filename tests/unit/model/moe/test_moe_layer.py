@@ -19,7 +19,7 @@ from oomscope.config.schema import Config, ModelConfig
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.moe.moe_layer import MoE
-from oomscope.model.moe.row_plan import ExpertParallel, nominal_plan
+from oomscope.model.moe.token_dispatcher import ExpertParallel, nominal_plan
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 from tests.ranks import run_ranks

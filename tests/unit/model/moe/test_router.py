@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from oomscope.config.schema import Config, ModelConfig
-from oomscope.model.moe.aux_loss import Balance
-from oomscope.model.moe.router import Router, update_expert_bias
-from oomscope.model.moe.routing import choose, drop, even_shares
-from oomscope.model.moe.row_plan import capacity
+from oomscope.model.moe.router import Balance, Router, update_expert_bias
+from oomscope.model.moe.routing import capacity, choose, drop, even_shares
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger
 
