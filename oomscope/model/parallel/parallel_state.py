@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError, UsageError
@@ -35,6 +35,20 @@ Axis = Literal[
     "inter_dist_opt",
     "embedding",
 ]
+
+
+_MEMBERS: dict[Axis, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "dp": ("dp",),
+    "dp_cp": ("cp", "dp"),
+    "pp": ("pp",),
+    "expert_tp": ("expert_tp",),
+    "ep": ("ep",),
+    "expert_tp_ep": ("expert_tp", "ep"),
+    "expert_dp": ("expert_dp",),
+}
+"""The axes that a group runs along: those of dense layers, or those of experts."""
 
 
 class RankCoordinates(NamedTuple):
@@ -84,6 +98,8 @@ class ParallelState:
     expert_tp_rank: int = 0
     expert_tp_size: int = 1
     expert_tp_group: dist.ProcessGroup | None = None
+    expert_tp_ep_rank: int = 0
+    expert_tp_ep_size: int = 1
     expert_tp_ep_group: dist.ProcessGroup | None = None
     """Ranks that share the experts of a layer and parts of them, expert TP fastest."""
     expert_dp_rank: int = 0
@@ -155,6 +171,26 @@ def stage_size(config: Config) -> int:
     return ranks
 
 
+def _sizes(config: Config, *, expert: bool) -> dict[str, int]:
+    """Return the ranks along each axis that dense or expert layers cut the world by, the fastest first."""
+    parallel, stage = config.parallel, stage_size(config)
+    if expert:
+        sizes = {"expert_tp": expert_tensor_parallel_size(config), "ep": parallel.expert_model_parallel_size}
+        sizes["expert_dp"] = stage // (sizes["expert_tp"] * sizes["ep"])
+    else:
+        sizes = {"tp": parallel.tensor_model_parallel_size, "cp": parallel.context_parallel_size}
+        sizes["dp"] = parallel.data_parallel_size
+    return {**sizes, "pp": parallel.pipeline_model_parallel_size}
+
+
+def _places(sizes: dict[str, int], rank: int) -> dict[str, int]:
+    """Return where ``rank`` stands along each axis."""
+    places = {}
+    for axis, size in sizes.items():
+        rank, places[axis] = divmod(rank, size)
+    return places
+
+
 def rank_coordinates(config: Config, rank: int) -> RankCoordinates:
     """Return where ``rank`` stands on every axis.
 
@@ -164,12 +200,8 @@ def rank_coordinates(config: Config, rank: int) -> RankCoordinates:
     world_size = config.parallel.world_size
     if not 0 <= rank < world_size:
         raise UsageError(f"a world of {world_size} ranks has no rank {rank}", remedy=f"give 0 to {world_size - 1}")
-    pp, place = divmod(rank, stage_size(config))
-    rest, tp = divmod(place, config.parallel.tensor_model_parallel_size)
-    dp, cp = divmod(rest, config.parallel.context_parallel_size)
-    expert_rest, expert_tp = divmod(place, expert_tensor_parallel_size(config))
-    expert_dp, ep = divmod(expert_rest, config.parallel.expert_model_parallel_size)
-    return RankCoordinates(tp=tp, cp=cp, dp=dp, pp=pp, expert_tp=expert_tp, ep=ep, expert_dp=expert_dp)
+    dense, experts = (_places(_sizes(config, expert=expert), rank) for expert in (False, True))
+    return RankCoordinates(**{**dense, **experts})
 
 
 def groups(config: Config, axis: Axis) -> Iterator[tuple[int, ...]]:
@@ -182,39 +214,23 @@ def groups(config: Config, axis: Axis) -> Iterator[tuple[int, ...]]:
 
 def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
     """Return the ranks of the group along ``axis`` that ``rank`` belongs to, ascending (itself alone if none)."""
-    parallel, at = config.parallel, rank_coordinates(config, rank)
-    size = stage_size(config)
-    tp, cp, ep = (
-        parallel.tensor_model_parallel_size,
-        parallel.context_parallel_size,
-        parallel.expert_model_parallel_size,
-    )
-    expert_tp = expert_tensor_parallel_size(config)
-    stage, place = at.pp * size, rank % size
     match axis:
-        case "tp":
-            places = range(place - at.tp, place - at.tp + tp)
-        case "cp":
-            places = range(at.dp * tp * cp + at.tp, (at.dp + 1) * tp * cp, tp)
-        case "dp":
-            places = range(at.cp * tp + at.tp, size, tp * cp)
-        case "dp_cp":
-            places = range(at.tp, size, tp)
-        case "expert_tp":
-            places = range(place - at.expert_tp, place - at.expert_tp + expert_tp)
-        case "ep":
-            places = range(at.expert_dp * expert_tp * ep + at.expert_tp, (at.expert_dp + 1) * expert_tp * ep, expert_tp)
-        case "expert_tp_ep":
-            places = range(at.expert_dp * expert_tp * ep, (at.expert_dp + 1) * expert_tp * ep)
-        case "expert_dp":
-            places = range(at.ep * expert_tp + at.expert_tp, size, expert_tp * ep)
         case "intra_dp_cp" | "intra_expert_dp" | "inter_dist_opt":
             return _of_instances(config, rank, axis)
         case "cp_a2a" | "cp_p2p":
             return _on_a_level(config, rank, axis)
-        case "pp" | "embedding":
-            return _through_the_stages(config, rank, axis)
-    return tuple(stage + other for other in places)
+        case "embedding":  # the two ends of the pipeline; between them a rank is alone
+            pipeline = group_of(config, rank, "pp")
+            ends = dict.fromkeys((pipeline[0], pipeline[-1]))
+            return tuple(ends) if rank in ends else (rank,)
+    members = _MEMBERS[axis]
+    sizes = _sizes(config, expert=members[0].startswith("e"))
+    ranks, stride = [0], 1
+    for name, place in _places(sizes, rank).items():
+        places = range(sizes[name]) if name in members else (place,)
+        ranks = [stride * other + faster for other in places for faster in ranks]
+        stride *= sizes[name]
+    return tuple(ranks)
 
 
 def _on_a_level(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
@@ -232,24 +248,15 @@ def _on_a_level(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
     return ranks[start : start + neighbours]
 
 
-def _through_the_stages(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
-    """Return the pipeline of ``rank``; along ``embedding`` its two ends, and between them ``rank`` alone."""
-    size = stage_size(config)
-    pipeline = tuple(range(rank % size, config.parallel.world_size, size))
-    if axis == "pp":
-        return pipeline
-    ends = dict.fromkeys((pipeline[0], pipeline[-1]))
-    return tuple(ends) if rank in ends else (rank,)
-
-
 def _of_instances(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
     """Return the run of ``rank``'s replicas that is its optimizer instance, or those at its place in every instance."""
+    instances = config.optimizer.num_distributed_optimizer_instances
     if axis == "inter_dist_opt":
-        stage, ranks = rank - rank % stage_size(config), stage_size(config)
-        step = ranks // config.optimizer.num_distributed_optimizer_instances
+        ranks = stage_size(config)
+        stage, step = rank - rank % ranks, ranks // instances
         return tuple(range(stage + rank % step, stage + ranks, step))
     replicas = group_of(config, rank, "dp_cp" if axis == "intra_dp_cp" else "expert_dp")
-    size = len(replicas) // config.optimizer.num_distributed_optimizer_instances
+    size = len(replicas) // instances
     start = replicas.index(rank) // size * size
     return replicas[start : start + size]
 
@@ -278,46 +285,13 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
             where="parallel",
             remedy="let TP * CP * PP * DP be the number of ranks",
         )
-    at = rank_coordinates(config, rank)
-    parallel = config.parallel
     made = _Groups(config, rank, world_size)
-    expert_ranks = expert_tensor_parallel_size(config) * parallel.expert_model_parallel_size
-    return ParallelState(
-        rank=rank,
-        world_size=world_size,
-        tp_rank=at.tp,
-        tp_size=parallel.tensor_model_parallel_size,
-        tp_group=made.along("tp"),
-        cp_rank=at.cp,
-        cp_size=parallel.context_parallel_size,
-        cp_group=made.along("cp"),
-        cp_a2a_group=made.along("cp_a2a"),
-        cp_p2p_group=made.along("cp_p2p"),
-        pp_rank=at.pp,
-        pp_size=parallel.pipeline_model_parallel_size,
-        pp_group=made.along("pp"),
-        dp_rank=at.dp,
-        dp_size=parallel.data_parallel_size,
-        dp_group=made.along("dp"),
-        dp_cp_rank=at.dp * parallel.context_parallel_size + at.cp,
-        dp_cp_size=parallel.data_parallel_size * parallel.context_parallel_size,
-        dp_cp_group=made.along("dp_cp"),
-        ep_rank=at.ep,
-        ep_size=parallel.expert_model_parallel_size,
-        ep_group=made.along("ep"),
-        expert_tp_rank=at.expert_tp,
-        expert_tp_size=expert_tensor_parallel_size(config),
-        expert_tp_group=made.along("expert_tp"),
-        expert_tp_ep_group=made.along("expert_tp_ep"),
-        expert_dp_rank=at.expert_dp,
-        expert_dp_size=stage_size(config) // expert_ranks,
-        expert_dp_group=made.along("expert_dp"),
-        num_distributed_optimizer_instances=config.optimizer.num_distributed_optimizer_instances,
-        intra_dp_cp_group=made.along("intra_dp_cp"),
-        intra_expert_dp_group=made.along("intra_expert_dp"),
-        inter_dist_opt_group=made.along("inter_dist_opt"),
-        embedding_group=made.along("embedding"),
-    )
+    places: dict[str, Any] = {f"{axis}_group": made.along(axis) for axis in get_args(Axis)}
+    for axis in _MEMBERS:
+        ranks = group_of(config, rank, axis)
+        places |= {f"{axis}_rank": ranks.index(rank), f"{axis}_size": len(ranks)}
+    instances = config.optimizer.num_distributed_optimizer_instances
+    return ParallelState(rank=rank, world_size=world_size, num_distributed_optimizer_instances=instances, **places)
 
 
 class _Groups:
