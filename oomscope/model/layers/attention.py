@@ -69,13 +69,13 @@ class SelfAttention(nn.Module):
         config, model, d = rank.config, rank.config.model, rank.config.head_dim
         heads = (model.num_attention_heads, config.query_groups, config.query_groups)
         bias = model.add_bias_linear or model.add_qkv_bias
-        self.q_norm = make_norm(rank, d, of_heads=True) if model.qk_layernorm else None
-        self.k_norm = make_norm(rank, d, of_heads=True) if model.qk_layernorm else None
+        norms = [make_norm(rank, d, of_heads=True) if model.qk_layernorm else None for _ in range(2)]
         self.qkv = column_linear(rank, f"{name}.qkv", tuple(count * d for count in heads), bias=bias, fp8=fp8)
         self._heads = (heads[0] // rank.tp.size, heads[1] // rank.tp.size, heads[2] // rank.tp.size)
         self.qkv.weight.stacked_rows = tuple(count * d for count in self._heads)  # type: ignore[attr-defined]
         self.projection = row_linear(rank, f"{name}.projection", heads[0] * d, fp8, keeps_input=True)
         self.core = CoreAttention(rank)
+        self.q_norm, self.k_norm = norms
         self._rotary = rank.rotary
         self._offload = rank.offload
 

@@ -46,6 +46,23 @@ def loss_form(config: Config) -> LossForm:
     return LossForm(kernels=config.model.cross_entropy_fusion_impl, overwrites_logits=is_old)
 
 
+def _into_softmax(
+    softmax: torch.Tensor, labels: torch.Tensor, tp: TensorParallel
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Turn fp32 logits into their softmax in place; return the loss [s, b], the labels' columns and which lack here."""
+    largest = softmax.amax(dim=-1, keepdim=True)
+    if tp.size > 1:
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=tp.group)
+    softmax.sub_(largest)
+    local = (labels - tp.rank * softmax.shape[-1]).unsqueeze(-1)
+    elsewhere = (local < 0) | (local >= softmax.shape[-1])
+    local = local.masked_fill_(elsewhere, 0)
+    predicted = all_reduce(softmax.gather(-1, local).masked_fill_(elsewhere, 0.0), tp)
+    total = all_reduce(torch.exp(softmax, out=softmax).sum(dim=-1, keepdim=True), tp)
+    softmax.div_(total)
+    return (total.log_() - predicted).squeeze(-1), local, elsewhere
+
+
 class _VocabParallelCrossEntropy(Function):
     """Megatron-Core ``tensor_parallel/cross_entropy.py``; compiled, ``fusions/fused_cross_entropy.py``.
 
@@ -60,16 +77,9 @@ class _VocabParallelCrossEntropy(Function):
         ctx.dtype = logits.dtype
         ctx.is_compiled = is_compiled
         softmax = logits.float()
-        largest = softmax.amax(dim=-1, keepdim=True)
-        if tp.size > 1:
-            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=tp.group)
-        softmax.sub_(largest)
-        local, elsewhere = _own_labels(labels, softmax.shape[-1], tp)
-        predicted = all_reduce(softmax.gather(-1, local).masked_fill_(elsewhere, 0.0), tp)
-        total = all_reduce(torch.exp(softmax, out=softmax).sum(dim=-1, keepdim=True), tp)
-        softmax.div_(total)
+        loss, local, elsewhere = _into_softmax(softmax, labels, tp)
         ctx.save_for_backward(softmax, local, elsewhere)
-        return (total.log_() - predicted).squeeze(-1)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
@@ -82,6 +92,8 @@ class _VocabParallelCrossEntropy(Function):
 class _StoredGradient(Function):
     """Transformer Engine ``pytorch/triton/cross_entropy.py``: two kernels forward, of which the second writes the
     gradient, and one that scales it backward. Autograd casts an fp32 gradient to the logits' format.
+
+    Between them each rank gathers three numbers a row of all ranks.
     """
 
     @staticmethod
@@ -91,17 +103,12 @@ class _StoredGradient(Function):
         gradient = logits.detach() if overwrites else torch.empty_like(logits, dtype=torch.float32)
         loss = torch.zeros(labels.shape, dtype=torch.float32, device=logits.device)
         mine = torch.zeros((3, *labels.shape), dtype=torch.float32, device=logits.device)
-        if computes(logits.device):
-            mine.copy_(_row_statistics(logits.float(), labels, tp))
-        gathered = mine
         if tp.size > 1:
-            gathered = torch.zeros((tp.size * 3, *labels.shape), dtype=mine.dtype, device=mine.device)
-            all_gather(gathered, mine, tp.group)
+            all_gather(mine.new_zeros((tp.size * 3, *labels.shape)), mine, tp.group)
         if computes(logits.device):
-            largest, total, predicted = _joined(gathered.view(tp.size, *mine.shape))
-            loss.copy_(total.log() + largest - predicted)
-            local, elsewhere = _own_labels(labels, logits.shape[-1], tp)
-            softmax = torch.exp(logits.float() - largest.unsqueeze(-1)) / total.unsqueeze(-1)
+            softmax = logits.to(torch.float32, copy=True)
+            losses, local, elsewhere = _into_softmax(softmax, labels, tp)
+            loss.copy_(losses)
             gradient.copy_(softmax.scatter_add_(-1, local, elsewhere.float() - 1.0))
         ctx.save_for_backward(gradient)
         return loss
@@ -110,29 +117,6 @@ class _StoredGradient(Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient.mul_(grad.unsqueeze(-1)), None, None, None
-
-
-def _own_labels(labels: torch.Tensor, columns: int, tp: TensorParallel) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the column [s, b, 1] of each label among this rank's, 0 where it is elsewhere, and whether it is."""
-    local = (labels - tp.rank * columns).unsqueeze(-1)
-    elsewhere = (local < 0) | (local >= columns)
-    return local.masked_fill_(elsewhere, 0), elsewhere
-
-
-def _row_statistics(logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    """Return of each row the largest logit, the sum of exponentials relative to it, and the label's logit [3, s, b]."""
-    local, elsewhere = _own_labels(labels, logits.shape[-1], tp)
-    largest = logits.amax(dim=-1)
-    total = torch.exp(logits - largest.unsqueeze(-1)).sum(dim=-1)
-    predicted = logits.gather(-1, local).masked_fill(elsewhere, -torch.inf).squeeze(-1)
-    return torch.stack([largest, total, predicted])
-
-
-def _joined(gathered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the statistics [s, b] of whole rows from those of each rank [t, 3, s, b]."""
-    largest = gathered[:, 0].amax(dim=0)
-    total = (gathered[:, 1] * torch.exp(gathered[:, 0] - largest)).sum(dim=0)
-    return largest, total, gathered[:, 2].amax(dim=0)
 
 
 _PLAIN = LossForm()

@@ -119,5 +119,7 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
-        inner = self.fc1(x)
-        return self.fc2(gated(inner, self._activation) if self._is_gated else activate(inner, self._activation))  # type: ignore[no-any-return]
+        return self.fc2(self._activate(self.fc1(x)))  # type: ignore[no-any-return]
+
+    def _activate(self, x: torch.Tensor) -> torch.Tensor:
+        return gated(x, self._activation) if self._is_gated else activate(x, self._activation)

@@ -82,45 +82,14 @@ def checkpoint(
     return _Checkpoint.apply(region, random, distribute, *inputs)  # type: ignore[no-any-return]
 
 
-class _Rerun:
-    """What an output-discarding checkpoint knows between its forward and its backward."""
-
-    def __init__(self, region: Callable[..., Any]) -> None:
-        self.region = region
-        self.inputs: list[torch.Tensor] = []
-        self.outputs: list[GradientEdge] = []
-
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the region with gradients; only the graph is kept, not the outputs."""
-        self.inputs = [_leaf(x, x.is_floating_point()) for x in inputs]
-        with torch.enable_grad():
-            outputs = _as_list(self.region(*self.inputs))
-        self.outputs = [get_gradient_edge(out) for out in outputs]
-        return outputs
-
-    def let_go(self) -> list[torch.Tensor | None]:
-        """Return the gradients of the inputs and hold neither them nor the graph any longer.
-
-        The node that holds this lives on with the output of its microbatch, after its backward (Megatron-Core
-        ``random.py::CheckpointWithoutOutputFunction.backward`` drops the same).
-        """
-        gradients = [x.grad for x in self.inputs]
-        self.inputs, self.outputs = [], []
-        return gradients
-
-
-def _as_list(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-
-
 class _Discarding(Function):
     @staticmethod
-    def forward(ctx: Any, rerun: _Rerun, owner: DiscardedOutput, *inputs: torch.Tensor) -> Any:
-        ctx.rerun = rerun
+    def forward(ctx: Any, owner: DiscardedOutput, *inputs: torch.Tensor) -> Any:
+        ctx.rerun = owner.rerun
         ctx.save_for_backward(*inputs)
         owner.context = ctx
         with torch.no_grad():
-            return rerun.region(*inputs)
+            return owner.rerun.region(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -128,7 +97,32 @@ class _Discarding(Function):
         if not rerun.outputs:
             raise RuntimeError("the output of a region was needed before the gradient that refills it came")
         torch.autograd.backward(rerun.outputs, grads)
-        return None, None, *rerun.let_go()
+        gradients = [x.grad for x in rerun.inputs]
+        # the node that holds these lives on with the output of its microbatch, after its backward; Megatron-Core
+        # random.py::CheckpointWithoutOutputFunction.backward drops the same
+        rerun.inputs, rerun.outputs = [], []
+        return None, *gradients
+
+
+class _Rerun:
+    """A region and, once it has run again, its inputs and the graph to its outputs, but not these."""
+
+    def __init__(self, region: Callable[..., Any]) -> None:
+        self.region = region
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: list[GradientEdge] = []
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the region again, with gradients, and return its outputs."""
+        self.inputs = [_leaf(x, x.is_floating_point()) for x in inputs]
+        with torch.enable_grad():
+            outputs = _as_list(self.region(*self.inputs))
+        self.outputs = [get_gradient_edge(out) for out in outputs]
+        return outputs
+
+
+def _as_list(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
 
 
 class DiscardedOutput:
@@ -143,13 +137,13 @@ class DiscardedOutput:
     """
 
     def __init__(self, region: Callable[..., Any]) -> None:
-        self._rerun = _Rerun(region)
-        self._outputs: list[torch.Tensor] = []
+        self.rerun = _Rerun(region)
         self.context: Any = None
+        self._outputs: list[torch.Tensor] = []
 
     def run(self, *inputs: torch.Tensor) -> Any:
         """Return what the region makes of ``inputs``."""
-        outputs = _Discarding.apply(self._rerun, self, *inputs)
+        outputs = _Discarding.apply(self, *inputs)
         self._outputs = [out.detach() for out in _as_list(outputs)]
         return outputs
 
@@ -161,7 +155,7 @@ class DiscardedOutput:
         """
         if not refill_before.requires_grad:
             return  # nothing will come back: without gradients the outputs die by themselves
-        context, rerun = self.context, self._rerun
+        context, rerun = self.context, self.rerun
         emptied = [(output, output.untyped_storage().nbytes()) for output in self._outputs]
 
         def refill(_grad: torch.Tensor) -> None:
