@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from oomscope.model.base.observer import Observer, Role
 from oomscope.model.distributed.param_and_grad_buffer import Span
 from oomscope.model.distributed.parameter_store import is_expert
+from oomscope.model.parallel.parallel_state import ParallelState
 
 
 @dataclass
@@ -50,40 +50,26 @@ def row_of(param: torch.Tensor) -> int:
 
 
 def parameter_groups(
-    named: Iterable[tuple[nn.Parameter, int | None]],
-    *,
-    bucket_size: int | None = None,
-    alone: Iterable[nn.Parameter] = (),
+    named: Iterable[tuple[nn.Parameter, int | None]], *, bucket_size: int | None = None
 ) -> list[ParameterGroup]:
     """Return the groups in the order of their first parameters, each with its longest rows first.
 
     Args:
         named: parameters in order of registration, with their units.
         bucket_size: elements after which a group outside of units is closed; None leaves it open.
-        alone: parameters that share a bucket with no other.
     """
-    kinds: dict[tuple[int | None, bool, torch.dtype], list[nn.Parameter]] = {}
+    kinds: dict[tuple[int | None, bool, torch.dtype], list[ParameterGroup]] = {}
     for param, unit in named:
-        kinds.setdefault((unit, is_expert(param), param.dtype), []).append(param)
-    separate = set(alone)
-    groups: list[ParameterGroup] = []
-    for (unit, expert, dtype), params in kinds.items():
-        opened = ParameterGroup(unit, expert, dtype)
-        for param in params:
-            if param in separate:
-                groups += [opened] if opened.params else []
-                groups.append(ParameterGroup(unit, expert, dtype, [param]))
-                opened = ParameterGroup(unit, expert, dtype)
-                continue
-            opened.params.append(param)
-            is_full = bucket_size is not None and sum(p.numel() for p in opened.params) >= bucket_size
-            if unit is None and is_full:
-                groups.append(opened)
-                opened = ParameterGroup(unit, expert, dtype)
-        groups += [opened] if opened.params else []
-    for group in groups:
+        kind = (unit, is_expert(param), param.dtype)
+        groups = kinds.setdefault(kind, [])
+        is_full = bucket_size is not None and groups and sum(p.numel() for p in groups[-1].params) >= bucket_size
+        if not groups or (unit is None and is_full):
+            groups.append(ParameterGroup(*kind))
+        groups[-1].params.append(param)
+    result = [group for groups in kinds.values() for group in groups]
+    for group in result:
         group.params.sort(key=row_of, reverse=True)
-    return groups
+    return result
 
 
 def lay_out_group(numels: Sequence[int], *, chunk: int, shards: int | None) -> tuple[list[Span], int]:
@@ -134,7 +120,8 @@ class ShardedBuffer:
 
     Args:
         group: whose parameters.
-        shards: over the ranks of ``ranks``; None keeps all of it, unpadded, on each rank.
+        state: this rank's place; buckets are shared over the ranks with the same parameters.
+        is_sharded: buckets are padded for shards; else each rank keeps all of them, unpadded.
         is_distributed: this rank keeps its shard alone, and :meth:`fetch` allocates the rest.
         dtype: of what is kept.
         role: reported for the allocations of :meth:`fetch`.
@@ -143,42 +130,31 @@ class ShardedBuffer:
     def __init__(
         self,
         group: ParameterGroup,
+        state: ParallelState,
         *,
-        shards: int | None,
-        rank: int,
-        ranks: dist.ProcessGroup | None,
+        is_sharded: bool,
         is_distributed: bool,
         dtype: torch.dtype,
         role: Role,
         observer: Observer,
     ) -> None:
-        self.ranks = ranks
-        self.is_distributed = is_distributed and ranks is not None
+        self.ranks = state.expert_dp_group if group.expert else state.dp_cp_group
+        rank = state.expert_dp_rank if group.expert else state.dp_cp_rank
+        shards = (state.expert_dp_size if group.expert else state.dp_cp_size) if is_sharded else None
+        self.is_distributed = is_distributed and self.ranks is not None
         self.dtype = dtype
         self.spans, self.numel = lay_out_group([p.numel() for p in group.params], chunk=group.chunk, shards=shards)
         size = self.numel // (shards or 1)
         self.shard = Span(0, self.numel) if shards is None else Span(rank * size, (rank + 1) * size)
-        self._shards_states = shards is not None
+        self.kept = self.shard.numel if self.is_distributed else self.numel
+        """Elements that this rank keeps, in ``data``."""
+        self._is_sharded = is_sharded
         self._index = {param: index for index, param in enumerate(group.params)}
         self._role: Role = role
         self._observer = observer
         self._bucket: torch.Tensor | None = None
         self._device = group.params[0].device
         self.data = torch.empty(0, dtype=dtype, device=self._device)
-
-    @property
-    def kept(self) -> int:
-        """Elements that this rank keeps."""
-        return self.shard.numel if self.is_distributed else self.numel
-
-    @property
-    def allocated(self) -> bool:
-        """Whether :meth:`allocate` has given memory that is not freed yet."""
-        return self._bucket is not None and self._bucket.untyped_storage().nbytes() > 0
-
-    def keep(self, data: torch.Tensor) -> None:
-        """Keep in ``data``, of :attr:`kept` elements."""
-        self.data = data
 
     def fetch(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return all elements: the data itself where all of it is kept, else memory that :meth:`free` gives back."""
@@ -189,7 +165,7 @@ class ShardedBuffer:
         """Return memory for all elements, the same until it is freed."""
         if self._bucket is None:
             self._bucket = torch.empty(self.numel, dtype=dtype, device=self._device)
-        elif not self.allocated:
+        elif self._bucket.untyped_storage().nbytes() == 0:
             self._bucket.untyped_storage().resize_(self.numel * self._bucket.element_size())
         else:
             return self._bucket
@@ -220,7 +196,7 @@ class ShardedBuffer:
 
     def owned_item(self, param: nn.Parameter) -> torch.Tensor:
         """Return these elements of what is kept, flat; all of them in their shape where states are not shared."""
-        if not self._shards_states:
+        if not self._is_sharded:
             return self.item(self.data, param)
         owned = self.owned(param)
         start = self.spans[self._index[param]].start + owned.start - (self.shard.start if self.is_distributed else 0)

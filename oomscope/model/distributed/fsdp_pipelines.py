@@ -32,14 +32,7 @@ class Status(Enum):
 
 
 class GatherPipeline:
-    """Gathers the buckets of parameters.
-
-    Args:
-        groups: of the parameters, in the order of the model.
-        buffers: of the groups.
-        ahead: elements that are gathered before they are needed, the last bucket of them whole.
-        device: of the parameters.
-    """
+    """Gathers the buckets of parameters, ``ahead`` elements before they are needed, the last bucket of them whole."""
 
     def __init__(
         self,
@@ -59,12 +52,7 @@ class GatherPipeline:
         """Units that are freed before the next bucket is gathered."""
 
     def gather(self, needed: Collection[int], *, forward: bool | None) -> None:
-        """Begin to gather the buckets ``needed``, and those behind them in a pass ``forward`` or backward.
-
-        Args:
-            needed: indices of groups.
-            forward: the direction of the prefetch, None for none.
-        """
+        """Begin to gather the groups ``needed``, and those that follow them forward or backward; None prefetches none."""
         if not needed:
             return
         self._releasable -= set(needed)

@@ -58,11 +58,15 @@ class MegatronShardedParameters(ParameterStore):
         self._state = state
         self._reduces_each_time = self._strategy in ("optim_grads", "optim_grads_params")
         self._shards_parameters = self._strategy == "optim_grads_params"
-        self._overlaps_gather = config.optimizer.overlap_param_gather or self._shards_parameters
-        self._overlaps_reduce = config.optimizer.overlap_grad_reduce or self._reduces_each_time
-        self._logs_norm = config.optimizer.log_params_norm
-        units = list(stage.layers) if self._strategy != "no_shard" else []
-        self._groups = parameter_groups(_with_units(stage, units), bucket_size=_bucket_size(config, state))
+        optimizer = config.optimizer
+        self._overlaps_gather = optimizer.overlap_param_gather or self._shards_parameters
+        self._overlaps_reduce = optimizer.overlap_grad_reduce or self._reduces_each_time
+        self._logs_norm = optimizer.log_params_norm
+        self._is_sharded = self._strategy != "no_shard"
+        units = list(stage.layers) if self._is_sharded else []
+        # of a bucket outside of units (Megatron-LM training/training.py)
+        bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if optimizer.overlap_grad_reduce else None
+        self._groups = parameter_groups(_with_units(stage, units), bucket_size=bucket_size)
         self.params = tuple(chain(*(group.params for group in self._groups)))
         self._group_of = {param: index for index, group in enumerate(self._groups) for param in group.params}
         self._device = self.params[0].device
@@ -114,7 +118,7 @@ class MegatronShardedParameters(ParameterStore):
         ``log_params_norm`` then lets go of the units again, since it wants shards (Megatron-LM
         ``training/utils/common_utils.py``, calc_params_l2_norm).
         """
-        if self._strategy == "no_shard":
+        if not self._is_sharded:
             return
         if self._overlaps_gather:
             self._gathering.gather([0], forward=True)
@@ -159,14 +163,10 @@ class MegatronShardedParameters(ParameterStore):
     # Buffers -----------------------------------------------------------------------------------------------------
 
     def _buffer(self, group: ParameterGroup, dtype: torch.dtype, role: Role, *, distributed: bool) -> ShardedBuffer:
-        state, expert = self._state, group.expert
-        ranks = state.expert_dp_group if expert else state.dp_cp_group
-        size = state.expert_dp_size if expert else state.dp_cp_size
         return ShardedBuffer(
             group,
-            shards=size if self._strategy != "no_shard" else None,
-            rank=state.expert_dp_rank if expert else state.dp_cp_rank,
-            ranks=ranks,
+            self._state,
+            is_sharded=self._is_sharded,
             is_distributed=distributed,
             dtype=dtype,
             role=role,
@@ -178,15 +178,15 @@ class MegatronShardedParameters(ParameterStore):
         weights, mains = [], []
         for group in self._groups:
             weight = self._buffer(group, group.dtype, "parameter", distributed=self._shards_parameters)
-            main = self._buffer(group, torch.float32, "optimizer_state", distributed=self._strategy != "no_shard")
-            if self._strategy != "no_shard":
-                weight.keep(torch.empty(weight.kept, dtype=group.dtype, device=self._device))
+            main = self._buffer(group, torch.float32, "optimizer_state", distributed=self._is_sharded)
+            if self._is_sharded:
+                weight.data = torch.empty(weight.kept, dtype=group.dtype, device=self._device)
                 bucket = weight.fetch()
                 weights.append(weight)
-            main.keep(torch.empty(main.kept, dtype=torch.float32, device=self._device))
+            main.data = torch.empty(main.kept, dtype=torch.float32, device=self._device)
             for param in group.params:
                 main.copy_in(param, param.detach())
-                if self._strategy != "no_shard":
+                if self._is_sharded:
                     _move(param, weight, bucket)
             weight.free(forget=False)
             mains.append(main)
@@ -203,7 +203,7 @@ class MegatronShardedParameters(ParameterStore):
             sizes = [buffer.kept for buffer in alike]
             whole = torch.zeros(sum(sizes), dtype=kind, device=self._device)
             for buffer, part in zip(alike, whole.split(sizes), strict=True):
-                buffer.keep(part)
+                buffer.data = part
         return grads
 
     # Hooks -------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class MegatronShardedParameters(ParameterStore):
     def _hook(self, stage: GPTStage, units: list[nn.Module]) -> None:
         inside = {module for unit in units for module in unit.modules()}
         for module in stage.modules():
-            if self._strategy != "no_shard" and (module in units or module not in inside):
+            if self._is_sharded and (module in units or module not in inside):
                 module.register_forward_pre_hook(self._before_forward, prepend=True)
         for unit in units:
             unit.register_forward_hook(self._watch_output(self._before_unit_backward))
@@ -328,11 +328,6 @@ def _with_units(stage: GPTStage, units: list[nn.Module]) -> Iterator[tuple[nn.Pa
     for param in stage.parameters():
         if param.requires_grad:
             yield param, unit_of.get(param)
-
-
-def _bucket_size(config: Config, state: ParallelState) -> int | None:
-    """Return the elements of a bucket outside of units (Megatron-LM ``training/training.py``)."""
-    return max(40_000_000, 1_000_000 * state.dp_cp_size) if config.optimizer.overlap_grad_reduce else None
 
 
 def _communication_size(config: Config, units: list[nn.Module]) -> int:

@@ -38,16 +38,7 @@ def context_attention(
     dropout_p: float,
     kernels: FlashKernels = "auto",
 ) -> torch.Tensor:
-    """Return the context [s/c, b, a·d] of this rank's queries.
-
-    Args:
-        q: queries [s/c, b, a, d], in the order of ``ContextParallel``.
-        k: keys [s/c, b, g, d].
-        v: values [s/c, b, g, d].
-        cp: the group, and how it attends.
-        dropout_p: of the probabilities.
-        kernels: whose.
-    """
+    """Return the context [s/c, b, a·d] of queries [s/c, b, a, d], in the order of ``ContextParallel``, and [s/c, b, g, d]."""
     if cp.communication == "a2a":
         whole = (_sequence_for_heads(x, cp) for x in (q, k, v))
         context = fused_attention(*whole, dropout_p=dropout_p)
@@ -74,27 +65,12 @@ def _sequence_first(x: torch.Tensor) -> torch.Tensor:
     return x.permute(2, 0, 1, 3)
 
 
-# Merging what a query saw of several blocks ----------------------------------------------------------------------
-
-
-def _second_half(x: torch.Tensor, dim: int) -> torch.Tensor:
-    rows = x.shape[dim] // 2
-    return x.narrow(dim, rows, rows)
-
-
 def _queries(x: torch.Tensor, step: int, rank: int, dim: int) -> torch.Tensor:
     """Return the rows that attend at ``step`` of the ring: all of them, then those of the later chunk only."""
-    return x if step <= rank else _second_half(x, dim)
-
-
-def _add_log(total: torch.Tensor, part: torch.Tensor) -> None:
-    """Turn the log-sum-exp ``total`` into that of both, in place."""
-    total.copy_(torch.logaddexp(total, part))
-
-
-def _add_weighted(total: torch.Tensor, part: FlashOutput, lse: torch.Tensor) -> None:
-    """Add a partial output [b, a, s, d] at its weight in the whole, exp(lse of the part - lse)."""
-    total.add_(part.out * torch.exp(part.lse - lse).unsqueeze(-1))
+    if step <= rank:
+        return x
+    rows = x.shape[dim] // 2
+    return x.narrow(dim, rows, rows)
 
 
 # Ring ------------------------------------------------------------------------------------------------------------
@@ -123,11 +99,12 @@ class _RingAttention(Function):
             parts.append(flash_forward(queries, keys, values, dropout_p=dropout_p, causal=step == 0))
         lse = parts[0].lse.clone()
         for step in range(1, cp.size):
-            _add_log(_queries(lse, step, cp.rank, 2), parts[step].lse)
+            seen = _queries(lse, step, cp.rank, 2)
+            seen.copy_(torch.logaddexp(seen, parts[step].lse))
         total = parts[0].out * torch.exp(parts[0].lse - lse).unsqueeze(-1)
-        for step in range(1, cp.size):
-            rows = _queries(total, step, cp.rank, 2), _queries(lse, step, cp.rank, 2)
-            _add_weighted(rows[0], parts[step], rows[1])
+        for step in range(1, cp.size):  # each partial output at its weight in the whole
+            rows, seen = _queries(total, step, cp.rank, 2), _queries(lse, step, cp.rank, 2)
+            rows.add_(parts[step].out * torch.exp(parts[step].lse - seen).unsqueeze(-1))
         out = _sequence_first(total.to(q.dtype)).contiguous()
         ctx.save_for_backward(q, blocks[-1], out, lse, *(state for part in parts for state in part.random))
         return out

@@ -25,10 +25,7 @@ def flash_attention(
     """Return the context [s, b, a·d] by the fused kernel: cuDNN's where values are narrower than keys (MLA).
 
     Where that is flash-attn's, its output is kept twice: with the batch first here, and with the sequence first as the
-    input of what follows (``base/device.py``).
-
-    Raises:
-        ConfigError: dropout on the CPU, whose kernel has none.
+    input of what follows (``base/device.py``). On the CPU there is no dropout, and a ConfigError if it is asked for.
     """
     if q.shape[-1] == v.shape[-1] and takes_flash_attn(capability(q.device), kernels):
         q, k, v = batch_first(q, k, v)
@@ -44,11 +41,7 @@ def batch_first(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def fused_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
-    """Return the context [s, b, a·d], in the memory order of Q, as the kernel makes it.
-
-    Raises:
-        ConfigError: as for :func:`flash_attention`.
-    """
+    """Return the context [s, b, a·d], in the memory order of Q, as the kernel makes it."""
     if q.device.type == "cpu" and dropout_p > 0:
         raise ConfigError(
             "flash attention on the CPU has no dropout",
@@ -192,12 +185,12 @@ def unfused_attention(
     dropout_p: float,
     buffer: MemoryBuffer | None = None,
 ) -> torch.Tensor:
-    """Return the context [s, b, a·d] by three kernels: scores and softmax, dropout, weighted sum.
+    """Return the context [s, b, a·d] of [s, b, a, d] and [s, b, g, d]: scores and softmax, dropout, weighted sum.
 
     Args:
-        q: queries [s, b, a, d].
-        k: keys [s, b, g, d].
-        v: values [s, b, g, d].
+        q: queries.
+        k: keys.
+        v: values.
         mask: ``causal_mask`` of one or of all b samples; None makes it here, for as long as the scores live.
         dropout_p: of the probabilities.
         buffer: scratch memory that the product of Q and K is given as the matrix to add to (and does not read), as

@@ -119,20 +119,12 @@ class _StoredGradient(Function):
         return gradient.mul_(grad.unsqueeze(-1)), None, None, None
 
 
-_PLAIN = LossForm()
-
-
 def vocab_parallel_cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, form: LossForm = _PLAIN
+    logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, form: LossForm
 ) -> torch.Tensor:
-    """Return the loss [s, b] in fp32 of each token.
+    """Return the loss [s, b] in fp32 of each token, from this rank's columns [s, b, V/t] and the labels [s, b].
 
-    Args:
-        logits: this rank's columns [s, b, V/t]. Plain or compiled, in fp32 they are consumed: overwritten by the
-            softmax; so they are by what overwrites them with the gradient.
-        labels: [s, b], over the whole vocabulary.
-        tp: how the vocabulary is split.
-        form: by which kernels.
+    Logits in fp32 may be overwritten, by the softmax or by the gradient.
     """
     if form.kernels == "te":
         return _StoredGradient.apply(logits, labels, tp, form.overwrites_logits)  # type: ignore[no-any-return]

@@ -85,44 +85,6 @@ def balance_of(config: Config, state: ParallelState, *, runs: int = 1) -> Balanc
     )
 
 
-def scores_of_all(logits: torch.Tensor, model: ModelConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the scores of all experts in fp32 [n, E], and the visits that they alone would choose."""
-    if model.moe_router_score_function == "softmax":
-        scores = torch.softmax(logits, dim=-1, dtype=torch.float32)
-    else:
-        scores = normalized_sigmoid(logits)
-    return scores, visits_of(logits, scores.detach().topk(model.moe_router_topk, dim=1).indices)
-
-
-def count_visits(visits: torch.Tensor, sequences: int, groups: Sequence[dist.ProcessGroup]) -> torch.Tensor:
-    """Return the visits of each expert, int64 [E], of each sequence apart where there are several, over all ``groups``.
-
-    Args:
-        visits: boolean [s·b, E], the sequence slowest.
-        sequences: b, or 1 to count all tokens together.
-        groups: summed over.
-    """
-    counts = visits.reshape(visits.shape[0] // sequences, -1).sum(dim=0)
-    for group in groups:
-        dist.all_reduce(counts, group=group)
-    return counts
-
-
-def balancing_loss(
-    scores: torch.Tensor, counts: torch.Tensor, model: ModelConfig, balance: Balance, *, sequences: int
-) -> torch.Tensor:
-    """Return the loss of ``scores`` [s·b, E] with the visits ``counts`` [E] or, by sequences, [b·E]; their mean."""
-    rows, experts = scores.shape[0] // sequences, scores.shape[1]
-    tokens = rows * balance.ranks
-    factor = experts * balance.aux_loss_coeff / (model.moe_router_topk * tokens * tokens * sequences)
-    return (scores.reshape(rows, -1).sum(dim=0) * counts).sum() * factor
-
-
-def z_loss(logits: torch.Tensor, balance: Balance) -> torch.Tensor:
-    """Return the mean squared log-sum-exp of the logits, weighted (Zoph et al. 2022, equation 5)."""
-    return torch.logsumexp(logits, dim=-1).square().mean() * (balance.z_loss_coeff / balance.sharers)
-
-
 class LossAutoScaler(Function):
     """Returns x; in backward each element of ``loss`` is differentiated at ``scale``.
 
@@ -190,8 +152,11 @@ class Router(nn.Module):
         x = hidden.reshape(-1, hidden.shape[-1])
         learns = self.training and torch.is_grad_enabled()
         logits = _Gating.apply(x, self.weight, router_dtype(self._model, x.dtype))
-        if learns and self._balance.z_loss_coeff:
-            logits = LossAutoScaler.apply(logits, z_loss(logits, self._balance), self._balance.scale)
+        if learns and self._balance.z_loss_coeff:  # Zoph et al. 2022, equation 5
+            weight = self._balance.z_loss_coeff / self._balance.sharers
+            z_loss = torch.logsumexp(logits, dim=-1).square().mean() * weight
+            logits = LossAutoScaler.apply(logits, z_loss, self._balance.scale)
+            del z_loss
         routing = choose(logits, self._model, self.expert_bias, training=self.training)
         limit = capacity(x.shape[0], self._model)
         if limit is not None:
@@ -212,14 +177,23 @@ class Router(nn.Module):
                 counts.zero_()
 
     def _balancing_loss(self, logits: torch.Tensor, sequences: int) -> torch.Tensor:
-        apart = sequences if self._model.moe_router_load_balancing_type == "seq_aux_loss" else 1
-        scores, visits = scores_of_all(logits, self._model)
-        counts = count_visits(visits, apart, self._balance.groups)
+        """Return the loss of ``logits`` [s·b, E]: over all tokens, or the mean over those of each of b sequences."""
+        model, balance = self._model, self._balance
+        apart = sequences if model.moe_router_load_balancing_type == "seq_aux_loss" else 1
+        is_softmax = model.moe_router_score_function == "softmax"
+        scores = torch.softmax(logits, dim=-1, dtype=torch.float32) if is_softmax else normalized_sigmoid(logits)
+        visits = visits_of(logits, scores.detach().topk(model.moe_router_topk, dim=1).indices)
+        rows, experts = scores.shape[0] // apart, scores.shape[1]
+        counts = visits.reshape(rows, -1).sum(dim=0)
+        for group in balance.groups:
+            dist.all_reduce(counts, group=group)
         if self.visits_of_batch is not None and self.microbatches is not None:
             self.visits_of_batch += counts
             self.microbatches += 1
             counts = self.visits_of_batch / self.microbatches
-        return balancing_loss(scores, counts, self._model, self._balance, sequences=apart)
+        tokens = rows * balance.ranks
+        factor = experts * balance.aux_loss_coeff / (model.moe_router_topk * tokens * tokens * apart)
+        return (scores.reshape(rows, -1).sum(dim=0) * counts).sum() * factor
 
 
 def update_expert_bias(chunks: Iterable[nn.Module], state: ParallelState, *, rate: float) -> None:
