@@ -62,6 +62,12 @@ MODELS["moe"] = {
     "moe_aux_loss_coeff": 0.1,
     "moe_z_loss_coeff": 0.01,
 }
+MODELS["gathered"] = {
+    **MODELS["moe"],
+    "moe_token_dispatcher_type": "allgather",
+    "moe_permute_fusion": True,
+    "moe_router_load_balancing_type": "seq_aux_loss",
+}
 FSDP2 = {"use_torch_fsdp2": True}
 LEVELS = {"cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": (2, 2)}
 DEFERRED = {"defer_embedding_wgrad_compute": True}
@@ -192,6 +198,10 @@ SHARDED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "tp2-sp-fsdp2": {"tp": 2, "sp": True, "dp": 2, "parallel": FSDP2},
     },
 }
+GATHERED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {"tp2-etp2": EXPERT_WORLDS[2]["tp2-etp2"]},
+    4: {"tp2-dp2-ep2-etp2": EXPERT_WORLDS[4]["tp2-dp2-ep2-etp2"]},
+}
 DEEP_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {},
     4: {"pp4-vpp2-exchange": {"pp": 4, "parallel": {**VPP2, "overlap_p2p_comm": False}}},
@@ -225,6 +235,7 @@ def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
     others = (
         ("moe", EXPERT_WORLDS),
+        ("gathered", GATHERED_WORLDS),
         ("latent", LATENT_WORLDS),
         ("llama", SHARDED_WORLDS),
         ("deep", DEEP_WORLDS),

@@ -52,7 +52,7 @@ class GatherPipeline:
         """Units that are freed before the next bucket is gathered."""
 
     def gather(self, needed: Collection[int], *, forward: bool | None) -> None:
-        """Begin to gather the groups ``needed``, and those that follow them forward or backward; None prefetches none."""
+        """Begin to gather the groups ``needed``, and those behind them ``forward`` or backward (None: none)."""
         if not needed:
             return
         self._releasable -= set(needed)

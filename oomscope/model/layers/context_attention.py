@@ -38,7 +38,7 @@ def context_attention(
     dropout_p: float,
     kernels: FlashKernels = "auto",
 ) -> torch.Tensor:
-    """Return the context [s/c, b, a·d] of queries [s/c, b, a, d], in the order of ``ContextParallel``, and [s/c, b, g, d]."""
+    """Return the context [s/c, b, a·d] of [s/c, b, a, d] and [s/c, b, g, d], in the order of ``ContextParallel``."""
     if cp.communication == "a2a":
         whole = (_sequence_for_heads(x, cp) for x in (q, k, v))
         context = fused_attention(*whole, dropout_p=dropout_p)

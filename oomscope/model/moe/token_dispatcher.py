@@ -223,9 +223,10 @@ class AlltoAllTokenDispatcher:
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
         if self._ep.tp_size > 1:
-            sizes, ep, wide = self._gathered, self._ep, rows.to(self._routing.probabilities.dtype)
-            summed = paired(wide, lambda x: _scatter_rows(x, sizes, ep), lambda grad: _gather_rows(grad, sizes, ep))
-            rows = summed.to(rows.dtype)
+            sizes, ep, dtype = self._gathered, self._ep, self._routing.probabilities.dtype
+            rows = paired(
+                rows.to(dtype), lambda x: _scatter_rows(x, sizes, ep), lambda grad: _gather_rows(grad, sizes, ep)
+            ).to(rows.dtype)
         if self._ep.size > 1:
             rows = _exchange(rows, self._received, self._sent, self._ep.group)
         return unpermute(rows, *self._source)
@@ -274,9 +275,9 @@ class AllGatherTokenDispatcher:
         if self._ep.ranks == 1:
             return out
         group, ranks = self._ep.tp_ep_group, self._ep.ranks
-        wide = out.to(self._dtype)
-        summed = paired(wide, lambda x: scatter_rows(x, group, ranks), lambda grad: gather_rows(grad, group, ranks))
-        return summed.to(rows.dtype)
+        return paired(
+            out.to(self._dtype), lambda x: scatter_rows(x, group, ranks), lambda grad: gather_rows(grad, group, ranks)
+        ).to(rows.dtype)
 
     def _gather_tokens(self, x: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
         """Return the tokens of all ranks; forward and backward in ``buffer`` if there is one."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from oomscope import virtual
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.base import device as devices
-from oomscope.model.base.device import SideStream, capability, computes, takes_flash_attn, workspaces
+from oomscope.model.base.device import SideStream, computes, takes_flash_attn, workspaces
 from oomscope.model.optimizer import gradients
 from oomscope.model.optimizer.fused_optimizers import FusedAdam
 from oomscope.model.optimizer.gradients import GradScaler
@@ -102,10 +100,3 @@ def test_flash_attn_is_taken_below_hopper():
 def test_a_backend_that_is_named_is_taken_on_every_card():
     assert [takes_flash_attn(card, "flash") for card in (None, (8, 0), (9, 0))] == [False, True, True]
     assert not any(takes_flash_attn(card, "fused") for card in (None, (8, 0), (9, 0)))
-
-
-def test_the_device_says_its_capability(monkeypatch):
-    played = SimpleNamespace(get_device_capability=lambda device: (8, 6))
-    monkeypatch.setattr(torch, "get_device_module", lambda device: played)
-    assert capability(torch.device("cuda", 0)) == (8, 6)
-    assert capability(torch.device("cpu")) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,26 +102,6 @@ def test_parameters_move_into_a_buffer_under_the_distributed_optimizer() -> None
     for param, original in zip(model.parameters(), reference.parameters(), strict=True):
         assert param.untyped_storage().data_ptr() == buffer.values.untyped_storage().data_ptr()
         assert torch.equal(param, original)
-
-
-@pytest.mark.parametrize(
-    ("precision", "dtype", "expected"),
-    [
-        ({}, torch.bfloat16, torch.float32),
-        ({"grad_reduce_in_fp32": False}, torch.bfloat16, torch.bfloat16),
-        ({"bf16": False}, torch.float32, torch.float32),
-    ],
-)
-def test_gradient_dtype(precision: dict[str, bool], dtype: torch.dtype, expected: torch.dtype) -> None:
-    (buffer,) = build_grad_buffers([tiny_model(dtype)], make_config(**precision), ParallelState(), NullObserver())
-    assert buffer.grads.dtype == expected
-
-
-def test_experts_have_a_buffer_of_their_own() -> None:
-    model = tiny_model()
-    model[1].weight.allreduce = False  # type: ignore[assignment]
-    buffers = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
-    assert sorted(len(buffer.params) for buffer in buffers) == [1, 3]
 
 
 def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:

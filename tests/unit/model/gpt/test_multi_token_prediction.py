@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from oomscope.model.cost.parameters import stage_parameters
@@ -107,18 +105,6 @@ def test_the_last_stage_has_a_copy_of_the_embedding(config_of, tied):
     assert (stage.output_layer.weight is words) is tied
     held = sum(parameter.numel() for parameter in stage.parameters())
     assert held == stage_parameters(config, 1, first=1, pre_process=False, post_process=True)
-
-
-def test_without_labels_nothing_further_is_predicted(config_of):
-    stage = stage_of(config_of(model={**PLAIN, "mtp_num_layers": 1}, precision={"bf16": False}))
-    stage(torch.zeros((2, 16), dtype=torch.int64)).sum().backward()
-    assert all(parameter.grad is None for parameter in stage.mtp.parameters())
-
-
-@given(st.lists(st.lists(st.integers(1, 9), min_size=4, max_size=4), min_size=1, max_size=3))
-def test_a_shift_drops_the_first_and_ends_with_nothing(rows):
-    shifted = shift_left(torch.tensor(rows), ContextParallel())
-    assert shifted.tolist() == [[*row[1:], 0] for row in rows]
 
 
 def check_shards(rank: int) -> None:

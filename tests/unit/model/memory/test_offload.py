@@ -87,15 +87,6 @@ def test_the_same_bits(config_of, model, modules, recompute):
     assert all(torch.equal(one, two) for one, two in zip(plain, offloaded, strict=True))
 
 
-def test_whole_layers_recomputed_give_the_same_bits(config_of):
-    recompute = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
-    offload = {"fine_grained_activation_offloading": True, "offload_modules": DENSE, "min_offloaded_tensor_size": 32}
-    model = {"num_layers": 3, "attention_dropout": 0.0}
-    plain = loss_and_gradients(config_of(model=model, recompute=recompute))
-    offloaded = loss_and_gradients(config_of(model=model, recompute=recompute, offload=offload))
-    assert all(torch.equal(one, two) for one, two in zip(plain, offloaded, strict=True))
-
-
 @pytest.mark.parametrize("backend", ["flash", "unfused"])
 @pytest.mark.parametrize("positions", ["rope", "learned_absolute"])
 def test_offloaded_layers_give_the_same_bits(config_of, monkeypatch, positions, backend):
@@ -158,19 +149,6 @@ def test_groups_stay_as_the_manager_of_megatron_core_has_it(p, rank, m, v, names
     """Recorded from upstream's ``PipelineOffloadManager``, driven by these schedules with groups of a byte each."""
     order = pass_order(schedule(p, m, v), rank)
     assert staying(names, len(order.chunks), order, fraction) == expected
-
-
-@pytest.mark.parametrize(("groups", "fraction", "kept"), [(11, 0.9, 0), (6, 0.8, 0), (6, 0.5, 2), (6, 0.0, 5)])
-def test_a_fraction_rounds_as_upstream_does_in_floating_point(groups: int, fraction: float, kept: int) -> None:
-    """``int(10 * (1 - 0.9))`` is 0; the last group of the name stays besides."""
-    (resident,) = resident_groups([[SavedGroup("a", 1)] * groups], ONE_PASS, fraction)
-    assert resident == set(range(groups - 1 - kept, groups))
-
-
-def test_groups_without_bytes_are_not_counted() -> None:
-    """Of four groups that could go two have bytes: half of them is one."""
-    groups = [SavedGroup("a", nbytes) for nbytes in (1, 0, 1, 0, 1)]
-    assert resident_groups([groups], ONE_PASS, 0.5) == [{2, 4}]
 
 
 def test_a_name_that_another_chunk_reads_first_is_not_spared_twice() -> None:

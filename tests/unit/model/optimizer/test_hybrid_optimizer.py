@@ -70,14 +70,6 @@ def test_the_precision_aware_optimizer_off_the_device_is_the_plain_one(fraction:
     assert device_bytes(hybrid) == 12 * 1024 * (1 - fraction)
 
 
-@pytest.mark.parametrize(("fraction", "moved"), [(0.25, 256), (0.26, 512), (0.5, 512), (1.0, 1024)])
-def test_eight_bytes_a_parameter_are_spared(fraction: float, moved: int) -> None:
-    """The master weight stays on the device without the precision-aware optimizer."""
-    plain = device_bytes(trained(0.0)[1])
-    assert plain == 12 * 1024
-    assert plain - device_bytes(trained(fraction)[1]) == 8 * moved
-
-
 def weight_of(numel: int) -> MasterWeight:
     (store,) = build_grad_buffers(
         [torch.nn.ParameterList([torch.empty(numel, device="meta")])], SMALL, ParallelState(), NullObserver()

@@ -80,32 +80,6 @@ def test_bytes_a_parameter(
     assert after - before == (moments + grads_in_fp32) * PARAMS, "moments are made in the first step"
 
 
-def test_gradients_upcast_at_the_step_go_when_the_next_begins() -> None:
-    config = make_config(grad_reduce_in_fp32=False)
-    weights = Weights([PARAMS], torch.bfloat16, device="meta")
-    buffers, optimizer = build(config, weights)
-    optimizer.step()
-    optimizer.zero_grad()
-    assert requested_bytes(weights, buffers, optimizer) == 16 * PARAMS
-
-
-@pytest.mark.parametrize(("replicas", "padded"), [(1, 512), (3, 768), (8, 512)])
-def test_padding_is_counted_once_in_parameters_and_gradients(replicas: int, padded: int) -> None:
-    """Starts are aligned to 64 elements, the end (385) to lcm(replicas, 128); masters and moments have no padding.
-
-    Some ranks own no element of so small a model.
-    """
-    numels = [1, 65, 200]
-    config = make_config(optimizer={"use_distributed_optimizer": True})
-    states = 0
-    for rank in range(replicas):
-        weights = Weights(numels, torch.bfloat16, device="meta")
-        buffers, optimizer = build(config, weights, replicas, rank)
-        optimizer.step()
-        states += requested_bytes(weights, buffers, optimizer) - 6 * padded
-    assert states == 12 * sum(numels)
-
-
 def set_grads(weights: Weights, value: float = 1.0) -> None:
     for index, param in enumerate(weights.parameters()):
         param.main_grad.fill_(value * (index + 1))
@@ -131,13 +105,6 @@ def test_masters_are_updated_in_fp32_and_copied_back(kind: str, distributed: boo
         assert master.dtype == torch.float32
         assert torch.equal(param, master.bfloat16())
         assert not torch.equal(master, before.float()), "steps too small for bf16 must not be lost"
-
-
-def test_fp32_parameters_are_their_own_masters() -> None:
-    weights = Weights([64], torch.float32)
-    _, optimizer = build(make_config(bf16=False), weights)
-    (weight,) = optimizer.weights
-    assert weight.master.data_ptr() == next(weights.parameters()).data_ptr()
 
 
 def test_weight_decay_spares_biases_and_norms() -> None:
@@ -168,24 +135,3 @@ def test_replicas_are_counted_once_in_the_norm() -> None:
     assert counted() == [True, True, True]
     assert counted(tp_rank=1, tp_size=2) == [False, True, True]
     assert counted(pp_rank=1, pp_size=2) == [True, True, False]
-
-
-class RoleLog(NullObserver):
-    def __init__(self) -> None:
-        self.roles: list[tuple[str, int]] = []
-
-    def role(self, role: str, tensors: Any) -> None:
-        self.roles += [(role, tensor.numel() * tensor.element_size()) for tensor in tensors]
-
-
-def test_states_are_told_when_they_are_made() -> None:
-    weights, observer = Weights([64, 10], torch.bfloat16), RoleLog()
-    config = make_config()
-    buffers = build_grad_buffers([weights], config, ParallelState(), NullObserver())
-    optimizer = MixedPrecisionOptimizer(config, ParallelState(), buffers, observer)
-    assert sum(size for _, size in observer.roles) == 74 * 4
-    for _ in range(2):
-        set_grads(weights)
-        optimizer.step()
-    assert sum(size for _, size in observer.roles) == 74 * 12 + 4, "masters, moments and the step count, once"
-    assert {role for role, _ in observer.roles} == {"optimizer_state"}

@@ -51,28 +51,3 @@ def test_main_gradients_are_those_of_autograd() -> None:
                 made.fill_(torch.nan)
     for one, two in zip(fused.weights, plain.weights, strict=True):
         torch.testing.assert_close(one.main_grad, two.main_grad)
-
-
-def test_a_bucket_hears_of_gradients_that_are_in_place_already() -> None:
-    config = CONFIG.model_copy(update={"optimizer": CONFIG.optimizer.model_copy(update={"overlap_grad_reduce": True})})
-    model = Pair()
-    (buffer,) = build_grad_buffers([model], config, ParallelState(), NullObserver())
-    buffer.zero()
-    buffer.is_last_microbatch = True
-    model(torch.ones(3, 8), TensorParallel(placeholders=Placeholders(NullObserver()))).backward()
-    assert [bucket.launched for bucket in buffer.buckets] == [True]
-
-
-def test_nothing_stands_for_a_gradient_that_no_buffer_collects() -> None:
-    placeholders = Placeholders(NullObserver())
-    assert placeholders.of(torch.zeros(4, 8)) is None
-    assert not placeholders._made
-
-
-def test_experts_share_the_placeholder_of_one() -> None:
-    weight = nn.Parameter(torch.zeros(6, 4, 8))
-    weight.grad_added_to_main_grad = False
-    placeholder = Placeholders(NullObserver()).of(weight, experts=True)
-    assert placeholder is not None
-    assert placeholder.shape == (4, 8)
-    assert weight.grad_added_to_main_grad
