@@ -8,7 +8,6 @@ nothing else of measurement.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -18,7 +17,6 @@ from torch.autograd.graph import GradientEdge
 
 from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
-from oomscope.errors import UsageError
 from oomscope.model.base.device import workspaces
 from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
@@ -80,21 +78,8 @@ class RandomTokens:
         return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What :meth:`Trainer.setup` builds."""
-
-    chunks: list[GPTStage]
-    """One without the interleaved schedule."""
-    stores: list[list[ParameterStore]]
-    """Of each chunk."""
-    optimizer: MixedPrecisionOptimizer
-    links: StageLinks
-    workspaces: list[torch.Tensor]
-
-
 class Trainer:
-    """Trains one rank of a world on one device.
+    """Trains one rank of a world on one device; :meth:`setup` comes before all else.
 
     Args:
         config: validated; its ``probe.seed`` fixes weights, data and dropout.
@@ -103,6 +88,11 @@ class Trainer:
         observer: receives phases and roles.
         data: random tokens if None.
     """
+
+    model: list[GPTStage]
+    """The model chunks that this rank holds; one without the interleaved schedule."""
+    stores: list[list[ParameterStore]]
+    """Where the parameters and gradients of each chunk are kept."""
 
     def __init__(
         self,
@@ -124,83 +114,122 @@ class Trainer:
             seed=config.probe.seed,
         )
         self.context = context_parallel(config, state, observer)
-        self._parts: _Parts | None = None
-
-    @property
-    def model(self) -> list[GPTStage]:
-        """The model chunks that this rank holds."""
-        return self._built().chunks
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The optimizer of the fp32 master weights."""
-        return self._built().optimizer.inner
+        return self.mixed_precision.inner
 
     def setup(self) -> None:
         """Build the model chunks, their buffers and the optimizer (phase ``init``)."""
-        with self.observer.phase("init"):
-            torch.manual_seed(self.config.probe.seed + _SEED_STEP * self.state.pp_rank)
-            chunks = _build_chunks(self.config, self.state, self.device, self.observer)
-            stores = [_build_stores(chunk, chunk is chunks[0], self) for chunk in chunks]
-            for chunk, stores_of_chunk in zip(chunks, stores, strict=True):
-                _share_embedding(chunk, self.state)
-                self.observer.role("parameter", chain(chunk.parameters(), chunk.buffers(), fp8_tensors(chunk)))
-                for store in stores_of_chunk:
-                    store.report_roles(self.observer)
-            optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*stores)), self.observer)
-            links = _build_links(self.config, self.state, self.device, self.observer)
-            links.connect()
-            kept = workspaces(self.config, self.device)
-            self.observer.role("workspace", kept)
-            self._parts = _Parts(chunks, stores, optimizer, links, kept)
+        config, state, observer = self.config, self.state, self.observer
+        with observer.phase("init"):
+            torch.manual_seed(config.probe.seed + _SEED_STEP * state.pp_rank)
+            self.model = self._build_chunks()
+            self.stores = [self._build_stores(chunk) for chunk in self.model]
+            for chunk, stores in zip(self.model, self.stores, strict=True):
+                if state.embedding_group is not None:  # the last stage begins with the first one's tied embedding
+                    for param in filter(is_shared_embedding, chunk.parameters()):
+                        dist.broadcast(param.detach(), group_src=0, group=state.embedding_group)
+                observer.role("parameter", chain(chunk.parameters(), chunk.buffers(), fp8_tensors(chunk)))
+                for store in stores:
+                    store.report_roles(observer)
+            self.mixed_precision = MixedPrecisionOptimizer(config, state, list(chain(*self.stores)), observer)
+            self._links = self._build_links()
+            self._links.connect()
+            self._workspaces = workspaces(config, self.device)
+            observer.role("workspace", self._workspaces)
 
     def step(self, iteration: int) -> torch.Tensor | None:
         """Run one iteration; on the last stage return the mean loss of the step over all replicas, a 0-d tensor."""
-        parts = self._built()
-        microbatches = _Microbatches(self, parts, iteration)
-        parts.optimizer.zero_grad()
-        output_layer = parts.chunks[-1].output_layer
+        microbatches = _Microbatches(self, iteration)
+        self.mixed_precision.zero_grad()
+        output_layer = self.model[-1].output_layer
         if output_layer is not None:
             output_layer.begin_step()
-        self._run(microbatches, parts.links)
+        self._run(microbatches)
         with self.observer.phase("backward", iteration=iteration):
             if output_layer is not None:
                 output_layer.finish_step()
-            finalize_grads(list(chain(*parts.stores)), self.state, self.observer)
-            update_expert_bias(parts.chunks, self.state, rate=self.config.model.moe_router_bias_update_rate)
+            finalize_grads(list(chain(*self.stores)), self.state, self.observer)
+            update_expert_bias(self.model, self.state, rate=self.config.model.moe_router_bias_update_rate)
         with self.observer.phase("optimizer", iteration=iteration):
-            parts.optimizer.step()
-            return _mean_loss(microbatches.losses, self.state)
+            self.mixed_precision.step()
+            return self._mean_loss(microbatches.losses)
 
     def sync_parameters(self) -> None:
         """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
-        for store in chain(*self._built().stores):
+        for store in chain(*self.stores):
             store.wait_until_gathered()
 
-    def _run(self, microbatches: _Microbatches, links: StageLinks) -> None:
+    def _run(self, microbatches: _Microbatches) -> None:
         config, state, count = self.config, self.state, self.config.num_microbatches
         deallocate = config.parallel.deallocate_pipeline_outputs
         if config.model_chunks == 1:
             run_one_forward_one_backward(
-                microbatches, links, state=state, num_microbatches=count, deallocate_outputs=deallocate
+                microbatches, self._links, state=state, num_microbatches=count, deallocate_outputs=deallocate
             )
             return
         group_size = config.microbatch_group_size
         schedule = InterleavedSchedule(state.pp_size, state.pp_rank, count, config.model_chunks, group_size)
-        run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate, overlap=config.overlap_p2p_comm)
+        run_interleaved(
+            microbatches, self._links, schedule, deallocate_outputs=deallocate, overlap=config.overlap_p2p_comm
+        )
 
-    def _built(self) -> _Parts:
-        if self._parts is None:
-            raise UsageError("the trainer has no model yet", remedy="call setup() first")
-        return self._parts
+    def _mean_loss(self, losses: list[torch.Tensor]) -> torch.Tensor | None:
+        if not losses:
+            return None
+        loss = torch.stack(losses).sum()
+        if self.state.dp_cp_group is not None:
+            dist.all_reduce(loss.div_(self.state.dp_cp_size), group=self.state.dp_cp_group)
+        return loss
+
+    def _build_chunks(self) -> list[GPTStage]:
+        config, state = self.config, self.state
+        chunks: list[GPTStage] = []
+        for index, layers in enumerate(stage_layers(config, state.pp_rank)):
+            chunk = GPTStage(
+                config,
+                state,
+                layers=layers,
+                pre_process=state.is_first_stage and index == 0,
+                post_process=state.is_last_stage and index == config.model_chunks - 1,
+                device=self.device,
+                dtype=params_dtype(config),
+                observer=self.observer,
+                beside=chunks[0] if chunks else None,
+            )
+            chunks.append(chunk)
+        return chunks
+
+    def _build_stores(self, chunk: GPTStage) -> list[ParameterStore]:
+        config, state, observer = self.config, self.state, self.observer
+        if config.parallel.use_torch_fsdp2:
+            from oomscope.model.distributed.torch_fsdp2 import FullyShardedParameters  # FSDP2 takes a while to import
+
+            return [FullyShardedParameters(chunk, config, state, observer)]
+        if config.parallel.use_megatron_fsdp:
+            return [MegatronShardedParameters(chunk, config, state, observer)]
+        return list(build_grad_buffers([chunk], config, state, observer, is_first_chunk=chunk is self.model[0]))
+
+    def _build_links(self) -> StageLinks:
+        config = self.config
+        shards = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
+        rows = config.data.seq_length // (config.parallel.context_parallel_size * shards)
+        return StageLinks(
+            self.state,
+            shape=(rows, config.data.micro_batch_size, config.model.hidden_size),
+            dtype=params_dtype(config),
+            device=self.device,
+            observer=self.observer,
+        )
 
 
 class _Microbatches:
     """The microbatches of one iteration, as the schedule asks for them."""
 
-    def __init__(self, trainer: Trainer, parts: _Parts, iteration: int) -> None:
+    def __init__(self, trainer: Trainer, iteration: int) -> None:
         self._trainer = trainer
-        self._parts = parts
         self._iteration = iteration
         self._count = trainer.config.num_microbatches
         self.losses: list[torch.Tensor] = []
@@ -208,8 +237,8 @@ class _Microbatches:
     def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
         """Run a model chunk; at the end of the model the result is the loss over the number of microbatches."""
         trainer, state = self._trainer, self._trainer.state
-        chunk = self._parts.chunks[action.chunk]
-        for store in self._parts.stores[action.chunk]:
+        chunk = self._trainer.model[action.chunk]
+        for store in self._trainer.stores[action.chunk]:
             store.await_gather()
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
             batch = trainer.data.batch(self._iteration, action.microbatch * state.dp_size + state.dp_rank)
@@ -228,10 +257,10 @@ class _Microbatches:
 
     def backward(self, action: Action, output: torch.Tensor | GradientEdge, output_grad: torch.Tensor | None) -> None:
         """Differentiate; gradients land in the main gradients."""
-        for store in self._parts.stores[action.chunk]:
+        for store in self._trainer.stores[action.chunk]:
             store.is_last_microbatch = action.microbatch == self._count - 1
         with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=action.microbatch):
-            scaler = self._parts.optimizer.scaler
+            scaler = self._trainer.mixed_precision.scaler
             if output_grad is None and scaler is not None and isinstance(output, torch.Tensor):
                 output = scaler.scale_loss(output)
             torch.autograd.backward(output, output_grad)
@@ -251,62 +280,3 @@ class _Microbatches:
         moved = self._trainer.context.shard(tensor.to(self._trainer.device), dim=1)
         self._trainer.observer.role("input", [moved])
         return moved
-
-
-def _build_chunks(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> list[GPTStage]:
-    chunks: list[GPTStage] = []
-    for index, layers in enumerate(stage_layers(config, state.pp_rank)):
-        chunk = GPTStage(
-            config,
-            state,
-            layers=layers,
-            pre_process=state.is_first_stage and index == 0,
-            post_process=state.is_last_stage and index == config.model_chunks - 1,
-            device=device,
-            dtype=params_dtype(config),
-            observer=observer,
-            beside=chunks[0] if chunks else None,
-        )
-        chunks.append(chunk)
-    return chunks
-
-
-def _build_stores(chunk: GPTStage, is_first_chunk: bool, trainer: Trainer) -> list[ParameterStore]:
-    """Return where the chunk's parameters and gradients are kept from now on."""
-    config, state, observer = trainer.config, trainer.state, trainer.observer
-    if config.parallel.use_torch_fsdp2:
-        from oomscope.model.distributed.torch_fsdp2 import FullyShardedParameters  # FSDP2 takes a while to import
-
-        return [FullyShardedParameters(chunk, config, state, observer)]
-    if config.parallel.use_megatron_fsdp:
-        return [MegatronShardedParameters(chunk, config, state, observer)]
-    return list(build_grad_buffers([chunk], config, state, observer, is_first_chunk=is_first_chunk))
-
-
-def _build_links(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> StageLinks:
-    parallel = config.parallel
-    shards = parallel.tensor_model_parallel_size if parallel.sequence_parallel else 1
-    rows = config.data.seq_length // (parallel.context_parallel_size * shards)
-    return StageLinks(
-        state,
-        shape=(rows, config.data.micro_batch_size, config.model.hidden_size),
-        dtype=params_dtype(config),
-        device=device,
-        observer=observer,
-    )
-
-
-def _share_embedding(chunk: GPTStage, state: ParallelState) -> None:
-    """Give the last stage the first one's values of a tied embedding."""
-    if state.embedding_group is not None:
-        for param in filter(is_shared_embedding, chunk.parameters()):
-            dist.broadcast(param.detach(), group_src=0, group=state.embedding_group)
-
-
-def _mean_loss(losses: list[torch.Tensor], state: ParallelState) -> torch.Tensor | None:
-    if not losses:
-        return None
-    loss = torch.stack(losses).sum()
-    if state.dp_cp_group is not None:
-        dist.all_reduce(loss.div_(state.dp_cp_size), group=state.dp_cp_group)
-    return loss

@@ -53,7 +53,7 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
     """Return the main gradients, shards of the distributed optimizer, of FSDP2 or of Megatron-FSDP put together."""
     grads = {}
     if trainer.config.parallel.use_torch_fsdp2:
-        for weight in trainer._built().optimizer.weights:
+        for weight in trainer.mixed_precision.weights:
             param = weight.store.params[weight.index]
             grads[param] = put_together(
                 DTensor.from_local(
@@ -61,7 +61,7 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
                 )
             )
         return grads
-    for buffer in chain(*trainer._built().stores):
+    for buffer in chain(*trainer.stores):
         for index, param in enumerate(buffer.params):
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
