@@ -52,12 +52,7 @@ def row_of(param: torch.Tensor) -> int:
 def parameter_groups(
     named: Iterable[tuple[nn.Parameter, int | None]], *, bucket_size: int | None = None
 ) -> list[ParameterGroup]:
-    """Return the groups in the order of their first parameters, each with its longest rows first.
-
-    Args:
-        named: parameters in order of registration, with their units.
-        bucket_size: elements after which a group outside of units is closed; None leaves it open.
-    """
+    """Return the groups in the order of their first parameters, each with its longest rows first."""
     kinds: dict[tuple[int | None, bool, torch.dtype], list[ParameterGroup]] = {}
     for param, unit in named:
         kind = (unit, is_expert(param), param.dtype)

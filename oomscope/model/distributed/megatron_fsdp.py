@@ -42,14 +42,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class MegatronShardedParameters(ParameterStore):
-    """The buckets of a model, and the hooks that fill and empty them.
-
-    Args:
-        stage: the whole model; its parameters move into buckets here.
-        config: a configuration that satisfies the rules.
-        state: this rank's place.
-        observer: receives what is gathered, and gradients when they arrive.
-    """
+    """The buckets of a model, and the hooks that fill and empty them."""
 
     def __init__(self, stage: GPTStage, config: Config, state: ParallelState, observer: Observer) -> None:
         parallel = config.parallel

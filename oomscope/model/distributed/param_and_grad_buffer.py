@@ -115,12 +115,6 @@ class GradBuffer(ParameterStore):
     distributed optimizer by a reduce-scatter into this rank's shard. Where several instances of that optimizer shard
     over fewer ranks each, an all-reduce of the shard over the instances follows (Megatron-Core
     ``distributed/param_and_grad_buffer.py``, ``start_grad_sync``). All of it is in place.
-
-    Args:
-        params: parameters of one dtype and device, of experts or not, in the order of the buffer.
-        config: the ``optimizer`` and ``precision`` sections are read.
-        state: this rank's place.
-        bucket_size: elements of a bucket, None for one bucket.
     """
 
     def __init__(

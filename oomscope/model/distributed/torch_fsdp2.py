@@ -36,12 +36,6 @@ class FullyShardedParameters(ParameterStore):
 
     FSDP2 itself gathers a unit's parameters when it runs and reduces its gradients behind its backward.
 
-    Args:
-        stage: the whole model (FSDP2 and pipelines exclude each other); it is sharded here.
-        config: a configuration that satisfies the rules.
-        state: this rank's place; its ``dp_cp_group`` shares the parameters.
-        observer: receives gradients when they arrive.
-
     Raises:
         UsageError: this rank holds its parameters alone.
     """

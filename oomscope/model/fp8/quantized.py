@@ -77,13 +77,8 @@ def quantize(
 ) -> Quantized:
     """Return what the matrix ``x`` [r, c] is quantised into, its tensors made in Transformer Engine's order.
 
-    Args:
-        x: the matrix; its shape and device are read.
-        recipe: how it is scaled.
-        rowwise: for products along rows.
-        columnwise: for products along columns.
-        weight: whether it is a weight, which is cut into other blocks.
-        backward: whether it is a gradient.
+    It is for products along rows, along columns, or both; a weight is cut into other blocks than an activation, and a
+    gradient (``backward``) has another dtype.
     """
     return _empty((x.shape[0], x.shape[1]), recipe, x.device, (rowwise, columnwise), weight=weight, backward=backward)
 
@@ -182,13 +177,7 @@ def fp8_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 class Fp8Weight:
-    """What products read of one weight.
-
-    Args:
-        weight: [out, in].
-        recipe: how it is scaled.
-        observer: receives the roles of permanent tensors.
-    """
+    """What products read of one weight."""
 
     def __init__(self, weight: nn.Parameter, recipe: Fp8Recipe, observer: Observer) -> None:
         self.recipe = recipe

@@ -79,11 +79,6 @@ class PredictionLayer(nn.Module):
 
     The layer is of the kind of the model's last (Megatron-LM ``gpt_builders.py``). ``full`` recomputation with
     ``uniform`` keeps only the hidden state and the embedding.
-
-    Args:
-        rank: what modules share.
-        depth: names the weights.
-        runs: how often it runs in a microbatch.
     """
 
     def __init__(self, rank: RankContext, depth: int, *, runs: int) -> None:
@@ -163,12 +158,6 @@ class MultiTokenPrediction(nn.Module):
         The logits of a depth live until those of the next are made, and what its loss keeps of them until backward
         (``process_mtp_loss`` and ``MTPLossAutoScaler`` of the same file). A depth's mean is over the tokens of this
         rank that it has labels for.
-
-        Args:
-            states: what ``forward`` returned.
-            labels: [b, s/c], of the model itself.
-            output_layer: makes logits [s, b, V/t] of [s/σ, b, h].
-            loss: of logits and labels [s, b], for each token in fp32.
         """
         hidden, *further = states.chunk(1 + self._depths)
         counted = torch.ones(labels.shape, dtype=torch.float32, device=labels.device)

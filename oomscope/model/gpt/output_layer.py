@@ -78,13 +78,7 @@ class DeferredGradients:
 
 
 class OutputLayer(nn.Module):
-    """Makes logits.
-
-    Args:
-        weight: this rank's rows [V/t, h].
-        tp: how the vocabulary is split.
-        deferred: what puts the weight's gradient off; None for nothing.
-    """
+    """Makes logits; ``deferred`` puts its weight's gradient off."""
 
     def __init__(self, weight: nn.Parameter, tp: TensorParallel, deferred: DeferredGradients | None = None) -> None:
         super().__init__()

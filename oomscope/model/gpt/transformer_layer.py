@@ -27,12 +27,6 @@ class TransformerLayer(nn.Module):
     Of ``recompute_modules`` ``mlp`` and ``layernorm`` are handled here, others where their modules are. A norm that
     belongs to the linear layer behind it is recomputed with ``mlp``, offloaded with ``qkv_linear``, and ``layernorm``
     has nothing to act on; experts and multi-latent attention have a norm of their own in any specification.
-
-    Args:
-        rank: what modules share.
-        index: of the layer in the whole model, which says what kind it is.
-        name: of its weights.
-        runs: how often it runs in a microbatch.
     """
 
     def __init__(self, rank: RankContext, index: int, name: str | None = None, *, runs: int = 1) -> None:

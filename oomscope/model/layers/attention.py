@@ -56,13 +56,7 @@ class CoreAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Causal self-attention of one rank's heads.
-
-    Args:
-        rank: what modules share.
-        name: of its weights.
-        fp8: the recipe of its products; None for 16 bits.
-    """
+    """Causal self-attention of one rank's heads."""
 
     def __init__(self, rank: RankContext, name: str, fp8: Fp8Recipe | None) -> None:
         super().__init__()

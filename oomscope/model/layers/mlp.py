@@ -99,14 +99,7 @@ def gated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
 
 
 class MLP(nn.Module):
-    """fc1 [s/σ, b, h] → [s, b, f/t], or [s, b, 2f/t] when gated, the non-linearity, fc2 → [s/σ, b, h].
-
-    Args:
-        rank: what modules share.
-        name: of its weights.
-        width: f.
-        fp8: the recipe of its products; None for 16 bits.
-    """
+    """fc1 [s/σ, b, h] → [s, b, f/t], or 2f/t when gated, the non-linearity, fc2 → [s/σ, b, h]; ``width`` is f."""
 
     def __init__(self, rank: RankContext, name: str, width: int, fp8: Fp8Recipe | None = None) -> None:
         super().__init__()

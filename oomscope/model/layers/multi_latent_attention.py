@@ -73,10 +73,6 @@ class LatentAttention(nn.Module):
     """Causal self-attention of one rank's heads, through latents that all ranks compute alike.
 
     In Transformer Engine's specification the latents' norms belong to the projections up, and are recomputed with them.
-
-    Args:
-        rank: what modules share.
-        name: of its weights.
     """
 
     def __init__(self, rank: RankContext, name: str) -> None:

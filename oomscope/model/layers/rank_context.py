@@ -156,14 +156,7 @@ class RankContext:
     def constant(
         self, value: float, *shape: int, sequence_parallel: bool = False, tensor_parallel: bool = False
     ) -> nn.Parameter:
-        """Return a parameter filled with ``value``.
-
-        Args:
-            value: 0 for biases, 1 for norm weights.
-            shape: on this rank.
-            sequence_parallel: under sequence parallelism each rank sees only its rows' share of the gradient.
-            tensor_parallel: ranks hold different parts.
-        """
+        """Return a parameter filled with ``value``; ``sequence_parallel`` if its gradient is of a rank's rows alone."""
         parameter = self._empty(
             *shape,
             sequence_parallel=sequence_parallel and self.tp.sequence_parallel,

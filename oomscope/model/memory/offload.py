@@ -148,13 +148,7 @@ class _SavedByLayer(_SavedTensors):
 
 
 class LayerOffload:
-    """Runs the layers of a stage, sending away what the first ``offloaded`` of them save.
-
-    Args:
-        layers: the layers, in order.
-        offloaded: how many of them (N), less than all.
-        device: where they live.
-    """
+    """Runs the layers of a stage, sending away what the first ``offloaded`` of them save."""
 
     def __init__(self, layers: nn.ModuleList, offloaded: int, device: torch.device) -> None:
         self._layers = layers
@@ -197,11 +191,6 @@ def resident_groups(passes: Sequence[Sequence[SavedGroup]], order: PassOrder, fr
     names at most as one pass has; of the groups with bytes that are then left in a pass the last
     ``int(n * (1 - fraction))``; and the last group of each name in a pass that is differentiated next when it has run,
     as on the last stage.
-
-    Args:
-        passes: the groups of each.
-        order: when they are differentiated.
-        fraction: of the groups that may go, how many do.
     """
     resident: list[set[int]] = [set() for _ in passes]
     for forward, group in _first_needed(passes, order):

@@ -133,13 +133,7 @@ def weighted_activation(
 
 
 class GroupedExperts(nn.Module):
-    """All experts of a rank in one grouped product (Megatron-Core ``moe/experts.py::TEGroupedMLP``).
-
-    Args:
-        rank: what modules share.
-        fc1: [E/e, f/t or 2f/t, h].
-        fc2: [E/e, h, f/t].
-    """
+    """All experts of a rank in one grouped product (Megatron-Core ``moe/experts.py::TEGroupedMLP``)."""
 
     def __init__(self, rank: RankContext, fc1: nn.Parameter, fc2: nn.Parameter) -> None:
         super().__init__()
@@ -166,13 +160,7 @@ class GroupedExperts(nn.Module):
 
 
 class SequentialExperts(nn.Module):
-    """One expert after the other, their outputs joined by a copy (Megatron-Core ``moe/experts.py::SequentialMLP``).
-
-    Args:
-        rank: what modules share.
-        fc1: of each expert, [f/t or 2f/t, h].
-        fc2: of each expert, [h, f/t].
-    """
+    """One expert after the other, their outputs joined by a copy (Megatron-Core ``moe/experts.py::SequentialMLP``)."""
 
     def __init__(self, rank: RankContext, fc1: Sequence[nn.Parameter], fc2: Sequence[nn.Parameter]) -> None:
         super().__init__()

@@ -23,10 +23,7 @@ from oomscope.model.moe.token_dispatcher import ExpertParallel, TokenDispatcher,
 class MoE(nn.Module):
     """The experts of one layer, as far as this rank holds them.
 
-    Args:
-        rank: what modules share.
-        name: of its weights.
-        runs: how often its router runs in a microbatch: its losses count once (Megatron-Core ``moe/router.py``).
+    Its losses count once however often it ``runs`` in a microbatch (Megatron-Core ``moe/router.py``).
     """
 
     def __init__(self, rank: RankContext, name: str, *, runs: int = 1) -> None:

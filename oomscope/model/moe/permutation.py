@@ -27,15 +27,7 @@ class RowMap(NamedTuple):
 def permute_with_probabilities(
     x: torch.Tensor, routing: Routing, rows: int, *, fused: bool, padded: bool
 ) -> tuple[torch.Tensor, torch.Tensor, RowMap]:
-    """Return the rows [r, h] of tokens ``x`` [n, h], their weights [r], and where they came from.
-
-    Args:
-        x: the tokens.
-        routing: their visits.
-        rows: r, the number of visits.
-        fused: by one kernel.
-        padded: every expert has as many visits.
-    """
+    """Return the rows [r, h] of tokens ``x`` [n, h], their weights [r], and where they came from."""
     if fused:
         out, weights, index = _FusedPermute.apply(x, routing.probabilities, routing.visits, rows)
         return out, weights, RowMap(index, fused=True)

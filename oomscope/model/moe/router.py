@@ -114,11 +114,6 @@ class Router(nn.Module):
 
     Over the whole run: with ``moe_router_enable_expert_bias`` a bias and a count for each expert, and with
     ``global_aux_loss`` a count, in fp32.
-
-    Args:
-        weight: [E, h], held alike by all ranks.
-        model: top-k, score function, number format, capacity.
-        balance: the balancing losses.
     """
 
     expert_bias: torch.Tensor | None
@@ -197,13 +192,7 @@ class Router(nn.Module):
 
 
 def update_expert_bias(chunks: Iterable[nn.Module], state: ParallelState, *, rate: float) -> None:
-    """Move the biases of all routers in ``chunks`` by ``rate``, and let them count anew.
-
-    Args:
-        chunks: model chunks of this rank.
-        state: visits are summed over its TP, CP and DP ranks.
-        rate: ``moe_router_bias_update_rate``.
-    """
+    """Move the biases of all routers in ``chunks`` by ``rate``, and let them count anew."""
     routers = [module for chunk in chunks for module in chunk.modules() if isinstance(module, Router)]
     _move_biases([router for router in routers if router.expert_bias is not None and router.training], state, rate)
     for router in routers:

@@ -33,14 +33,7 @@ class Routing(NamedTuple):
 
 
 def choose(logits: torch.Tensor, model: ModelConfig, bias: torch.Tensor | None, *, training: bool) -> Routing:
-    """Return the routing of n tokens by their ``logits`` [n, E].
-
-    Args:
-        logits: in the router's number format.
-        model: the score function, k, groups, and the kind of balancing.
-        bias: fp32 [E], added to the scores for the choice alone.
-        training: sinkhorn balances only then.
-    """
+    """Return the routing of n tokens by their ``logits`` [n, E]."""
     if model.moe_router_load_balancing_type == "sinkhorn":
         return _by_sinkhorn(logits, model, training=training)
     weights, experts = _weigh(logits, model, bias)

@@ -97,14 +97,7 @@ class FusedAdam(GroupedOptimizer):
 
 
 class FusedSGD(GroupedOptimizer):
-    """SGD on fp32 tensors; ``momentum_buffer`` is made in the first step, and not at all without momentum.
-
-    Args:
-        params: tensors or groups of them, all on one device, with their gradients in ``.grad``; a group may have a
-            ``weight_decay``, which is added to the gradient.
-        lr: learning rate.
-        momentum: decay of the running gradient.
-    """
+    """SGD on fp32 tensors; ``momentum_buffer`` is made in the first step, and not at all without momentum."""
 
     def __init__(
         self, params: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, lr: float, momentum: float
@@ -143,10 +136,6 @@ class PrecisionAwareAdam(GroupedOptimizer):
     ``(2 + 2 + 2)/d``.
 
     Moments in fp16, and in bf16 unless both are, are made fp32 for the length of the step, all of a group at once.
-
-    Args:
-        groups: parameters and their weight decay.
-        config: learning rate, betas, epsilon and the dtypes of states.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], config: OptimizerConfig) -> None:

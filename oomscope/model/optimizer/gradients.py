@@ -27,10 +27,6 @@ class GradScaler:
 
     With ``loss_scale`` it stays the same. Else it is halved at the last of ``hysteresis`` steps whose gradients
     overflow, and doubled after a window of finite ones.
-
-    Args:
-        config: the keys of loss scaling in ``optimizer`` are read.
-        device: where gradients live.
     """
 
     def __init__(self, config: Config, device: torch.device) -> None:

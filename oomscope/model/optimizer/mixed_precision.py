@@ -72,14 +72,7 @@ class MasterWeight:
 
 
 class MixedPrecisionOptimizer:
-    """Adam, SGD or Muon over the master weights of a rank.
-
-    Args:
-        config: the ``optimizer`` and ``precision`` sections are read.
-        state: this rank's place.
-        stores: where all parameters and their gradients are.
-        observer: receives the optimizer states.
-    """
+    """Adam, SGD or Muon over the master weights of a rank."""
 
     def __init__(
         self, config: Config, state: ParallelState, stores: Sequence[ParameterStore], observer: Observer

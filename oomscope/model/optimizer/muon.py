@@ -45,12 +45,7 @@ class Matrix(NamedTuple):
 
 
 class Muon(GroupedOptimizer):
-    """Muon on fp32 matrices [m, n], or [experts, m, n], with their gradients in ``.grad``.
-
-    Args:
-        params: groups with ``params``, ``matrices`` (a :class:`Matrix` for each) and ``weight_decay``.
-        config: ``lr`` and the keys ``muon_*``.
-    """
+    """Muon on fp32 matrices [m, n], or [experts, m, n], with their gradients in ``.grad``."""
 
     def __init__(self, params: Iterable[dict[str, Any]], config: OptimizerConfig) -> None:
         super().__init__(params, {"lr": config.lr, "weight_decay": 0.0})

@@ -36,15 +36,7 @@ class Shift(NamedTuple):
 
 
 class StageLinks:
-    """Makes buffers for what neighbouring stages send, and moves tensors; with model chunks the stages form a ring.
-
-    Args:
-        state: this rank's place.
-        shape: of every tensor on the links.
-        dtype: of every tensor on the links.
-        device: where buffers are made.
-        observer: receives the phase in which a buffer is made, and received gradients as communication.
-    """
+    """Makes buffers for what neighbouring stages send, and moves tensors; with model chunks the stages form a ring."""
 
     def __init__(
         self,

@@ -54,14 +54,7 @@ class Placeholders:
 def weight_gradient(
     grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, placeholders: Placeholders | None
 ) -> torch.Tensor | None:
-    """Return gradᵀ · x, or with ``placeholders`` what stands for it once ``weight.main_grad`` has it.
-
-    Args:
-        grad: [..., out], of the layer's output.
-        x: [..., in], the layer's input.
-        weight: [out, in].
-        placeholders: None gives the gradient to autograd.
-    """
+    """Return gradᵀ · x, or with ``placeholders`` what stands for it once ``weight.main_grad`` has it."""
     grad_rows, x_rows = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if placeholders is not None else None
     if main_grad is None or placeholders is None:
