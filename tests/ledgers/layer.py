@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import element_bytes
-from oomscope.model.moe.token_dispatcher import ExpertParallel, Plan, is_padded, nominal_plan
-from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
+from oomscope.model.moe.token_dispatcher import Plan, is_padded, nominal_plan
+from oomscope.model.parallel.parallel_state import ParallelState, expert_tensor_parallel_size
 
 _FLASH_RANDOM_STATE = 24
 """The seed (two uint64) and the offset (one) that ``aten::_scaled_dot_product_flash_attention`` returns."""
@@ -173,7 +173,7 @@ def _mlp_rows(config: Config, size: _Sizes, ffn_size: int | None = None) -> Ledg
 def _expert_rows(config: Config, size: _Sizes) -> Ledger:
     """Rows visit experts: some of this rank's tokens' leave, R arrive (``moe/token_dispatcher.py``)."""
     model, tokens = config.model, size.n // size.sigma
-    plan = nominal_plan(tokens, model, _expert_parallel(config))
+    plan = nominal_plan(tokens, model, _experts_on(config))
     arriving = sum(plan.by_expert)
     routed = _router_element(config)
     width = size.element * arriving * config.expert_ffn_size // expert_tensor_parallel_size(config)
@@ -202,11 +202,9 @@ def _expert_activation_rows(config: Config, width: int) -> Ledger:
     return {"expert_fc1_output": 2 * width if gated else 0 if relu else width, "expert_act_output": outputs}
 
 
-def _expert_parallel(config: Config) -> ExpertParallel:
-    return ExpertParallel(
-        size=config.parallel.expert_model_parallel_size,
-        tp_size=expert_tensor_parallel_size(config),
-        imbalance=config.model.moe_imbalance_factor,
+def _experts_on(config: Config) -> ParallelState:
+    return ParallelState(
+        ep_size=config.parallel.expert_model_parallel_size, expert_tp_size=expert_tensor_parallel_size(config)
     )
 
 
@@ -278,8 +276,8 @@ def _exchange_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
 
 def _gather_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
     """What ``allgather`` keeps: the local experts' columns of tp_ep_group's probabilities and visits, and a map."""
-    model, ep = config.model, _expert_parallel(config)
-    tp_ep_group, local = tokens * ep.ranks, (model.num_moe_experts or 0) // ep.size
+    model, state = config.model, _experts_on(config)
+    tp_ep_group, local = tokens * state.expert_ranks, (model.num_moe_experts or 0) // state.ep_size
     return {
         "local_probabilities": _router_element(config) * tp_ep_group * local,
         "local_visits": tp_ep_group * local,

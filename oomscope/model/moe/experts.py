@@ -20,7 +20,6 @@ from oomscope.model.base.operations import Function
 from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
 from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import DiscardedOutput
-from oomscope.model.moe.token_dispatcher import ExpertParallel
 from oomscope.model.parallel.tensor_parallel import (
     Placeholders,
     TensorParallel,
@@ -185,11 +184,11 @@ def _activation_of(rank: RankContext) -> Callable[[torch.Tensor, torch.Tensor], 
     return partial(weighted_activation, activation=model.activation_func, is_gated=model.gated_linear_unit)
 
 
-def make_experts(rank: RankContext, name: str, ep: ExpertParallel) -> GroupedExperts | SequentialExperts:
+def make_experts(rank: RankContext, name: str) -> GroupedExperts | SequentialExperts:
     """Return the routed experts that this rank holds."""
     model, h, f = rank.config.model, rank.config.model.hidden_size, rank.config.expert_ffn_size
-    halves, local = 2 if model.gated_linear_unit else 1, (model.num_moe_experts or 1) // ep.size
-    mine = range(ep.rank * local, (ep.rank + 1) * local)
+    halves, local = 2 if model.gated_linear_unit else 1, (model.num_moe_experts or 1) // rank.state.ep_size
+    mine = range(rank.state.ep_rank * local, (rank.state.ep_rank + 1) * local)
 
     def fc1(experts: range | int) -> nn.Parameter:
         return rank.experts(f"{name}.fc1", experts, (halves * f, h), blocks=halves, dim=0)

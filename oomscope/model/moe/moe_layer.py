@@ -17,7 +17,7 @@ from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import checkpoint
 from oomscope.model.moe.experts import make_experts
 from oomscope.model.moe.router import Router, balance_of
-from oomscope.model.moe.token_dispatcher import ExpertParallel, TokenDispatcher, token_dispatcher
+from oomscope.model.moe.token_dispatcher import TokenDispatcher, token_dispatcher
 
 
 class MoE(nn.Module):
@@ -30,38 +30,28 @@ class MoE(nn.Module):
         super().__init__()
         config, model, state = rank.config, rank.config.model, rank.state
         experts, shared = model.num_moe_experts or 1, model.moe_shared_expert_intermediate_size
-        self._ep = ExpertParallel(
-            group=state.ep_group,
-            rank=state.ep_rank,
-            size=state.ep_size,
-            tp_group=state.expert_tp_group,
-            tp_rank=state.expert_tp_rank,
-            tp_size=state.expert_tp_size,
-            tp_ep_group=state.expert_tp_ep_group,
-            buffer=rank.scratch,
-            imbalance=model.moe_imbalance_factor,
-        )
         router = rank.whole(f"{name}.router", experts, model.hidden_size, sequence_parallel=True)
         self.router = Router(router, model, balance_of(config, state, runs=runs))
-        self.experts = make_experts(rank, name, self._ep)
+        self.experts = make_experts(rank, name)
         self.shared = None if shared is None else MLP(rank, f"{name}.shared", shared)
-        self._model = model
+        self._rank = rank
         self._recompute = "moe" in config.recompute_modules
         self._recompute_shared = "shared_experts" in config.recompute_modules
-        self._random = rank.random
         self._dispatcher: TokenDispatcher | None = None
         """The last microbatch's: what its dispatcher knows of the routing stays until the next one is dispatched."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
         if self._recompute and self.training:
-            return checkpoint(self._run, self._random, hidden)
+            return checkpoint(self._run, self._rank.random, hidden)
         return self._run(hidden)
 
     def _run(self, hidden: torch.Tensor) -> torch.Tensor:
         shared = self._run_shared(hidden)
         x = hidden.reshape(-1, hidden.shape[-1])
-        self._dispatcher = dispatcher = token_dispatcher(self.router(hidden), self._model, self._ep)
+        self._dispatcher = dispatcher = token_dispatcher(
+            self.router(hidden), self._rank.config.model, self._rank.state, self._rank.scratch
+        )
         out = dispatcher.combine(self.experts(*dispatcher.dispatch(x))).view(hidden.shape)
         return out if shared is None else out + shared
 
@@ -69,5 +59,5 @@ class MoE(nn.Module):
         if self.shared is None:
             return None
         if self._recompute_shared and self.training:
-            return checkpoint(self.shared, self._random, hidden)
+            return checkpoint(self.shared, self._rank.random, hidden)
         return self.shared(hidden)  # type: ignore[no-any-return]

@@ -7,7 +7,6 @@ group to every rank, which picks its own. Rows reach the experts sorted by exper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from oomscope.model.base.device import MemoryBuffer, computes
 from oomscope.model.base.operations import Function, all_gather, gather_rows, paired, scatter_rows
 from oomscope.model.moe.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
 from oomscope.model.moe.routing import Routing, capacity
+from oomscope.model.parallel.parallel_state import ParallelState
 
 
 class DispatchedRows(NamedTuple):
@@ -34,30 +34,6 @@ class DispatchedRows(NamedTuple):
 # How many rows go where ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpertParallel:
-    """One rank's place among those that share the experts of a layer."""
-
-    group: dist.ProcessGroup | None = None
-    rank: int = 0
-    size: int = 1
-    tp_group: dist.ProcessGroup | None = None
-    """Ranks that hold parts of the same experts."""
-    tp_rank: int = 0
-    tp_size: int = 1
-    tp_ep_group: dist.ProcessGroup | None = None
-    """Both together, expert TP fastest."""
-    buffer: MemoryBuffer | None = None
-    """Where ``allgather`` brings all tokens of the group; None brings them into fresh memory."""
-    imbalance: float = 1.0
-    """Rows that reach this rank's experts over an even share, where routing cannot be observed."""
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of ``tp_ep_group``."""
-        return self.size * self.tp_size
-
-
 class Plan(NamedTuple):
     """How many rows go where."""
 
@@ -72,21 +48,21 @@ class Plan(NamedTuple):
         return [sum(rows) for rows in zip(*self.received, strict=True)]
 
 
-def nominal_plan(tokens: int, model: ModelConfig, ep: ExpertParallel) -> Plan:
-    """Return the exchange of the rows of ``tokens`` on each rank under even routing, times ``ep.imbalance``.
+def nominal_plan(tokens: int, model: ModelConfig, state: ParallelState) -> Plan:
+    """Return the exchange of the rows of ``tokens`` on each rank under even routing, times ``moe_imbalance_factor``.
 
     An expert takes at most its capacity of each rank's tokens, and each token once.
     """
     num_experts, rows = model.num_moe_experts or 1, tokens * model.moe_router_topk
-    local = num_experts // ep.size
+    local = num_experts // state.ep_size
     limit = min(tokens, capacity(tokens, model) or tokens)
     if is_padded(model):
-        return Plan([limit * local] * ep.size, [[limit] * local] * ep.ranks)
+        return Plan([limit * local] * state.ep_size, [[limit] * local] * state.expert_ranks)
     shares = [min(share, limit) for share in _even(rows, num_experts)]
-    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(ep.size)]
-    sent_here = round(rows // ep.size * ep.imbalance) if ep.size > 1 else rows
+    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(state.ep_size)]
+    sent_here = round(rows // state.ep_size * model.moe_imbalance_factor) if state.ep_size > 1 else rows
     arriving = [min(share, limit) for share in _even(sent_here, local)]
-    return Plan(sent, [arriving] * ep.ranks)
+    return Plan(sent, [arriving] * state.expert_ranks)
 
 
 def is_padded(model: ModelConfig) -> bool:
@@ -98,29 +74,32 @@ def _even(rows: int, parts: int) -> list[int]:
     return [rows * (part + 1) // parts - rows * part // parts for part in range(parts)]
 
 
-def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
+def plan(visits: torch.Tensor, model: ModelConfig, state: ParallelState) -> Plan:
     """Return how the rows of ``visits`` [n, E] are exchanged.
 
     Real routing is counted and the counts exchanged. Where there is none, on a device without values or among ranks
-    that are only played, each rank sends even shares and receives ``ep.imbalance`` times an even share. Padding to
-    the capacity leaves nothing to be counted.
+    that are only played, each rank sends even shares and receives ``moe_imbalance_factor`` times as much. Padded to the
+    capacity there is nothing to count.
     """
     tokens, num_experts = visits.shape
-    local = num_experts // ep.size
-    if is_padded(model) or not observes_routing(visits.device, ep):
-        return nominal_plan(tokens, model, ep)
+    local = num_experts // state.ep_size
+    if is_padded(model) or not observes_routing(visits.device, state):
+        return nominal_plan(tokens, model, state)
     counts = visits.sum(0)
     everyone = counts
-    if ep.ranks > 1:
-        everyone = torch.empty(ep.ranks * num_experts, dtype=counts.dtype, device=counts.device)
-        all_gather(everyone, counts, ep.tp_ep_group)
-    by_sender = everyone.view(ep.size, ep.tp_size, ep.size, local)[:, :, ep.rank].transpose(0, 1).flatten(0, 1)
-    return Plan(counts.view(ep.size, local).sum(1).tolist(), by_sender.tolist())
+    if state.expert_ranks > 1:
+        everyone = torch.empty(state.expert_ranks * num_experts, dtype=counts.dtype, device=counts.device)
+        all_gather(everyone, counts, state.expert_tp_ep_group)
+    size, parts = state.ep_size, state.expert_tp_size
+    by_sender = everyone.view(size, parts, size, local)[:, :, state.ep_rank].transpose(0, 1).flatten(0, 1)
+    return Plan(counts.view(state.ep_size, local).sum(1).tolist(), by_sender.tolist())
 
 
-def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
+def observes_routing(device: torch.device, state: ParallelState) -> bool:
     """Whether the router's choice is known: there are values, and the other ranks are not only played."""
-    return computes(device) and (ep.tp_ep_group is None or dist.get_backend(ep.tp_ep_group) != "fake")
+    return computes(device) and (
+        state.expert_tp_ep_group is None or dist.get_backend(state.expert_tp_ep_group) != "fake"
+    )
 
 
 # Collectives on rows ---------------------------------------------------------------------------------------------
@@ -137,22 +116,22 @@ def _all_to_all(x: torch.Tensor, sent: list[int], received: list[int], group: di
     return out
 
 
-def _gather_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+def _gather_rows(x: torch.Tensor, sizes: list[int], state: ParallelState) -> torch.Tensor:
     """Gather shards of different size as c10d does where they differ: by one broadcast each."""
     out = torch.empty((sum(sizes), *x.shape[1:]), dtype=x.dtype, device=x.device)
     parts = out.split(sizes)
-    parts[ep.tp_rank].copy_(x)
+    parts[state.expert_tp_rank].copy_(x)
     for rank, part in enumerate(parts):
-        dist.broadcast(part, group=ep.tp_group, group_src=rank)
+        dist.broadcast(part, group=state.expert_tp_group, group_src=rank)
     return out
 
 
-def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+def _scatter_rows(x: torch.Tensor, sizes: list[int], state: ParallelState) -> torch.Tensor:
     """Reduce to each rank its rows; ``x``, which is not read again, is overwritten."""
     parts = x.contiguous().split(sizes)
     for rank, part in enumerate(parts):
-        dist.reduce(part, group=ep.tp_group, group_dst=rank)
-    return parts[ep.tp_rank].clone()  # type: ignore[no-any-return]
+        dist.reduce(part, group=state.expert_tp_group, group_dst=rank)
+    return parts[state.expert_tp_rank].clone()  # type: ignore[no-any-return]
 
 
 class _SortChunks(Function):
@@ -192,20 +171,22 @@ class AlltoAllTokenDispatcher:
     Sums over expert TP are taken in the router's number format (``combine_preprocess``).
     """
 
-    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+    def __init__(self, routing: Routing, model: ModelConfig, state: ParallelState) -> None:
         self._routing = routing
         self._fused = model.moe_permute_fusion
         self._padded = is_padded(model)
-        self._ep = ep
-        rows = plan(routing.visits, model, ep)
+        self._state = state
+        rows = plan(routing.visits, model, state)
         self._sent = rows.sent
         totals = [sum(counts) for counts in rows.received]
-        self._received = totals[ep.tp_rank * ep.size : (ep.tp_rank + 1) * ep.size]
-        self._gathered = [sum(totals[rank * ep.size : (rank + 1) * ep.size]) for rank in range(ep.tp_size)]
+        self._received = totals[state.expert_tp_rank * state.ep_size : (state.expert_tp_rank + 1) * state.ep_size]
+        self._gathered = [
+            sum(totals[rank * state.ep_size : (rank + 1) * state.ep_size]) for rank in range(state.expert_tp_size)
+        ]
         self._counts = rows.by_expert
         self._sizes = [count for counts in rows.received for count in counts]
         local = len(self._counts)
-        self._order = [sender * local + expert for expert in range(local) for sender in range(ep.ranks)]
+        self._order = [sender * local + expert for expert in range(local) for sender in range(state.expert_ranks)]
 
     def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
@@ -222,22 +203,22 @@ class AlltoAllTokenDispatcher:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
-        if self._ep.tp_size > 1:
-            sizes, ep, dtype = self._gathered, self._ep, self._routing.probabilities.dtype
+        if self._state.expert_tp_size > 1:
+            sizes, state, dtype = self._gathered, self._state, self._routing.probabilities.dtype
             rows = paired(
-                rows.to(dtype), lambda x: _scatter_rows(x, sizes, ep), lambda grad: _gather_rows(grad, sizes, ep)
+                rows.to(dtype), lambda x: _scatter_rows(x, sizes, state), lambda grad: _gather_rows(grad, sizes, state)
             ).to(rows.dtype)
-        if self._ep.size > 1:
-            rows = _exchange(rows, self._received, self._sent, self._ep.group)
+        if self._state.ep_size > 1:
+            rows = _exchange(rows, self._received, self._sent, self._state.ep_group)
         return unpermute(rows, *self._source)
 
     def _carry(self, rows: torch.Tensor) -> torch.Tensor:
-        if self._ep.size > 1:
-            rows = _exchange(rows, self._sent, self._received, self._ep.group)
-        if self._ep.tp_size == 1:
+        if self._state.ep_size > 1:
+            rows = _exchange(rows, self._sent, self._received, self._state.ep_group)
+        if self._state.expert_tp_size == 1:
             return rows
-        sizes, ep = self._gathered, self._ep
-        return paired(rows, lambda x: _gather_rows(x, sizes, ep), lambda grad: _scatter_rows(grad, sizes, ep))
+        sizes, state = self._gathered, self._state
+        return paired(rows, lambda x: _gather_rows(x, sizes, state), lambda grad: _scatter_rows(grad, sizes, state))
 
 
 class AllGatherTokenDispatcher:
@@ -247,23 +228,26 @@ class AllGatherTokenDispatcher:
     stays for the whole run (``use_global_buffer``).
     """
 
-    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+    def __init__(self, routing: Routing, model: ModelConfig, state: ParallelState, buffer: MemoryBuffer) -> None:
         self._model = model
-        self._ep = ep
+        self._state = state
+        self._buffer = buffer
         self._dtype = routing.probabilities.dtype
-        self._nominal = None if observes_routing(routing.visits.device, ep) else plan(routing.visits, model, ep)
+        self._nominal = None if observes_routing(routing.visits.device, state) else plan(routing.visits, model, state)
         visits, probabilities = routing.visits, routing.probabilities
-        if ep.ranks > 1:
-            visits = gather_rows(visits.view(torch.uint8), ep.tp_ep_group, ep.ranks).view(torch.bool)
+        if state.expert_ranks > 1:
+            visits = gather_rows(visits.view(torch.uint8), state.expert_tp_ep_group, state.expert_ranks).view(
+                torch.bool
+            )
             probabilities = self._gather_tokens(probabilities, None)
-        local = visits.shape[1] // ep.size
-        mine = slice(ep.rank * local, (ep.rank + 1) * local)
+        local = visits.shape[1] // state.ep_size
+        mine = slice(state.ep_rank * local, (state.ep_rank + 1) * local)
         self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
 
     def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
-        if self._ep.ranks > 1:
-            x = self._gather_tokens(x, self._ep.buffer)
+        if self._state.expert_ranks > 1:
+            x = self._gather_tokens(x, self._buffer)
         counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
         rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
         self._probabilities = select_probabilities(Routing(self._probabilities, self._visits), sum(counts))
@@ -272,16 +256,16 @@ class AllGatherTokenDispatcher:
     def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         out = unpermute(rows, self._source, self._visits.shape[0])
-        if self._ep.ranks == 1:
+        if self._state.expert_ranks == 1:
             return out
-        group, ranks = self._ep.tp_ep_group, self._ep.ranks
+        group, ranks = self._state.expert_tp_ep_group, self._state.expert_ranks
         return paired(
             out.to(self._dtype), lambda x: scatter_rows(x, group, ranks), lambda grad: gather_rows(grad, group, ranks)
         ).to(rows.dtype)
 
     def _gather_tokens(self, x: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
         """Return the tokens of all ranks; forward and backward in ``buffer`` if there is one."""
-        group, ranks = self._ep.tp_ep_group, self._ep.ranks
+        group, ranks = self._state.expert_tp_ep_group, self._state.expert_ranks
         return paired(
             x,
             lambda x: gather_rows(x, group, ranks, buffer),
@@ -293,7 +277,10 @@ TokenDispatcher = AlltoAllTokenDispatcher | AllGatherTokenDispatcher
 """The way of one microbatch's tokens through one layer's experts, and back."""
 
 
-def token_dispatcher(routing: Routing, model: ModelConfig, ep: ExpertParallel) -> TokenDispatcher:
+def token_dispatcher(
+    routing: Routing, model: ModelConfig, state: ParallelState, buffer: MemoryBuffer
+) -> TokenDispatcher:
     """Return how tokens of ``routing`` travel under ``moe_token_dispatcher_type``."""
-    gathers = model.moe_token_dispatcher_type == "allgather"  # noqa: S105  (no password)
-    return (AllGatherTokenDispatcher if gathers else AlltoAllTokenDispatcher)(routing, model, ep)
+    if model.moe_token_dispatcher_type == "allgather":  # noqa: S105  (no password)
+        return AllGatherTokenDispatcher(routing, model, state, buffer)
+    return AlltoAllTokenDispatcher(routing, model, state)

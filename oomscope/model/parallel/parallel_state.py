@@ -98,8 +98,6 @@ class ParallelState:
     expert_tp_rank: int = 0
     expert_tp_size: int = 1
     expert_tp_group: dist.ProcessGroup | None = None
-    expert_tp_ep_rank: int = 0
-    expert_tp_ep_size: int = 1
     expert_tp_ep_group: dist.ProcessGroup | None = None
     """Ranks that share the experts of a layer and parts of them, expert TP fastest."""
     expert_dp_rank: int = 0
@@ -136,6 +134,11 @@ class ParallelState:
     def intra_expert_dp_rank(self) -> int:
         """This rank's place among them."""
         return self.expert_dp_rank % self.intra_expert_dp_size
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that share the experts of a layer and parts of them."""
+        return self.ep_size * self.expert_tp_size
 
     @property
     def is_first_stage(self) -> bool:
@@ -287,7 +290,7 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
         )
     made = _Groups(config, rank, world_size)
     places: dict[str, Any] = {f"{axis}_group": made.along(axis) for axis in get_args(Axis)}
-    for axis in _MEMBERS:
+    for axis in _MEMBERS.keys() - {"expert_tp_ep"}:
         ranks = group_of(config, rank, axis)
         places |= {f"{axis}_rank": ranks.index(rank), f"{axis}_size": len(ranks)}
     instances = config.optimizer.num_distributed_optimizer_instances

@@ -15,7 +15,7 @@ from oomscope.config.schema import Config, ModelConfig
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.moe.moe_layer import MoE
-from oomscope.model.moe.token_dispatcher import ExpertParallel, nominal_plan
+from oomscope.model.moe.token_dispatcher import nominal_plan
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger
 
@@ -203,13 +203,18 @@ def loss_and_gradients(config: Config, state: ParallelState) -> dict[str, torch.
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 200), st.floats(1, 3), st.data())
 def test_a_nominal_plan_is_even(ep_size, tp_size, local, tokens, imbalance, data):
-    ep = ExpertParallel(size=ep_size, tp_size=tp_size, imbalance=imbalance)
+    state = ParallelState(ep_size=ep_size, expert_tp_size=tp_size)
     experts = ep_size * local
     topk = data.draw(st.integers(1, experts))
     model = ModelConfig(
-        num_layers=1, hidden_size=8, num_attention_heads=1, num_moe_experts=experts, moe_router_topk=topk
+        num_layers=1,
+        hidden_size=8,
+        num_attention_heads=1,
+        num_moe_experts=experts,
+        moe_router_topk=topk,
+        moe_imbalance_factor=imbalance,
     )
-    sent, received = nominal_plan(tokens, model, ep)
+    sent, received = nominal_plan(tokens, model, state)
     assert sum(sent) == tokens * topk
     assert max(sent) - min(sent) <= local
     assert [len(counts) for counts in received] == [local] * ep_size * tp_size
