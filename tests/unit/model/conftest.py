@@ -21,6 +21,26 @@ def small_config(**sections: dict) -> Config:
     return Config.model_validate({**document, "model": {**model, **sections.get("model", {})}})
 
 
+def cpu_stage(
+    config: Config,
+    *,
+    layers: range | None = None,
+    pre_process: bool = True,
+    post_process: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> GPTStage:
+    """The stage of a world of one, all of the model unless something else is said."""
+    return GPTStage(
+        config,
+        ParallelState(),
+        layers=range(config.model.num_layers) if layers is None else layers,
+        pre_process=pre_process,
+        post_process=post_process,
+        device=torch.device("cpu"),
+        dtype=dtype,
+    )
+
+
 class Meter:
     """Saved bytes by storage, parameters left out."""
 

@@ -140,46 +140,6 @@ def test_parts_sum_to_the_whole_and_the_rest_is_the_step_without_savings() -> No
     assert selective("layernorm") == 0
 
 
-def test_a_depth_of_multi_token_prediction_costs_more_than_a_layer_and_a_head() -> None:
-    first, last = (
-        [two_stages(depths, rank).matmul_s for depths in (None, 1, 3)] for rank in (0, 8)
-    )  # the last stage alone has more to do, as much for each depth
-    assert first[0] == first[1] == first[2]
-    assert last[2] - last[1] == pytest.approx(2 * (last[1] - last[0]))
-    layer = two_stages(None, 0, num_layers=10).matmul_s - first[0]
-    assert last[1] - last[0] > layer + (last[0] - first[0])
-
-
-def two_stages(depths: int | None, rank: int, *, num_layers: int = 8) -> StepCost:
-    """Return the cost of a rank of two stages of eight, with as many layers each."""
-    model = {"num_layers": num_layers, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 32000}
-    parallel = {"tensor_model_parallel_size": 8, "pipeline_model_parallel_size": 2, "sequence_parallel": True}
-    config = Config.model_validate({"model": {**model, "mtp_num_layers": depths}, "parallel": parallel})
-    return step_cost(config, rank=rank, rates=A100)
-
-
-@pytest.mark.parametrize(
-    ("settings", "gathers", "each_time"),
-    [
-        (("use_torch_fsdp2=true",), 3, True),
-        (("use_torch_fsdp2=true", "torch_fsdp2_reshard_after_forward=false"), 2, True),
-        (("use_megatron_fsdp=true", "data_parallel_sharding_strategy=optim"), 2, False),
-        (("use_megatron_fsdp=true", "data_parallel_sharding_strategy=optim_grads_params"), 3, True),
-    ],
-)
-def test_what_is_sharded_is_sent_in_every_microbatch(settings: tuple[str, ...], gathers: int, each_time: bool) -> None:
-    """Of parameters and gradients of two bytes over a link that nothing hides."""
-    alone = ("tensor_model_parallel_size=1", "sequence_parallel=false", "data_parallel_size=8", *settings)
-    formats = ("megatron_fsdp_main_grads_dtype=bf16", "megatron_fsdp_grad_comm_dtype=bf16") * ("meg" in settings[0])
-    slow = Rates(**{**A100.__dict__, "nvlink": 1e8})
-    for count in (1, 3):
-        overrides = [f"parallel.{setting}" for setting in (*alone, *formats)]
-        overrides += ["optimizer.use_distributed_optimizer=false", f"data.num_microbatches={count}"]
-        cost = step_cost(load_preset("llama3-8b", overrides).config, rank=0, rates=slow)
-        sent = gathers * (count if each_time else 1) * 2 * 8.03e9 * 7 / 8
-        assert cost.data_parallel_s == pytest.approx(sent / 1e8, rel=0.02)
-
-
 def test_an_estimate_needs_no_torch() -> None:
     """``advise`` and ``sweep`` estimate in the process that the user waits for."""
     script = "import sys, oomscope.model.cost.step_time; sys.exit('torch' in sys.modules)"

@@ -82,28 +82,6 @@ def test_main_gradients_accumulate_and_grad_is_dropped() -> None:
         assert torch.equal(param.main_grad, expected[name])
 
 
-def test_buffers_are_contiguous_and_in_reverse_order() -> None:
-    model = tiny_model()
-    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
-    assert buffer.grads.numel() == sum(param.numel() for param in model.parameters())
-    assert buffer.grads.dtype == torch.float32
-    assert list(buffer.params) == list(reversed(list(model.parameters())))
-    assert all(
-        param.main_grad.untyped_storage().data_ptr() == buffer.grads.untyped_storage().data_ptr()
-        for param in model.parameters()
-    )
-    assert buffer.values is None
-
-
-def test_parameters_move_into_a_buffer_under_the_distributed_optimizer() -> None:
-    model, reference = tiny_model(), tiny_model()
-    (buffer,) = build_grad_buffers([model], make_config(distributed=True), ParallelState(), NullObserver())
-    assert buffer.values is not None
-    for param, original in zip(model.parameters(), reference.parameters(), strict=True):
-        assert param.untyped_storage().data_ptr() == buffer.values.untyped_storage().data_ptr()
-        assert torch.equal(param, original)
-
-
 def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:
     params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
     buffer = GradBuffer(params, make_config(overlap=True), ParallelState(dp_cp_size=2), bucket_size=8)

@@ -12,25 +12,13 @@ from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.gpt.multi_token_prediction import shift_left
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.context_parallel import ContextParallel
-from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.stage import stage_bytes
 from tests.ranks import run_ranks
+from tests.unit.model.conftest import cpu_stage
 
 PLAIN = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "position_embedding_type": "rope"}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 CPU = torch.device("cpu")
-
-
-def stage_of(config, *, layers=None, pre_process=True) -> GPTStage:
-    return GPTStage(
-        config,
-        ParallelState(),
-        layers=range(config.model.num_layers) if layers is None else layers,
-        pre_process=pre_process,
-        post_process=True,
-        device=CPU,
-        dtype=torch.float32,
-    )
 
 
 def further_losses(stage: GPTStage, tokens: torch.Tensor, labels: torch.Tensor, depths: int) -> list[torch.Tensor]:
@@ -60,7 +48,7 @@ def test_gradients_are_those_of_all_losses(config_of, tied, repeated, recompute)
         recompute=recompute,
         data={"num_microbatches": 4, "seq_length": 16, "micro_batch_size": 2},
     )
-    stage = stage_of(config)
+    stage = cpu_stage(config)
     assert len(stage.mtp.layers) == (1 if repeated else 2)
     tokens, labels = torch.randint(0, 1000, (2, 2, 16), generator=torch.Generator().manual_seed(6))
     loss = stage(tokens, labels)
@@ -94,17 +82,6 @@ def test_a_stage_keeps_what_its_ledger_says(config_of, meta_stage, meter_of, dep
     tokens = torch.zeros((2, 16), dtype=torch.int64, device="meta")
     meter(lambda: stage(tokens, tokens))
     assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_last_stage_has_a_copy_of_the_embedding(config_of, tied):
-    config = config_of(model={**PLAIN, "mtp_num_layers": 1, "share_embeddings_and_output_weights": tied})
-    stage = stage_of(config, layers=range(1, 2), pre_process=False)
-    words = stage.embedding.words.weight
-    assert words.shared_embedding
-    assert (stage.output_layer.weight is words) is tied
-    held = sum(parameter.numel() for parameter in stage.parameters())
-    assert held == stage_parameters(config, 1, first=1, pre_process=False, post_process=True)
 
 
 def check_shards(rank: int) -> None:

@@ -10,22 +10,9 @@ from torch.nn import functional as F
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from oomscope.model.gpt.stage import GPTStage
-from oomscope.model.parallel.parallel_state import ParallelState
+from tests.unit.model.conftest import cpu_stage
 
 CPU = torch.device("cpu")
-
-
-def whole_model(config: Config, state: ParallelState | None = None) -> GPTStage:
-    return GPTStage(
-        config,
-        state or ParallelState(),
-        layers=range(config.model.num_layers),
-        pre_process=True,
-        post_process=True,
-        device=CPU,
-        dtype=torch.float32,
-    )
 
 
 def textbook(config: Config, weights: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
@@ -100,7 +87,7 @@ def test_loss_and_gradients_are_the_textbooks(config_of, variant, backend):
         model=dict(hidden_dropout=0.0, attention_dropout=0.0, attention_backend=backend, **variant),
         precision={"bf16": False},
     )
-    stage = whole_model(config)
+    stage = cpu_stage(config)
     for parameter in stage.parameters():  # biases and norms away from 0 and 1; large enough to tell mistakes
         with torch.no_grad():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)), alpha=0.1)
@@ -122,33 +109,16 @@ def test_stages_put_together_are_the_whole(config_of):
     )
     tokens = torch.arange(32).view(2, 16)
     first, last = (
-        GPTStage(
-            config,
-            ParallelState(),
-            layers=layers,
-            pre_process=layers.start == 0,
-            post_process=layers.stop == 4,
-            device=CPU,
-            dtype=torch.float32,
-        )
-        for layers in (range(1), range(1, 4))
+        cpu_stage(config, layers=range(1), post_process=False),
+        cpu_stage(config, layers=range(1, 4), pre_process=False),
     )
-    assert torch.equal(last(first(tokens), tokens), whole_model(config)(tokens, tokens))
+    assert torch.equal(last(first(tokens), tokens), cpu_stage(config)(tokens, tokens))
     assert [parameter.shared_embedding for parameter in (first.embedding.words.weight, last.output_layer.weight)] == [
         True
     ] * 2
 
 
-def test_a_seed_fixes_the_weights(config_of):
-    one, same, other = (
-        whole_model(config_of(probe={"seed": seed}, precision={"bf16": False})).state_dict() for seed in (1, 1, 2)
-    )
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["embedding.words.weight"], other["embedding.words.weight"])
-    assert not torch.equal(one["layers.0.mlp.fc1.weight"], one["layers.1.mlp.fc1.weight"])
-
-
 def test_flash_dropout_on_the_cpu_is_refused(config_of):
     config = config_of(model={"attention_backend": "flash", "attention_dropout": 0.1}, precision={"bf16": False})
     with pytest.raises(ConfigError, match="flash attention on the CPU has no dropout"):
-        whole_model(config)(torch.zeros(2, 16, dtype=torch.int64))
+        cpu_stage(config)(torch.zeros(2, 16, dtype=torch.int64))

@@ -94,13 +94,6 @@ def test_flash_attn_keeps_copies_with_the_batch_first(config_of, meta_stage, met
         assert kept == sum(kept_layer_ledger(config, flash_attn=True).values()), (groups, dropout, normed)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("norm", NORMS)
-def test_query_and_key_norms_keep_the_projection(config_of, meta_stage, meter_of, norm, positions):
-    config = layer_config(config_of, norm, 8, MLPS[1], 0.0, "flash", (2, True), positions, model={"qk_layernorm": True})
-    assert saved_by_layer(config, meta_stage, meter_of) == sum(layer_ledger(config).values())
-
-
 @pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
 @pytest.mark.parametrize(
     "modules", [[], ["core_attn"], ["mlp"], ["layernorm"], ["core_attn", "mlp", "layernorm"]], ids="+".join

@@ -10,10 +10,9 @@ import torch
 
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import stage_parameters
-from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.layers.multi_latent_attention import LatentAttention
-from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger
+from tests.unit.model.conftest import cpu_stage
 
 LATENT = {
     "multi_latent_attention": True,
@@ -41,18 +40,6 @@ def latent_config(recompute: dict | None = None, **model: object) -> Config:
             "precision": {"bf16": False},
             "recompute": recompute or {},
         }
-    )
-
-
-def stage_of(config: Config, state: ParallelState) -> GPTStage:
-    return GPTStage(
-        config,
-        state,
-        layers=range(2),
-        pre_process=True,
-        post_process=True,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
     )
 
 
@@ -87,7 +74,7 @@ def by_definition(layer: LatentAttention, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("backend", ["flash", "unfused"])
 def test_latent_attention_is_its_definition(backend):
-    layer = stage_of(latent_config(attention_backend=backend), ParallelState()).layers[0].attention
+    layer = cpu_stage(latent_config(attention_backend=backend)).layers[0].attention
     results = []
     for run in (layer, lambda x: by_definition(layer, x)):
         x = torch.randn(16, 2, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -132,7 +119,7 @@ def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, spli
 
 
 def loss_and_gradients(config: Config) -> dict[str, torch.Tensor]:
-    stage = stage_of(config, ParallelState())
+    stage = cpu_stage(config)
     loss = stage(TOKENS, TOKENS.roll(-1, 1))
     loss.backward()
     return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in stage.named_parameters()}}

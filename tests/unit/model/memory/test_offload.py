@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
-from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.memory import offload
 from oomscope.model.memory.offload import ModuleOffload, SavedGroup, resident_groups
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
-from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.parallel.schedules import PassOrder, one_forward_one_backward, pass_order
+from tests.unit.model.conftest import cpu_stage
 
 CPU = torch.device("cpu")
 ONE_PASS = PassOrder(chunks=(0,), backward=(0,), warmup=0)
@@ -38,21 +37,9 @@ LATENT = {
 }
 
 
-def stage_of(config) -> GPTStage:
-    return GPTStage(
-        config,
-        ParallelState(),
-        layers=range(config.model.num_layers),
-        pre_process=True,
-        post_process=True,
-        device=CPU,
-        dtype=torch.bfloat16,
-    )
-
-
 def loss_and_gradients(config) -> list[torch.Tensor]:
     """Two passes in flight at once, twice, as pipelines have them; the second time groups stay."""
-    stage = stage_of(config)
+    stage = cpu_stage(config, dtype=torch.bfloat16)
     tokens = torch.arange(32).view(2, 16)
     torch.manual_seed(3)
     results: list[torch.Tensor] = []
@@ -149,14 +136,6 @@ def test_groups_stay_as_the_manager_of_megatron_core_has_it(p, rank, m, v, names
     """Recorded from upstream's ``PipelineOffloadManager``, driven by these schedules with groups of a byte each."""
     order = pass_order(schedule(p, m, v), rank)
     assert staying(names, len(order.chunks), order, fraction) == expected
-
-
-def test_a_name_that_another_chunk_reads_first_is_not_spared_twice() -> None:
-    """Chunk 1 is differentiated first; what only chunk 0 has is spared there, up to as many names as a pass has."""
-    order = PassOrder(chunks=(0, 1), backward=(1, 0), warmup=1)
-    dense, experts = [SavedGroup("a", 1)], [SavedGroup("a", 1), SavedGroup("b", 1)]
-    assert resident_groups([dense, experts], order, 1.0) == [set(), {0, 1}]
-    assert resident_groups([experts, dense], order, 1.0) == [{1}, {0}]
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.data())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.memory.recompute import DiscardedOutput
-from oomscope.model.parallel.parallel_state import ParallelState
+from tests.unit.model.conftest import cpu_stage
 
 MODES = [
     *(
@@ -23,15 +22,7 @@ MODES = [
 
 
 def loss_and_gradients(config) -> list[torch.Tensor]:
-    stage = GPTStage(
-        config,
-        ParallelState(),
-        layers=range(config.model.num_layers),
-        pre_process=True,
-        post_process=True,
-        device=torch.device("cpu"),
-        dtype=torch.bfloat16,
-    )
+    stage = cpu_stage(config, dtype=torch.bfloat16)
     tokens = torch.arange(32).view(2, 16)
     torch.manual_seed(3)
     losses = [stage(tokens, tokens) for _ in range(2)]  # two microbatches in flight

@@ -6,18 +6,17 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from oomscope.config.schema import Config, ModelConfig
 from oomscope.model.cost.parameters import stage_parameters
-from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.moe.moe_layer import MoE
 from oomscope.model.moe.token_dispatcher import nominal_plan
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger
+from tests.unit.model.conftest import cpu_stage
 
 CPU = torch.device("cpu")
 EXPERTS = {"num_moe_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 24}
@@ -53,12 +52,6 @@ def moe_config(**sections: dict) -> Config:
     }
     data = {"seq_length": 16, "micro_batch_size": 2}
     return Config.model_validate({"model": model, "data": data, "precision": {"bf16": False}, **sections})
-
-
-def stage_of(config: Config, state: ParallelState) -> GPTStage:
-    return GPTStage(
-        config, state, layers=range(2), pre_process=True, post_process=True, device=CPU, dtype=torch.float32
-    )
 
 
 def routing_of(moe: MoE, config: Config, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,7 +95,7 @@ def token_by_token(moe: MoE, config: Config, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("mlp", MLPS)
 def test_experts_are_a_loop_over_tokens(mlp, way, limit):
     config = moe_config(model={**mlp, **way, **limit})
-    moe = stage_of(config, ParallelState()).layers[0].mlp
+    moe = cpu_stage(config).layers[0].mlp
     results = []
     for run in (moe, lambda x: token_by_token(moe, config, x)):
         x = torch.randn(16, 2, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -118,7 +111,7 @@ def test_experts_are_a_loop_over_tokens(mlp, way, limit):
 def test_balancing_losses_are_their_definitions():
     """Switch Transformer's loss (Fedus et al. 2021, equation 4) and ST-MoE's z-loss (Zoph et al. 2022, equation 5)."""
     config = moe_config(model=LOSSES)
-    moe = stage_of(config, ParallelState()).layers[0].mlp
+    moe = cpu_stage(config).layers[0].mlp
     x = torch.randn(16, 2, 32, generator=torch.Generator().manual_seed(1))
     tokens = x.flatten(0, -2)
     moe(x).sum().backward()
@@ -178,26 +171,15 @@ def test_recomputation_changes_no_bit(way, modules):
     results = []
     for recompute in ({}, {"recompute_granularity": "selective", "recompute_modules": modules}):
         config = moe_config(model={**way, **SHARED, **LOSSES}, recompute=recompute)
-        results.append(loss_and_gradients(config, ParallelState()))
+        results.append(loss_and_gradients(config))
     for name, tensor in results[1].items():
         assert torch.equal(tensor, results[0][name]), name
 
 
-def loss_and_gradients(config: Config, state: ParallelState) -> dict[str, torch.Tensor]:
-    stage = stage_of(config, state)
-    tokens = TOKENS
-    if state.dp_size > 1:
-        tokens = tokens.chunk(state.dp_size)[state.dp_rank]
-    loss = stage(tokens, tokens.roll(-1, 1)) / state.dp_size
+def loss_and_gradients(config: Config) -> dict[str, torch.Tensor]:
+    stage = cpu_stage(config)
+    loss = stage(TOKENS, TOKENS.roll(-1, 1))
     loss.backward()
-    for parameter in stage.parameters():
-        if getattr(parameter, "allreduce", True) and state.dp_size > 1:
-            dist.all_reduce(parameter.grad)
-        if parameter.sequence_parallel:
-            dist.all_reduce(parameter.grad, group=state.tp_group)
-    if state.dp_size > 1:
-        loss = loss.detach()
-        dist.all_reduce(loss)
     return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in stage.named_parameters()}}
 
 

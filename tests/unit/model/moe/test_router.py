@@ -183,19 +183,6 @@ def test_the_global_loss_averages_the_visits_of_a_step():
     assert not router.visits_of_batch.any()
 
 
-def test_losses_and_counts_are_for_training_alone():
-    """A checkpoint's first forward keeps nothing and must not count; nor does evaluation (router.py, TopKRouter)."""
-    model = model_of(**BIAS, moe_router_load_balancing_type="global_aux_loss")
-    router = router_of(model, Balance(aux_loss_coeff=0.1))
-    with torch.no_grad():
-        router(noise(20, 2, 16))
-    assert not router.visits_of_step.any()
-    assert not router.visits_of_batch.any()
-    router(noise(20, 2, 16))
-    assert router.visits_of_step.sum() == 4 * 40
-    assert router.visits_of_batch.sum() == 4 * 40
-
-
 def test_a_step_moves_the_bias_towards_even_loads():
     """arXiv:2408.15664, algorithm 1: by the rate, up where an expert has less than the mean, down where more."""
     router = router_of(model_of(**BIAS))

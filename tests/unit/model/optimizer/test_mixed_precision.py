@@ -107,14 +107,6 @@ def test_masters_are_updated_in_fp32_and_copied_back(kind: str, distributed: boo
         assert not torch.equal(master, before.float()), "steps too small for bf16 must not be lost"
 
 
-def test_weight_decay_spares_biases_and_norms() -> None:
-    weights = Weights([64], torch.float32)
-    weights.weights.append(nn.Parameter(torch.ones(7)))
-    _, optimizer = build(make_config(bf16=False, optimizer={"weight_decay": 0.5}), weights)
-    groups = [(len(group["params"]), group["weight_decay"]) for group in optimizer.inner.param_groups]
-    assert groups == [(1, 0.5), (1, 0.0)]
-
-
 def test_replicas_are_counted_once_in_the_norm() -> None:
     """A tied embedding counts on the first stage, a parameter that all TP ranks hold on the first of them."""
     weights = Weights([4, 4, 4], torch.float32)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.config.schema import OptimizerConfig
-from oomscope.model.optimizer.fused_optimizers import FusedSGD
-from oomscope.model.optimizer.muon import Chain, Matrix, Muon
+from oomscope.model.optimizer.muon import Matrix, Muon
 from tests.ranks import run_ranks
 
 ALONE = Matrix(None, 1, 0, None)
@@ -96,19 +95,3 @@ def _on_two_ranks(rank: int) -> None:
 
 def test_shards_are_gathered_unless_blockwise(tmp_path: Path) -> None:
     run_ranks(_on_two_ranks, world=2, folder=tmp_path)
-
-
-def test_a_chain_steps_each_of_its_optimizers() -> None:
-    matrix, bias = torch.zeros(2, 3), torch.zeros(3)
-    matrix.grad, bias.grad = random(2, 3), random(3)
-    chain = Chain(
-        [
-            Muon([{"params": [matrix], "matrices": [ALONE], "weight_decay": 0.0}], config()),
-            FusedSGD([bias], lr=1.0, momentum=0.5),
-        ]
-    )
-    chain.step()
-    torch.testing.assert_close(-matrix, stepped(matrix.grad))
-    torch.testing.assert_close(-bias, bias.grad)
-    assert {len(state) for state in chain.state.values()} == {1}
-    assert len(chain.param_groups) == 2

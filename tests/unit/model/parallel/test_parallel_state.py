@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig
-from oomscope.errors import ConfigError, UsageError
+from oomscope.errors import UsageError
 from oomscope.model.parallel import parallel_state as mesh
 
 
@@ -91,19 +91,6 @@ def test_optimizer_instances_are_runs_of_replicas() -> None:
     assert mesh.group_of(config, 21, "inter_dist_opt") == (21, 29)
 
 
-@given(sizes, sizes, sizes, sizes, st.sampled_from([1, 2, 3]))
-def test_shards_and_instances_make_up_the_replicas(tp: int, cp: int, dp: int, ep: int, instances: int) -> None:
-    config = make_config(tp=tp, cp=cp, dp=dp * ep * instances, ep=ep, instances=instances)
-    rank = config.parallel.world_size - 1
-    inter = mesh.group_of(config, rank, "inter_dist_opt")
-    axes: tuple[tuple[mesh.Axis, mesh.Axis], ...] = (("dp_cp", "intra_dp_cp"), ("expert_dp", "intra_expert_dp"))
-    for whole, part in axes:
-        replicas = mesh.group_of(config, rank, whole)
-        parts = [mesh.group_of(config, other, part) for other in inter]
-        assert [member for ranks in parts for member in ranks] == list(replicas)
-        assert len({ranks.index(other) for ranks, other in zip(parts, inter, strict=True)}) == 1
-
-
 def test_levels_of_context_parallelism_are_those_of_megatrons_example() -> None:
     """The 16 ranks in the docstring of Megatron-Core's ``create_hierarchical_groups``, at two levels."""
     config = Config(
@@ -116,11 +103,6 @@ def test_levels_of_context_parallelism_are_those_of_megatrons_example() -> None:
     assert mesh.group_of(config, 6, "cp_p2p") == (2, 6, 10, 14)
 
 
-def test_experts_that_do_not_divide_the_stage_are_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be cut into experts"):
-        mesh.rank_coordinates(make_config(tp=2, dp=1, ep=2), 0)
-
-
 def test_embedding_group_joins_first_and_last_stage() -> None:
     config = make_config(tp=2, pp=3)
     assert [mesh.group_of(config, rank, "embedding") for rank in range(6)] == [
@@ -128,21 +110,9 @@ def test_embedding_group_joins_first_and_last_stage() -> None:
     ]  # fmt: skip
 
 
-def test_stage_representatives() -> None:
-    config = make_config(tp=2, pp=4, dp=2)
-    assert mesh.stage_representatives(config) == [0, 4, 8, 12]
-
-
 def test_rank_outside_the_world_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank 4"):
         mesh.rank_coordinates(make_config(tp=2, pp=2), 4)
-
-
-def test_world_of_one_has_no_groups() -> None:
-    state = mesh.build_parallel_state(make_config())
-    assert state == mesh.ParallelState()
-    assert state.is_first_stage
-    assert state.is_last_stage
 
 
 def test_world_size_must_be_the_configurations() -> None:

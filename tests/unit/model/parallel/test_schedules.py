@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -173,34 +172,6 @@ def post(
     return sending, receiving
 
 
-class Keeper(Recorder):
-    """Counts the outputs that are alive when a backward begins."""
-
-    def __init__(self, schedule: InterleavedSchedule) -> None:
-        super().__init__(schedule)
-        self.outputs: list[weakref.ref[torch.Tensor]] = []
-        self.kept: list[int] = []
-
-    def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
-        output = super().forward(action, received)
-        self.outputs.append(weakref.ref(output))
-        return output
-
-    def backward(self, action: Action, output: object, output_grad: torch.Tensor | None) -> None:
-        self.kept.append(sum(made() is not None for made in self.outputs))
-        super().backward(action, output, output_grad)
-
-
-def test_sent_outputs_are_freed_on_demand() -> None:
-    """In the steady state the latest one lives until the backward beside it has ended, as upstream."""
-    schedule = schedule_of(Shape(pp_size=2, num_microbatches=4, chunks=2, group_size=2), 0)
-    freed, kept = Keeper(schedule), Keeper(schedule)
-    run_interleaved(freed, freed, schedule, deallocate_outputs=True)  # type: ignore[arg-type]
-    run_interleaved(kept, kept, schedule, deallocate_outputs=False)  # type: ignore[arg-type]
-    assert freed.kept == [1, 1, 1, 1, 0, 0, 0, 0]
-    assert kept.kept == [5, 5, 5, 5, 4, 3, 2, 1]
-
-
 stages = st.integers(1, 12).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p - 1)))
 
 
@@ -211,20 +182,3 @@ def test_every_microbatch_goes_forward_then_backward_in_order(stage: tuple[int, 
         assert [a.microbatch for a in actions if a.direction == direction] == list(range(num_microbatches))
     for microbatch in range(num_microbatches):
         assert actions.index(Action("forward", microbatch)) < actions.index(Action("backward", microbatch))
-
-
-@given(st.integers(1, 8), st.integers(1, 20))
-def test_the_stages_together_run_to_the_end(pp_size: int, num_microbatches: int) -> None:
-    """Play all stages at once: each waits until its neighbour has made what it needs."""
-    todo = [list(one_forward_one_backward(pp_size, rank, num_microbatches)) for rank in range(pp_size)]
-    done: set[tuple[int, Action]] = set()
-    while any(todo):
-        ready = [rank for rank, actions in enumerate(todo) if actions and _ready(actions[0], rank, pp_size, done)]
-        assert ready, "deadlock"
-        for rank in ready:
-            done.add((rank, todo[rank].pop(0)))
-
-
-def _ready(action: Action, rank: int, pp_size: int, done: set[tuple[int, Action]]) -> bool:
-    source = rank - 1 if action.direction == "forward" else rank + 1
-    return not 0 <= source < pp_size or (source, action) in done
