@@ -56,15 +56,6 @@ class Fp8Recipe:
         """
         return self.scaling in ("delayed", "tensorwise")
 
-    def block(self, shape: tuple[int, int], *, columnwise: bool, weight: bool) -> tuple[int, int]:
-        """Return the rows and columns that share a scale, of a matrix of ``shape``."""
-        if self.per_tensor:
-            return shape
-        if self.scaling == "blockwise" and weight:
-            return _BLOCK, _BLOCK
-        length = _BLOCK if self.scaling == "blockwise" else _MX_BLOCK
-        return (length, 1) if columnwise else (1, length)
-
     def scale_shape(self, shape: tuple[int, int], *, columnwise: bool, weight: bool) -> tuple[int, ...]:
         """Return the shape of the scales of a matrix of ``shape``, padded as cuBLAS reads them.
 

@@ -48,7 +48,10 @@ def fused_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropou
             where="model.attention_dropout",
             remedy="set it to 0, or model.attention_backend to unfused",
         )
-    attend = _FlashAttention if q.shape[-1] == v.shape[-1] else _UnevenFlashAttention
+    is_even = q.shape[-1] == v.shape[-1]
+    if q.device.type == "cpu" and not is_even:
+        return unfused_attention(q, k, v, dropout_p=0.0)
+    attend = _FlashAttention if is_even else _UnevenFlashAttention
     context_bash = attend.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
     return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
 
@@ -137,17 +140,12 @@ class _FlashAttention(Function):
 class _UnevenFlashAttention(Function):
     """q and k [b, a, s, d], v [b, a, s, d'] → [b, a, s, d'], by cuDNN's kernel: FlashAttention 2 wants equal widths.
 
-    Transformer Engine chooses alike. The CPU's kernel is given values padded with zeros.
+    Transformer Engine chooses alike.
     """
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
         ctx.dropout_p = dropout_p
-        if q.device.type == "cpu":
-            out, lse, _ = flash_forward(q, k, _padded(v, q.shape[-1]), dropout_p=0.0)
-            out = out[..., : v.shape[-1]]
-            ctx.save_for_backward(q, k, v, out, lse)
-            return out
         out, lse, _, _, ctx.max_q, ctx.max_k, seed, offset, _ = torch.ops.aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, dropout_p, True, False
         )
@@ -157,18 +155,10 @@ class _UnevenFlashAttention(Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         q, k, v, out, lse, *random = ctx.saved_tensors
-        if grad.device.type == "cpu":
-            grad, wide_v, out = (_padded(x, q.shape[-1]) for x in (grad, v, out))
-            grads = flash_backward(grad, q, k, wide_v, FlashOutput(out, lse, ()), dropout_p=0.0)
-            return grads[0], grads[1], grads[2][..., : v.shape[-1]], None
         grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
             grad, q, k, v, out, lse, *random, None, None, None, ctx.max_q, ctx.max_k, ctx.dropout_p, True
         )
         return grads[0], grads[1], grads[2], None
-
-
-def _padded(x: torch.Tensor, width: int) -> torch.Tensor:
-    return torch.nn.functional.pad(x, (0, width - x.shape[-1]))
 
 
 def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tensor:

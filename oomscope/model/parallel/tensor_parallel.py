@@ -251,16 +251,6 @@ def column_parallel_linear(
     return _ColumnLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
 
 
-def row_parallel_linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
-) -> torch.Tensor:
-    """Return [s/σ, b, out] from ``x`` [s, b, in/t] and this rank's columns of the weight [out, in/t].
-
-    The bias is added once, after the sum over the ranks.
-    """
-    return _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
-
-
 class _ParallelLinear(nn.Module):
     """A linear layer of which each rank holds a part: how it is split is for the subclass to say."""
 
@@ -283,5 +273,5 @@ class RowParallelLinear(_ParallelLinear):
     """A linear layer whose input features are split over the ranks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return [s/σ, b, out] from [s, b, in/t]."""
-        return row_parallel_linear(x, self.weight, self.bias, self._tp)
+        """Return [s/σ, b, out] from [s, b, in/t]; the bias is added once, after the sum over the ranks."""
+        return _RowLinear.apply(x, self.weight, self.bias, self._tp)  # type: ignore[no-any-return]
