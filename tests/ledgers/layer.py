@@ -215,7 +215,7 @@ def _router_element(config: Config) -> int:
 
 
 def _router_rows(config: Config, tokens: int) -> Ledger:
-    """What the choice of experts keeps (``moe/routing.py``), and the losses that balance it (``moe/aux_loss.py``)."""
+    """What the choice of experts keeps (``moe/routing.py``), and the losses that balance it (``moe/router.py``)."""
     model, experts, routed = config.model, config.model.num_moe_experts or 0, _router_element(config)
     return {
         "router_logits": routed * tokens * experts if model.moe_z_loss_coeff else 0,

@@ -1,19 +1,10 @@
 """Megatron-FSDP: buckets of its own for parameters, main weights and main gradients, a transformer layer a unit.
 
-``data_parallel_sharding_strategy`` says what a rank keeps a share of. Bytes a 16-bit parameter (d = data-parallel times
-context-parallel size, g bytes a main gradient, 4 a main weight, 8 Adam), besides what is gathered and reduced::
-
-    no_shard              2 + 4 + g + 8
-    optim                 2 + g + (4 + 8)/d
-    optim_grads           2 + (g + 4 + 8)/d
-    optim_grads_params    (2 + g + 4 + 8)/d
-
-Main gradients below fp32 are cast for the update, 4/d more until the next step. With the last two strategies each
-microbatch reduces its gradients, and all whole ones wait in memory for the end of backward, up to
-``suggested_communication_unit_size`` elements of them. With the last one the buckets of units come and go, and what
-belongs to no unit stays gathered after its first use.
-
-Sources: Megatron-Core ``distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py`` (hooks, order of a step) and
+``data_parallel_sharding_strategy`` says what a rank keeps a share of (bytes: ``docs/design/model.md``). Main gradients
+below fp32 are cast for the update. With ``optim_grads`` and ``optim_grads_params`` each microbatch reduces its
+gradients, and all whole ones wait in memory for the end of backward, up to ``suggested_communication_unit_size``
+elements of them. With the latter the buckets of units come and go, and what belongs to no unit stays gathered after its
+first use. Sources: Megatron-Core ``distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py`` (hooks, order of a step) and
 ``param_and_grad_buffer.py`` (buffers).
 """
 

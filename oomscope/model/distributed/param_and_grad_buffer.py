@@ -62,16 +62,13 @@ def lay_out(
     bucket_size: int | None = None,
     own_bucket: Sequence[bool] | None = None,
 ) -> Layout:
-    """Place parameters of ``numels`` elements one after the other and cut the buffer into buckets.
+    """Place parameters of ``numels`` elements one after the other and cut the buffer into buckets, as upstream.
 
     Args:
         numels: elements of each parameter, in the order of the buffer.
-        shards: ranks that share the optimizer's states, None without the distributed optimizer: only shards need
-            aligned boundaries, so that nothing is padded without them.
+        shards: ranks that share the optimizer's states, None without the distributed optimizer: then nothing is padded.
         bucket_size: elements after which a bucket is closed; None for a single bucket.
         own_bucket: parameters that share a bucket with no other.
-
-    The rules are Megatron-Core's (``param_and_grad_buffer.py``).
     """
     alone = own_bucket if own_bucket is not None else [False] * len(numels)
     param_alignment = PARAM_ALIGNMENT if shards is not None else 1

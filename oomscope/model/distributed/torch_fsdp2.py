@@ -4,12 +4,6 @@ Each embedding, transformer layer and (with Transformer Engine) output layer is 
 when it runs and dropped behind it; what is left belongs to the model as a whole
 (Megatron-Core ``distributed/torch_fully_sharded_data_parallel.py``). There is no mixed-precision policy: parameters
 are gathered, and gradients reduced and kept, in the parameters' own dtype, and every microbatch reduces its own.
-
-Bytes a parameter (d = data-parallel times context-parallel size), besides the units that are gathered::
-
-    16-bit    (2 + 2 + 4 + 8)/d     parameter, gradient, master weight, moments; in the update the gradient is cast,
-                                    unit by unit, to 4/d that stay until the next step
-    fp32      (4 + 4 + 8)/d
 """
 
 from __future__ import annotations

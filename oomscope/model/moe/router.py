@@ -107,11 +107,7 @@ class LossAutoScaler(Function):
 class Router(nn.Module):
     """Picks k experts for a token, and weighs what they return.
 
-    Memory, for n tokens and E experts, beside indices of 8·n·k: the softmax in fp32, 4·n·k, or 4·n·E with
-    ``moe_router_pre_softmax``; with sigmoid 4·n·E and, of the chosen, 4·n·(k + 1); a mask, n·E, with limited groups;
-    the fp32 scores of all experts, 4·n·E, with a balancing loss; logits and their log-sum-exp with
-    ``moe_z_loss_coeff``; a mask, n·E, with a capacity. Tests hold each row (``tests/ledgers/layer.py``).
-
+    ``tests/ledgers/layer.py`` has what it keeps, row by row.
     Over the whole run: with ``moe_router_enable_expert_bias`` a bias and a count for each expert, and with
     ``global_aux_loss`` a count, in fp32.
     """

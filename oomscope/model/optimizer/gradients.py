@@ -1,9 +1,7 @@
 """What is done to gradients before the step: loss scaling undone, the global norm taken, clipping.
 
 Gradients too small for fp16 are made larger by a factor on the loss, and divided by it in place (Megatron-Core
-``optimizer/grad_scaler.py``). The factor and the flag that an infinity was found are single numbers on the device, a
-512-byte block each. For the norm Megatron-Core (``optimizer/clip_grads.py``) has one multi-tensor kernel, which needs a
-few hundred floats; here each tensor's norm is a reduction to one number. Neither makes a tensor of a gradient's size.
+``optimizer/grad_scaler.py``). Factor, flag and norms are single numbers on the device, a 512-byte block each.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
 """Mixed-precision training: fp32 master weights are updated from the main gradients and copied back.
 
-Bytes a parameter (d = data-parallel size, of one optimizer instance; Megatron-Core ``docs/.../dist_optimizer.md``)::
-
-    parameters, gradients        replicated       distributed optimizer
-    16-bit, fp32                 2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
-    fp32, fp32                   4 + 4 + 8        8 + 8/d      the parameter is its own master weight
-    16-bit, 16-bit               2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
-                                                                 until the next one begins
-    16-bit, any                  -                g + 2 + 10/d precision-aware: 2 lower half of the master, 8 moments;
-                                                                 g bytes a main gradient, and moments of 2 bytes: 6/d
-    fp8, fp32                    -                5 + 12/d     1 more where products read a transpose (before Blackwell)
-
-Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
-optimizer their master too: then the parameters left on the device have an fp32 master, two fp32 moments and, where main
-gradients have 16 bits, an fp32 gradient from one step to the next, 12 or 16 bytes whatever dtypes of states are asked
-for (Megatron-Core ``optimizer/__init__.py``: of the hybrid optimizer's parts none is precision-aware).
+``docs/design/model.md`` has the bytes a parameter. Parameters that the host updates (``hybrid_optimizer.py``) spare
+their moments here, and with the precision-aware optimizer their master too: then the parameters left on the device have
+an fp32 master, two fp32 moments and, where main gradients have 16 bits, an fp32 gradient from one step to the next
+(Megatron-Core ``optimizer/__init__.py``: of the hybrid optimizer's parts none is precision-aware).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Muon: the momentum of a matrix is made orthogonal before it is added, by Newton-Schulz iterations.
 
-One fp32 state a parameter, and temporaries while one matrix after the other is stepped. For m × n elements, gathered
-from all TP ranks, these are copies in fp32 before the iteration (8mn bytes), the normalised matrix in fp32 and in bf16
-(6mn), or two in bf16 and two squares of the smaller side, then the result and its scaled copies. What they are and when
-they go follows the library that Megatron-Core calls (Emerging-Optimizers ``orthogonalized_optimizer.py`` and
-``muon_utils.py``, newton_schulz_tp; Megatron-Core ``optimizer/emerging_optimizers.py``, TensorParallelMuon).
+One fp32 state a parameter, and temporaries while one matrix after the other, gathered from all TP ranks, is stepped.
+What they are and when they go follows the library that Megatron-Core calls (Emerging-Optimizers
+``orthogonalized_optimizer.py`` and ``muon_utils.py``, newton_schulz_tp; Megatron-Core
+``optimizer/emerging_optimizers.py``, TensorParallelMuon).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Megatron-Core's (``pipeline_parallel/schedules.py::forward_backward_pipelining_with_interleaving``): microbatches take
 their turns in groups of G, each chunk a whole group. The bubble is shorter and more is in flight: on rank r of p
-``min(2(p - r - 1) + (v - 1)G + 1, mv)`` chunk passes, on the first rank ``1 + (p - 1)/(pv)`` times the layers of 1F1B
-(Korthikanti et al. 2022, section 4.2.3) with G = p, on the last rank ``(v - 1)G + 1`` chunk passes instead of one.
+``min(2(p - r - 1) + (v - 1)G + 1, mv)`` chunk passes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """One forward, one backward: in which order a pipeline stage works, and what it keeps of a microbatch meanwhile.
 
-The schedule is Megatron-Core's non-interleaved 1F1B (``pipeline_parallel/schedules.py``): stage r of p runs
-``min(p - r - 1, m)`` warm-up forwards, then alternates, so that at most ``min(p - r, m)`` microbatches are in
-flight. ``docs/design/model.md`` says why it is not ``torch.distributed.pipelining``.
-
-The order in which a rank takes its microbatches is arithmetic that runs none of them, for both schedules. Sources:
-Megatron-Core ``pipeline_parallel/schedules.py``, ``get_schedule_table`` and
-``forward_backward_pipelining_with_interleaving``, and without model chunks
-``forward_backward_pipelining_without_interleaving``.
+Stage r of p runs ``min(p - r - 1, m)`` warm-up forwards, then alternates: at most ``min(p - r, m)`` microbatches are in
+flight. Sources: Megatron-Core ``pipeline_parallel/schedules.py``, ``get_schedule_table``,
+``forward_backward_pipelining_with_interleaving``, ``forward_backward_pipelining_without_interleaving``.
 """
 
 from __future__ import annotations

@@ -2,13 +2,8 @@
 
 Column-parallel layers split the output, row-parallel layers the input (Shoeybi et al. 2019). With sequence
 parallelism the tensors between them are split along the sequence, and only that shard is kept for backward, which
-gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves its input and nothing else.
-
-A weight's gradient goes to autograd, or straight into the main gradients (``gradient_accumulation_fusion``). Then
-autograd is given a placeholder, so that what waits for the parameter's gradient still hears of it: memory of the
-weight's shape that is never read, made once for each shape and kept for the whole run (Transformer Engine
-``pytorch/module/base.py``, ``get_dummy_wgrad``, which Megatron-Core ``tensor_parallel/layers.py`` uses too). Weights
-whose gradients no buffer collects need none.
+gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves its input and nothing else. A weight's
+gradient goes to autograd, or straight into the main gradients (``gradient_accumulation_fusion``).
 """
 
 from __future__ import annotations
@@ -27,7 +22,11 @@ from oomscope.model.base.operations import Function, gather_rows, paired, scatte
 
 
 class Placeholders:
-    """What autograd is given for weight gradients that are in their main gradients already."""
+    """What autograd is given for weight gradients that are in their main gradients already.
+
+    Memory of the weight's shape that is never read, made once for each shape and kept for the whole run (Transformer
+    Engine ``pytorch/module/base.py``, ``get_dummy_wgrad``): what waits for the parameter's gradient still hears of it.
+    """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
