@@ -84,19 +84,7 @@ def test_local_layers_and_the_cpu_have_none(config_of, card):
     assert workspaces(config_of(model={"transformer_impl": "local"}), META) == []
 
 
-@pytest.mark.parametrize(("dtype", "count"), [(None, 1), ("fp32", 1), ("fp64", 0)])
-def test_a_router_among_local_layers_has_one_too(config_of, card, dtype, count):
-    card((9, 0))
-    model = {"transformer_impl": "local", "num_moe_experts": 4, "moe_router_dtype": dtype}
-    assert [space.nbytes for space in workspaces(config_of(model=model), META)] == count * [32 * MiB + KiB]
-
-
 def test_flash_attn_is_taken_below_hopper():
     assert takes_flash_attn((8, 0))
     assert takes_flash_attn((8, 9))
     assert not any(takes_flash_attn(card) for card in (None, (9, 0), (10, 0)))
-
-
-def test_a_backend_that_is_named_is_taken_on_every_card():
-    assert [takes_flash_attn(card, "flash") for card in (None, (8, 0), (9, 0))] == [False, True, True]
-    assert not any(takes_flash_attn(card, "fused") for card in (None, (8, 0), (9, 0)))

@@ -98,15 +98,3 @@ def test_all_to_all_sends_rows_and_all_gather_tokens() -> None:
     parallel = {"expert_model_parallel_size": 4, "data_parallel_size": 4}
     assert sent_by({**EXPERTS, "moe_token_dispatcher_type": "alltoall"}, **parallel)["ep"] == 2 * 2 * HIDDEN * 3 // 4
     assert sent_by({**EXPERTS, "moe_token_dispatcher_type": "allgather"}, **parallel)["expert_tp_ep"] == 2 * HIDDEN * 3
-
-
-def test_heads_for_sequences_send_less_than_the_ring_the_more_ranks_there_are() -> None:
-    def sent(cp_comm_type: str, **model: object) -> int:
-        levels = {"hierarchical_context_parallel_sizes": (2, 2)} if cp_comm_type == "a2a+p2p" else {}
-        return sent_by(model, context_parallel_size=4, cp_comm_type=cp_comm_type, **levels)["cp"]
-
-    own = HIDDEN // 4
-    assert sent("p2p") == sent("all_gather") == 3 * 2 * own
-    assert sent("a2a") == 4 * own * 3 // 4
-    assert sent("p2p", num_query_groups=4) == 3 * own
-    assert sent("a2a+p2p") == 4 * own // 2 + 2 * own

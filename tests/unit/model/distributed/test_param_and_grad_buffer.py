@@ -59,29 +59,6 @@ def test_shards_cover_each_parameter_once(numels: list[int], ranks: int) -> None
         assert sorted(element for mine in owned for element in mine[index]) == list(range(numel))
 
 
-def tiny_model(dtype: torch.dtype = torch.bfloat16) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)).to(dtype)
-
-
-def test_main_gradients_accumulate_and_grad_is_dropped() -> None:
-    model, reference = tiny_model(), tiny_model()
-    (buffer,) = build_grad_buffers([model], make_config(), ParallelState(), NullObserver())
-    buffer.zero()
-    inputs = torch.randn(3, 5, 8).bfloat16()
-    expected = {name: torch.zeros_like(p, dtype=torch.float32) for name, p in reference.named_parameters()}
-    for batch in inputs:
-        model(batch).sum().backward()
-        reference(batch).sum().backward()
-        for name, param in reference.named_parameters():
-            assert param.grad is not None
-            expected[name] += param.grad.float()
-            param.grad = None
-    assert all(param.grad is None for param in model.parameters())
-    for name, param in model.named_parameters():
-        assert torch.equal(param.main_grad, expected[name])
-
-
 def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:
     params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
     buffer = GradBuffer(params, make_config(overlap=True), ParallelState(dp_cp_size=2), bucket_size=8)

@@ -47,7 +47,8 @@ def textbook(config: Config, weights: dict[str, torch.Tensor], tokens: torch.Ten
         return linear(torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(2), f"{name}.projection")
 
     def mlp(x, name):
-        act = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}[model.activation_func]
+        squared = {"squared_relu": lambda x: F.relu(x) ** 2}
+        act = squared.get(model.activation_func) or getattr(F, model.activation_func)
         x = linear(x, f"{name}.fc1")
         if model.gated_linear_unit:
             gate, up = x.chunk(2, -1)
@@ -73,6 +74,7 @@ VARIANTS = [
         [
             {"activation_func": "gelu"},
             {"activation_func": "relu", "add_bias_linear": False},
+            {"activation_func": "squared_relu", "add_qkv_bias": True},
             {"activation_func": "silu", "gated_linear_unit": True, "qk_layernorm": True},
             {"activation_func": "gelu", "gated_linear_unit": True, "share_embeddings_and_output_weights": False},
         ],

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oomscope.model.layers import context_attention
-from oomscope.model.parallel.context_parallel import ContextParallel
 from tests.ledgers.layer import kept_layer_ledger
 from tests.unit.model.halves import half
 
 WAYS = ("p2p", "a2a", "all_gather", "a2a+p2p")
-
-
-@given(st.integers(1, 8), st.integers(1, 4))
-def test_ranks_hold_the_sequence_between_them(size, chunk):
-    ranks = [ContextParallel(rank=rank, size=size) for rank in range(size)]
-    held = torch.cat([cp.positions(2 * chunk, torch.device("cpu")) for cp in ranks])
-    assert sorted(held.tolist()) == list(range(2 * chunk * size))
-    order = [chunk * place + row for place in ranks[0].chunk_of_place for row in range(chunk)]
-    assert size == 1 or held.tolist() == order
 
 
 @pytest.mark.parametrize("flash_attn", [False, True])
