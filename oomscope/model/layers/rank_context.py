@@ -83,7 +83,7 @@ class RankContext:
             )
             seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
             self.random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
-            self.offload = ModuleOffload.of(config, pp_rank=state.pp_rank, device=device)
+            self.offload = ModuleOffload(config, pp_rank=state.pp_rank, device=device)
         else:
             self.scratch, self.tp, self.random, self.offload = beside.scratch, beside.tp, beside.random, beside.offload
         self.cp = context_parallel(config, state, observer)

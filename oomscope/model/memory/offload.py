@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -30,6 +30,8 @@ from oomscope.model.base.device import SideStream
 from oomscope.model.parallel.schedules import PassOrder, pass_order
 
 Result = TypeVar("Result")
+Saved = tuple[str, int]
+"""The module's name, and the bytes of what one run of it saved in tensors that are large enough to be offloaded."""
 
 
 class _Storage:
@@ -175,16 +177,7 @@ class LayerOffload:
 # Modules ---------------------------------------------------------------------------------------------------------
 
 
-class SavedGroup(NamedTuple):
-    """What one run of a module saved."""
-
-    name: str
-    """Of the module."""
-    nbytes: int
-    """In tensors that are large enough to be offloaded."""
-
-
-def resident_groups(passes: Sequence[Sequence[SavedGroup]], order: PassOrder, fraction: float) -> list[set[int]]:
+def resident_groups(passes: Sequence[Sequence[Saved]], order: PassOrder, fraction: float) -> list[set[int]]:
     """Return of each pass, in the order of forwards, which of its groups stay, by number.
 
     Three kinds do: of each module's name the last group of the first pass to be differentiated that has any, as many
@@ -196,30 +189,30 @@ def resident_groups(passes: Sequence[Sequence[SavedGroup]], order: PassOrder, fr
     for forward, group in _first_needed(passes, order):
         resident[forward].add(group)
     for groups, staying in zip(passes, resident, strict=True):
-        movable = [number for number, group in enumerate(groups) if group.nbytes and number not in staying]
+        movable = [number for number, (_, nbytes) in enumerate(groups) if nbytes and number not in staying]
         staying.update(movable[len(movable) - int(len(movable) * (1 - fraction)) :])
     for forward in range(len(passes)):
         resident[forward] |= _read_next(forward, passes, order)
     return resident
 
 
-def _first_needed(passes: Sequence[Sequence[SavedGroup]], order: PassOrder) -> list[tuple[int, int]]:
+def _first_needed(passes: Sequence[Sequence[Saved]], order: PassOrder) -> list[tuple[int, int]]:
     """Return pass and number of the last group of each name in the earliest backward that has any of that name."""
     last: dict[str, tuple[int, int]] = {}
     for forward in reversed(order.backward):
-        last.update({group.name: (forward, number) for number, group in enumerate(passes[forward])})
-    most = max((len({group.name for group in groups}) for groups in passes), default=0)
+        last.update({name: (forward, number) for number, (name, _) in enumerate(passes[forward])})
+    most = max((len({name for name, _ in groups}) for groups in passes), default=0)
     return list(last.values())[:most]
 
 
-def _read_next(forward: int, passes: Sequence[Sequence[SavedGroup]], order: PassOrder) -> set[int]:
+def _read_next(forward: int, passes: Sequence[Sequence[Saved]], order: PassOrder) -> set[int]:
     """Return the last groups of those names of which no pass is differentiated before this one, once it has run."""
     before: set[str] = set()
     for waiting in order.backward[order.differentiated_before(forward) :]:
         if waiting == forward:
             break
-        before |= {group.name for group in passes[waiting]}
-    last = {group.name: number for number, group in enumerate(passes[forward])}
+        before |= {name for name, _ in passes[waiting]}
+    last = {name: number for number, (name, _) in enumerate(passes[forward])}
     return {number for name, number in last.items() if name not in before}
 
 
@@ -227,72 +220,48 @@ _LEAST_COVERAGE = 0.5
 """A view of at least this share of its storage takes the whole storage along (upstream's rule)."""
 
 
+@dataclass
+class _Pass:
+    """The groups of one microbatch in one model chunk."""
+
+    number: int
+    """Of the forward, in the iteration."""
+    resident: Collection[int]
+    groups: list[_Group] = field(default_factory=list)
+    gone: list[_Group] = field(default_factory=list)
+    """The groups that were sent away and whose turn to come back has not come, in order."""
+    open: _Group | None = None
+
+
 class ModuleOffload:
-    """Runs parts of a rank's model chunks and offloads what those that are named save.
+    """Runs parts of a rank's model chunks and offloads what those in ``offload_modules`` save."""
 
-    Args:
-        modules: names of the parts to offload; the names are Megatron-Core's ``offload_modules``.
-        smallest: elements; a smaller tensor stays.
-        fraction: of the groups of a pass that may go.
-        order: the passes of an iteration through the chunks.
-        device: where the chunks live.
-    """
-
-    def __init__(
-        self, modules: Collection[str], *, smallest: int, fraction: float, order: PassOrder, device: torch.device
-    ) -> None:
-        self._modules = frozenset(modules)
-        self._smallest = smallest
-        self._fraction = fraction
-        self._order = order
+    def __init__(self, config: Config, *, pp_rank: int, device: torch.device) -> None:
+        offload = config.offload
+        self._modules = frozenset(offload.offload_modules if offload.fine_grained_activation_offloading else ())
+        self._smallest = offload.min_offloaded_tensor_size
+        self._fraction = offload.activation_offload_fraction
+        self._order = pass_order(config, pp_rank)
         self._streams = SideStream(device), SideStream(device)
-        self._pass = _Pass()
-        self._passes: list[_Pass] = []
+        self.passes: list[_Pass] = []
         """Those of the iteration that have begun."""
         self._resident: list[set[int]] | None = None
         """Which groups of each pass stay; not known in the first iteration, in which all go."""
         self._parameters: set[int] = set()
 
-    @classmethod
-    def of(cls, config: Config, *, pp_rank: int, device: torch.device) -> ModuleOffload:
-        """Return what ``config`` asks for; without fine-grained offloading it offloads nothing."""
-        offload = config.offload
-        modules = offload.offload_modules if offload.fine_grained_activation_offloading else ()
-        return cls(
-            modules,
-            smallest=offload.min_offloaded_tensor_size,
-            fraction=offload.activation_offload_fraction,
-            order=pass_order(config, pp_rank),
-            device=device,
-        )
-
     def begin(self, parameters: Collection[nn.Parameter]) -> None:
         """Begin the forward of a microbatch through a chunk, whose ``parameters`` are never offloaded."""
         if not self._modules:
             return
-        if len(self._passes) == len(self._order.chunks):
-            self._end_iteration()
+        if len(self.passes) == len(self._order.chunks):
+            if self._resident is None:
+                saved = [[(group.name, group.nbytes) for group in one.groups] for one in self.passes]
+                self._resident = resident_groups(saved, self._order, self._fraction)
+            self.passes = []
         if self._resident is None:
             self._parameters |= {parameter.untyped_storage()._cdata for parameter in parameters}
-        resident = set() if self._resident is None else self._resident[len(self._passes)]
-        self._pass = _Pass(resident, partial(self._following, len(self._passes)))
-        self._passes.append(self._pass)
-
-    def _end_iteration(self) -> None:
-        if self._resident is None:
-            saved = [[SavedGroup(group.name, group.nbytes) for group in one.groups] for one in self._passes]
-            self._resident = resident_groups(saved, self._order, self._fraction)
-        self._passes = []
-
-    def _following(self, forward: int) -> _Pass | None:
-        """Return the pass with groups that is differentiated after ``forward``; None where it has not run yet."""
-        order = self._order.backward
-        for later in order[order.index(forward) + 1 :]:
-            if later >= len(self._passes):
-                return None
-            if self._passes[later].groups:
-                return self._passes[later]
-        return None
+        number = len(self.passes)
+        self.passes.append(_Pass(number, () if self._resident is None else self._resident[number]))
 
     def run(self, name: str, part: Callable[..., Result], *inputs: torch.Tensor | None, ends: bool = True) -> Result:
         """Return ``part(*inputs)``, and offload what it saved if ``name`` is to be offloaded.
@@ -305,50 +274,35 @@ class ModuleOffload:
         """
         if name not in self._modules or not torch.is_grad_enabled():
             return part(*inputs)
-        group = self._pass.group(name, self)
+        owner = self.passes[-1]
+        if owner.open is None or owner.open.name != name:
+            stays = len(owner.groups) in owner.resident
+            owner.open = _Group(name, self._streams, self._smallest, self._parameters, stays=stays)
+            owner.groups.append(owner.open)
+        group = owner.open
         if isinstance(inputs[0], torch.Tensor) and inputs[0].requires_grad and not group.is_entered:
             group.is_entered = True
-            owner = self._pass
-            inputs[0].register_hook(lambda _grad: owner.reload_one())
+            passes = self.passes
+            inputs[0].register_hook(lambda _grad: self._reload_one(owner, passes))
         with group.hooks():
             result = part(*inputs)
         if ends:
-            self._pass.open = None
-            if group.stays:
-                return result
-            group.send()
-            group.release(at_once=True)
-            self._pass.gone.append(group)
+            owner.open = None
+            if not group.stays:
+                group.send()
+                group.release(at_once=True)
+                owner.gone.append(group)
         return result
 
-    def new_group(self, name: str, *, stays: bool) -> _Group:
-        """Return an empty group of what a run of ``name`` saves."""
-        return _Group(name, self._streams, self._smallest, self._parameters, stays=stays)
-
-
-class _Pass:
-    """The groups of one microbatch in one model chunk."""
-
-    def __init__(self, resident: Collection[int] = (), following: Callable[[], _Pass | None] = lambda: None) -> None:
-        self.groups: list[_Group] = []
-        self.open: _Group | None = None
-        self.gone: list[_Group] = []
-        """The groups that were sent away and whose turn to come back has not come, in order."""
-        self._resident = resident
-        self._following = following
-
-    def group(self, name: str, offload: ModuleOffload) -> _Group:
-        """Return the group that is open under ``name``, or a new one."""
-        if self.open is None or self.open.name != name:
-            number = len(self.groups)
-            self.open = offload.new_group(name, stays=number in self._resident)
-            self.groups.append(self.open)
-        return self.open
-
-    def reload_one(self) -> None:
+    def _reload_one(self, owner: _Pass, passes: Sequence[_Pass]) -> None:
         """Give the last group that is gone its turn to come back, or that of the next pass where none is."""
-        following = None if self.gone else self._following()
-        gone = self.gone if following is None else following.gone
+        order, gone = self._order.backward, owner.gone
+        if not gone:
+            # the pass with groups that is differentiated next, if it has run
+            following = order[order.index(owner.number) + 1 :]
+            has_groups = (later for later in following if later >= len(passes) or passes[later].groups)
+            later = next(has_groups, len(passes))
+            gone = passes[later].gone if later < len(passes) else gone
         if gone:
             gone.pop().fetch()
 
@@ -389,7 +343,3 @@ class _Group(_SavedTensors):
             base, stride, offset = contiguous.flatten(), contiguous.stride(), 0
         self.storages.append(_Storage(base))
         return _Packed(self.storages[-1], self, tensor.size(), stride, offset)
-
-
-KEEP_ALL = ModuleOffload((), smallest=0, fraction=0.0, order=PassOrder((), (), 0), device=torch.device("cpu"))
-"""Offloads nothing."""

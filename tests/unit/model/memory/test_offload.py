@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
 from oomscope.model.memory import offload
-from oomscope.model.memory.offload import ModuleOffload, SavedGroup, resident_groups
+from oomscope.model.memory.offload import ModuleOffload, resident_groups
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.schedules import PassOrder, one_forward_one_backward, pass_order
 from tests.unit.model.conftest import cpu_stage
 
 CPU = torch.device("cpu")
-ONE_PASS = PassOrder(chunks=(0,), backward=(0,), warmup=0)
 DENSE = ["qkv_linear", "core_attn", "attn_proj"]
 EXPERTS = {
     "num_moe_experts": 4,
@@ -91,13 +90,15 @@ def test_offloaded_layers_give_the_same_bits(config_of, monkeypatch, positions, 
         assert all(torch.equal(one, two) for one, two in zip(plain, offloaded, strict=True)), layers
 
 
-def test_a_small_view_does_not_take_its_storage_along():
-    modules = ModuleOffload({"a"}, smallest=1, fraction=1.0, order=ONE_PASS, device=CPU)
+def test_a_small_view_does_not_take_its_storage_along(config_of):
+    offloading = {"fine_grained_activation_offloading": True, "offload_modules": ["core_attn"]}
+    config = config_of(offload={**offloading, "min_offloaded_tensor_size": 1})
+    modules = ModuleOffload(config, pp_rank=0, device=CPU)
     modules.begin([])
     whole = torch.linspace(0, 1, 100, requires_grad=True)
     base = whole * 1
-    out = modules.run("a", lambda x: x[:10] * x[10:20], base)
-    hosts = [storage.host for group in modules._pass.groups for storage in group.storages]
+    out = modules.run("core_attn", lambda x: x[:10] * x[10:20], base)
+    hosts = [storage.host for group in modules.passes[-1].groups for storage in group.storages]
     assert [host.numel() for host in hosts] == [10, 10]
     out.sum().backward()
     assert torch.equal(whole.grad[:10], whole.detach()[10:20])
@@ -116,7 +117,7 @@ def schedule(p: int, m: int, v: int) -> Config:
 
 def staying(names: str, passes: int, order: PassOrder, fraction: float) -> list[str]:
     """Return the numbers of the groups of each pass that stay; every group has bytes, and the name of a letter."""
-    groups = [SavedGroup(name, 1) for name in names]
+    groups = [(name, 1) for name in names]
     return ["".join(map(str, sorted(stay))) for stay in resident_groups([groups] * passes, order, fraction)]
 
 
