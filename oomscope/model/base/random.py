@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from oomscope.model.base.operations import Function
 
 _MODEL_PARALLEL_OFFSET = 2718
-
-
-class RandomStates(NamedTuple):
-    """Everything that dropout depends on."""
-
-    device: torch.Tensor
-    model_parallel: torch.Tensor | None
+RandomStates = tuple[torch.Tensor, torch.Tensor | None]
+"""Everything that dropout depends on: the states of the default and of the model-parallel stream."""
 
 
 class ModelParallelRandom:
@@ -58,7 +53,7 @@ class ModelParallelRandom:
 
     def states(self) -> RandomStates:
         """Return the states of both streams, to be given to ``replay``."""
-        return RandomStates(self._get(), self._state)
+        return self._get(), self._state
 
     @contextmanager
     def replay(self, states: RandomStates) -> Iterator[None]:
@@ -71,8 +66,8 @@ class ModelParallelRandom:
             self._restore(now)
 
     def _restore(self, states: RandomStates) -> None:
-        self._set(states.device)
-        self._state = states.model_parallel
+        state, self._state = states
+        self._set(state)
 
     def _get(self) -> torch.Tensor:
         return torch.get_rng_state() if self._device.type == "cpu" else torch.cuda.get_rng_state(self._device)

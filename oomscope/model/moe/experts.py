@@ -56,25 +56,18 @@ class _GroupedLinear(Function):
         if computes(rows.device):
             for mine, target, matrix in zip(grad.split(counts), grad_rows.split(counts), weight, strict=True):
                 torch.mm(mine, matrix, out=target)
-        return grad_rows, _GroupedLinear._weight_gradient(ctx, grad, rows, weight), None, None
-
-    @staticmethod
-    def _weight_gradient(ctx: Any, grad: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
-        """Return gradᵀ · rows of each expert, or None after adding it to ``weight.main_grad``."""
         placeholders: Placeholders | None = ctx.placeholders
-        main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if placeholders is not None else None
-        grad_weight = None
-        if main_grad is None or placeholders is None:
-            grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+        main_grad = getattr(weight, "main_grad", None) if placeholders is not None else None
+        grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device) if main_grad is None else None
         if computes(grad.device):
             for expert, (mine, x) in enumerate(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True)):
-                if main_grad is not None:
+                if grad_weight is None:
                     add_weight_gradient(main_grad[expert], mine, x)
-                elif grad_weight is not None:
+                else:
                     torch.mm(mine.t(), x, out=grad_weight[expert])
-        if main_grad is not None and placeholders is not None:
+        if grad_weight is None and placeholders is not None:
             placeholders.of(weight, experts=True)
-        return grad_weight
+        return grad_rows, grad_weight, None, None
 
 
 class _WeightedSwiGLU(Function):
