@@ -57,7 +57,7 @@ class _GroupedLinear(Function):
             for mine, target, matrix in zip(grad.split(counts), grad_rows.split(counts), weight, strict=True):
                 torch.mm(mine, matrix, out=target)
         placeholders: Placeholders | None = ctx.placeholders
-        main_grad = getattr(weight, "main_grad", None) if placeholders is not None else None
+        main_grad: Any = getattr(weight, "main_grad", None) if placeholders is not None else None
         grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device) if main_grad is None else None
         if computes(grad.device):
             for expert, (mine, x) in enumerate(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True)):

@@ -88,22 +88,29 @@ def run_interleaved(
 
     With ``overlap`` (Megatron-Core's ``overlap_p2p_comm``, Megatron-LM's default) a pass's result leaves and what the
     next pass of that direction needs arrives after each pass, so that the buffer exists during the pass between them.
-    Without, a forward and the backward beside it exchange what both directions need after the two.
+    Without, a forward and the backward beside it exchange what both directions need after the two (Megatron-Core
+    ``pipeline_parallel/schedules.py``, ``send_forward_backward_recv_forward_backward``).
     """
-    kind = _Overlapping if overlap else _Exchanging
-    kind(step, links, schedule, deallocate_outputs=deallocate_outputs).run()
+    _Iteration(step, links, schedule, deallocate_outputs=deallocate_outputs, overlap=overlap).run()
 
 
 class _Iteration:
     """What a rank holds during an iteration besides saved activations."""
 
     def __init__(
-        self, step: StageStep, links: StageLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool
+        self,
+        step: StageStep,
+        links: StageLinks,
+        schedule: InterleavedSchedule,
+        *,
+        deallocate_outputs: bool,
+        overlap: bool,
     ) -> None:
         self._step = step
         self._links = links
         self._schedule = schedule
         self._deallocate_outputs = deallocate_outputs
+        self._overlap = overlap
         self._forwards = schedule.passes("forward")
         self._backwards = schedule.passes("backward")
         self._arrived: dict[Action, torch.Tensor] = {}
@@ -112,22 +119,33 @@ class _Iteration:
 
     def run(self) -> None:
         """Warm up, alternate, and do the backwards that are left."""
-        warmup, total = self._schedule.warmup, len(self._forwards)
-        if self._schedule.pp_rank > 0:
+        schedule, warmup, total = self._schedule, self._schedule.warmup, len(self._forwards)
+        if schedule.pp_rank > 0:
             self._shift(Shift("forward", None, self._forwards[0]))
-        self._warm_up()
+        comes_from_elsewhere = schedule.pp_rank < schedule.pp_size - 1
+        first_gradient = Shift("backward", None, self._backwards[0] if comes_from_elsewhere else None)
+        with_last_output = not self._overlap and warmup < total
+        for index in range(warmup):
+            output = self._forward(index)
+            gradients = [first_gradient] if with_last_output and index == warmup - 1 else []
+            self._shift(self._after_forward(index, output), *gradients)
+            del output
+        if not with_last_output:
+            self._shift(first_gradient)
         for index in range(warmup, total):
             self._alternate(index, index - warmup)
         for index in range(total - warmup, total):
-            gradient = self._backward(index)
-            self._shift(self._after_backward(index, gradient))
-
-    def _warm_up(self) -> None:
-        raise NotImplementedError
+            self._shift(self._after_backward(index, self._backward(index)))
 
     def _alternate(self, forward: int, backward: int) -> None:
-        """Run the two passes of these numbers; another rank may wait for either's result."""
-        raise NotImplementedError
+        """Free the output only after the backward: upstream deallocates it before the next forward."""
+        output = self._forward(forward)
+        if self._overlap:
+            self._shift(self._after_forward(forward, output))
+            self._shift(self._after_backward(backward, self._backward(backward)))
+        else:
+            gradient = self._backward(backward)
+            self._shift(self._after_forward(forward, output), self._after_backward(backward, gradient))
 
     def _forward(self, index: int) -> torch.Tensor | None:
         """Run a forward and return what is to be sent of it."""
@@ -153,51 +171,7 @@ class _Iteration:
     def _after_backward(self, index: int, gradient: torch.Tensor | None) -> Shift:
         return Shift("backward", gradient, self._schedule.arriving("backward", index))
 
-    @property
-    def _first_gradient(self) -> Action | None:
-        """The backward whose gradient comes from another rank before this one has begun with backwards."""
-        return self._backwards[0] if self._schedule.pp_rank < self._schedule.pp_size - 1 else None
-
     def _shift(self, *shifts: Shift) -> None:
         for shift, buffer in zip(shifts, self._links.shift(*shifts), strict=True):
             if shift.arriving is not None and buffer is not None:
                 self._arrived[shift.arriving] = buffer
-
-
-class _Overlapping(_Iteration):
-    """Sends and receives after each pass, while the next one runs."""
-
-    def _warm_up(self) -> None:
-        for index in range(self._schedule.warmup):
-            self._shift(self._after_forward(index, self._forward(index)))
-        self._shift(Shift("backward", None, self._first_gradient))
-
-    def _alternate(self, forward: int, backward: int) -> None:
-        """Free the output only after the backward: upstream deallocates it before the next forward."""
-        output = self._forward(forward)
-        self._shift(self._after_forward(forward, output))
-        self._shift(self._after_backward(backward, self._backward(backward)))
-        del output
-
-
-class _Exchanging(_Iteration):
-    """Sends and receives between pairs of passes, and waits for it.
-
-    Source: Megatron-Core ``pipeline_parallel/schedules.py``, ``send_forward_backward_recv_forward_backward``.
-    """
-
-    def _warm_up(self) -> None:
-        """With the last output the first gradient arrives, unless no forward is left that it could wait for."""
-        last, alternates = self._schedule.warmup - 1, self._schedule.warmup < len(self._forwards)
-        for index in range(self._schedule.warmup):
-            output = self._forward(index)
-            gradient = self._first_gradient if index == last and alternates else None
-            self._shift(self._after_forward(index, output), Shift("backward", None, gradient))
-            del output
-        if not alternates:
-            self._shift(Shift("backward", None, self._first_gradient))
-
-    def _alternate(self, forward: int, backward: int) -> None:
-        output = self._forward(forward)
-        gradient = self._backward(backward)
-        self._shift(self._after_forward(forward, output), self._after_backward(backward, gradient))
