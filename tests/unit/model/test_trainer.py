@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
 from oomscope.model.base.observer import NullObserver
-from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
+from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Batch, RandomTokens, Trainer
 
 CPU = torch.device("cpu")
@@ -130,31 +128,6 @@ def test_it_learns_a_batch_by_heart(precision: dict[str, bool], distributed: boo
     history = losses(config, 25, data=Repeated(config))
     assert history[0] == pytest.approx(4.09, abs=0.2), "the logarithm of 60 words"
     assert history[-1] < 1.0
-
-
-@pytest.mark.parametrize("rank", [0, 3, 4, 11])
-def test_one_process_plays_any_rank(rank: int) -> None:
-    config = make_config(
-        parallel={
-            "tensor_model_parallel_size": 2,
-            "sequence_parallel": True,
-            "pipeline_model_parallel_size": 2,
-            "data_parallel_size": 3,
-        },
-        optimizer={"use_distributed_optimizer": True},
-    )
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=12)
-    try:
-        state = build_parallel_state(config, rank=rank, world_size=12)
-        trainer = Trainer(config, state, device=CPU)
-        trainer.setup()
-        results = [trainer.step(iteration) for iteration in range(2)]
-    finally:
-        dist.destroy_process_group()
-    assert [loss is None for loss in results] == [not state.is_last_stage] * 2
-    layers = [name for name, _ in trainer.model[0].named_children()]
-    assert ("embedding" in layers) == state.is_first_stage
-    assert len(trainer.model[0].layers) == 2
 
 
 def test_random_tokens_follow_from_seed_iteration_and_index() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from oomscope.config.schema import Config
@@ -49,21 +48,6 @@ def test_the_dynamic_factor_follows_megatron_cores_rules() -> None:
         scaler.update(is_finite=is_finite)
         scales.append(scaler.scale_loss(torch.ones(())).item())
     assert scales == [16, 8, 4, 4, 4, 4, 8, 8, 8, 8, 16]
-
-
-@pytest.mark.parametrize("precision", [{"bf16": False}, {"bf16": True}])
-def test_a_power_of_two_changes_nothing(precision: dict[str, bool]) -> None:
-    plain, scaled = (trained(scaled_config(precision, loss_scale=scale)) for scale in (None, 1024.0))
-    for name, expected in plain.items():
-        assert torch.equal(scaled[name], expected), name
-
-
-def trained(config: Config) -> dict[str, torch.Tensor]:
-    trainer = Trainer(config, ParallelState(), device=CPU)
-    trainer.setup()
-    for iteration in range(2):
-        trainer.step(iteration)
-    return dict(trainer.model[0].state_dict())
 
 
 def test_fp16_trains_and_leaves_out_steps_that_overflow() -> None:

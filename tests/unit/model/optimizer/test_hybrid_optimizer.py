@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
-from oomscope.model.optimizer.hybrid_optimizer import split_by_fraction
-from oomscope.model.optimizer.mixed_precision import MasterWeight, MixedPrecisionOptimizer
+from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
 from oomscope.model.parallel.parallel_state import ParallelState
 
 SMALL = Config(model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2))
@@ -61,22 +57,3 @@ def test_the_precision_aware_optimizer_off_the_device_is_the_plain_one(fraction:
     found, _ = trained(fraction, optimizer_cpu_offload=True, **aware)
     for one, two in zip(expected, found, strict=True):
         assert torch.equal(one, two)
-
-
-def weight_of(numel: int) -> MasterWeight:
-    (store,) = build_grad_buffers(
-        [torch.nn.ParameterList([torch.empty(numel, device="meta")])], SMALL, ParallelState(), NullObserver()
-    )
-    value = store.value(0)
-    return MasterWeight(store=store, index=0, value=value, master=value, expert=False, counted=True, decayed=True)
-
-
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.floats(0, 1))
-def test_a_fraction_overshoots_by_less_than_its_last_parameter(numels: list[int], fraction: float) -> None:
-    weights = [weight_of(numel) for numel in numels]
-    host, device = split_by_fraction(weights, fraction)
-    assert [*host, *device] == copy.copy(weights)
-    moved = sum(weight.master.numel() for weight in host)
-    goal = fraction * sum(numels)
-    assert moved >= goal
-    assert not host or moved - host[-1].master.numel() < goal

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,21 +56,6 @@ def test_momentum_decay_and_scale() -> None:
     muon.step()
     torch.testing.assert_close(muon.state[param]["momentum_buffer"], 0.25 * grad)
     torch.testing.assert_close(param, 0.95 * kept - 0.1 * 0.2 * stepped(grad))
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_nesterov_mixes_gradient_and_momentum(nesterov: bool) -> None:
-    first, second = random(3, 5), random(3, 5, seed=1)
-    param = torch.zeros(3, 5)
-    group = {"params": [param], "matrices": [ALONE], "weight_decay": 0.0}
-    muon = Muon([group], config(muon_momentum=0.5, muon_nesterov=nesterov))
-    for grad in (first, second):
-        before = param.clone()
-        param.grad = grad
-        muon.step()
-    momentum = 0.25 * first + 0.5 * second
-    expected = stepped(0.5 * (second + momentum) if nesterov else momentum)
-    torch.testing.assert_close(before - param, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_stacked_matrices_and_experts_are_stepped_one_by_one() -> None:
