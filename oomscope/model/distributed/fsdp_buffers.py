@@ -71,12 +71,8 @@ def lay_out_group(numels: Sequence[int], *, chunk: int, shards: int | None) -> t
     """Return the place of each parameter of ``numels`` elements in the bucket, and the elements of the bucket.
 
     A parameter begins at a multiple of ``chunk``, or ends where the next chunk begins if what the one before it left
-    of its last chunk is enough for its own odd end. Parameters below a chunk fill such gaps, else they come last.
-
-    Args:
-        numels: of the parameters, in the order of the group.
-        chunk: see :attr:`ParameterGroup.chunk`.
-        shards: ranks that share the bucket: it ends at a multiple of ``shards * chunk``; None pads nothing.
+    of its last chunk is enough for its own odd end. Parameters below a chunk fill such gaps, else they come last. The
+    bucket ends at a multiple of ``shards * chunk``; without shards it is not padded.
     """
     places: dict[int, int] = {}
     whole = [index for index, numel in enumerate(numels) if numel >= chunk]

@@ -31,8 +31,6 @@ class _How(NamedTuple):
     tp: TensorParallel
     with_backward: bool
     """Whether a backward follows; not so in the first pass of a checkpoint."""
-    empties_input: bool = False
-    """Free the 16-bit input once it is quantised: it has no other reader."""
     keeps_input: bool = False
     """Keep the 16-bit input, which another operation keeps too, in place of what it was quantised to."""
 
@@ -61,8 +59,7 @@ class _Fp8Column(Function):
         turned_later = gathered and recipe.per_tensor
         columnwise = how.with_backward and not turned_later
         local = quantize(_matrix(x), recipe, columnwise=columnwise)
-        if how.empties_input:
-            x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(0)
         total = gather(local, tp, rowwise=True, columnwise=False) if gathered else local
         copy = how.weight.copy(columnwise=how.with_backward)
         out = _product(total.shape[0], weight.shape[0], weight)
@@ -139,40 +136,27 @@ def _gradient(grad: torch.Tensor, how: _How) -> Quantized:
 
 
 class Fp8ColumnParallelLinear(ColumnParallelLinear):
-    """A column-parallel linear layer in fp8.
+    """A column-parallel linear layer in fp8, of a weight [out/t, in] of 16 bits or in fp8 itself.
 
-    Args:
-        weight: [out/t, in], of 16 bits or in fp8 itself.
-        bias: [out/t].
-        tp: how the group works.
-        fp8: the weight's copies.
-        after_norm: the input is a norm's output, which belongs to this layer and is freed once it is quantised
-            (Transformer Engine's LayerNormLinear; under delayed scaling its norm writes fp8 at once).
+    Its input is a norm's output, which belongs to this layer and is freed once it is quantised (Transformer Engine's
+    LayerNormLinear; under delayed scaling its norm writes fp8 at once).
     """
 
-    def __init__(
-        self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel, fp8: Fp8Weight, *, after_norm: bool
-    ) -> None:
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel, fp8: Fp8Weight) -> None:
         super().__init__(weight, bias, tp)
         self._fp8 = fp8
-        self._after_norm = after_norm
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [s, b, out/t] from [s/σ, b, in]."""
-        how = _How(self._fp8, self._tp, torch.is_grad_enabled(), empties_input=self._after_norm)
+        how = _How(self._fp8, self._tp, torch.is_grad_enabled())
         return _Fp8Column.apply(x, self.weight, self.bias, how)  # type: ignore[no-any-return]
 
 
 class Fp8RowParallelLinear(RowParallelLinear):
-    """A row-parallel linear layer in fp8.
+    """A row-parallel linear layer in fp8, of a weight [out, in/t] of 16 bits or in fp8 itself.
 
-    Args:
-        weight: [out, in/t], of 16 bits or in fp8 itself.
-        bias: [out].
-        tp: how the group works.
-        fp8: the weight's copies.
-        keeps_input: keep the 16-bit input, which another operation keeps too, and quantise it again in backward
-            (Megatron-Core transformer/attention.py, ``set_save_original_input``; not under delayed scaling).
+    With ``keeps_input`` it keeps the 16-bit input, which another operation keeps too, and quantises it again in
+    backward (Megatron-Core transformer/attention.py, ``set_save_original_input``; not under delayed scaling).
     """
 
     def __init__(

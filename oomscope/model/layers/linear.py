@@ -20,7 +20,7 @@ def column_linear(
     if fp8 is None:
         return ColumnParallelLinear(weight, zeros, rank.tp)
     weight, copies = _in_fp8(rank, weight, fp8)
-    return Fp8ColumnParallelLinear(weight, zeros, rank.tp, copies, after_norm=True)
+    return Fp8ColumnParallelLinear(weight, zeros, rank.tp, copies)
 
 
 def row_linear(
