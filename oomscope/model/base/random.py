@@ -20,14 +20,7 @@ RandomStates = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class ModelParallelRandom:
-    """The random numbers of one rank.
-
-    Args:
-        device: where the masks are drawn.
-        seed: of the model-parallel stream; the TP rank is added to it.
-        tp_rank: this rank's place among those that share each matrix.
-        tp_size: with 1 there is a single stream and ``fork`` does nothing.
-    """
+    """The random numbers of one rank; with a ``tp_size`` of 1 there is a single stream and ``fork`` does nothing."""
 
     def __init__(self, device: torch.device, *, seed: int, tp_rank: int = 0, tp_size: int = 1) -> None:
         self._device = device if device.type == "cuda" else torch.device("cpu")

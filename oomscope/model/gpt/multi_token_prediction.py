@@ -31,12 +31,7 @@ from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, gather
 
 
 def shift_left(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:
-    """Return [b, s/c] with what stands at the next place of the whole sequence, and 0 at its end.
-
-    Args:
-        x: [b, s/c], this rank's two chunks of every sequence.
-        cp: which chunks those are, and who has the next ones.
-    """
+    """Return ``x`` [b, s/c], two chunks of every sequence, moved on by one place of the whole; 0 at its end."""
     if cp.size == 1:
         rolled = torch.roll(x, -1, dims=-1)
         rolled.select(-1, -1).fill_(0)

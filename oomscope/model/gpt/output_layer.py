@@ -28,13 +28,7 @@ from oomscope.model.parallel.tensor_parallel import (
 
 
 class DeferredGradients:
-    """What the output layer keeps of the first microbatches of a step.
-
-    Args:
-        limit: microbatches, 0 for all.
-        tp: how the layer is split; under sequence parallelism inputs [s/t, b, h] are gathered again at the end.
-        observer: receives the memory that they are gathered into, two permanent buffers.
-    """
+    """What the output layer keeps of the first microbatches of a step."""
 
     def __init__(self, limit: int, tp: TensorParallel, observer: Observer) -> None:
         self._limit = limit

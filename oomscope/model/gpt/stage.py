@@ -48,9 +48,6 @@ class GPTStage(nn.Module):
     Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
     ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
     the last stage).
-
-    Raises:
-        ConfigError: the card lacks the fp8 recipe.
     """
 
     rank: RankContext
@@ -104,18 +101,13 @@ class GPTStage(nn.Module):
         attention_mask: torch.Tensor | None = None,
         tokens: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return what the next stage needs, or on the last stage the mean loss.
+        """Return the hidden state [s/σ, b, h]; on the last stage the mean loss, or without labels logits [s, b, V/t].
 
         Args:
             inputs: tokens [b, s] on the first stage, else the hidden state [s/σ, b, h].
             labels: [b, s], for the last stage.
             attention_mask: [b, 1, s, s], true where a query may not look; attention is causal without one too.
             tokens: [b, s], for multi-token prediction on a stage whose ``inputs`` they are not.
-
-        Returns:
-            The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
-            rank's logits [s, b, V/t].
-            A stage without layers returns a copy (Megatron-Core transformer/transformer_block.py, forward).
         """
         mask = () if attention_mask is None else (attention_mask,)
         hidden = self._run_layers(self._first_hidden(inputs), *mask)
@@ -137,7 +129,9 @@ class GPTStage(nn.Module):
         return inputs
 
     def _end(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what follows the layers: the final norm, or a copy where there was neither layer nor embedding."""
+        """Return what follows the layers: the final norm, or a copy where there was neither layer nor embedding
+        (Megatron-Core transformer/transformer_block.py, forward).
+        """
         if self.final_norm is not None:
             return self.final_norm(hidden)  # type: ignore[no-any-return]
         return hidden if self.layers or self.is_first else hidden.clone()

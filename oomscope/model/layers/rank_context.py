@@ -128,16 +128,9 @@ class RankContext:
     ) -> nn.Parameter:
         """Return the matrices [len(experts), rows, columns] of the routed ``experts``, as far as this rank holds them.
 
-        Of one expert, [rows, columns].
-
-        ``allreduce`` is False on it: other ranks hold its replicas than those of dense weights (as upstream).
-
-        Args:
-            name: of the weight.
-            experts: their numbers in the layer.
-            shape: of one whole matrix.
-            blocks: matrices that ``shape`` stacks along ``dim``, each of which is split over the ranks.
-            dim: along which experts are split: 0 of the matrix that enters an expert, 1 of that which leaves it.
+        Of one expert, [rows, columns]. ``shape`` is that of one whole matrix, which stacks ``blocks`` along ``dim``,
+        each of them split over the ranks: 0 of the matrix that enters an expert, 1 of that which leaves it. The weight
+        has ``allreduce`` False: other ranks hold its replicas than those of dense weights (as upstream).
         """
         tp = Shard(self.state.expert_tp_rank, self.state.expert_tp_size)
         std = self._scaled_std if dim == 1 else INIT_STD

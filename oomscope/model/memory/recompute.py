@@ -148,11 +148,7 @@ class DiscardedOutput:
         return outputs
 
     def discard(self, *, refill_before: torch.Tensor) -> None:
-        """Empty the outputs; fill them again when the gradient of ``refill_before`` arrives.
-
-        Args:
-            refill_before: computed after every use of the outputs, so that its gradient comes before theirs.
-        """
+        """Empty the outputs; fill them again when the gradient of ``refill_before``, made after their use, arrives."""
         if not refill_before.requires_grad:
             return  # nothing will come back: without gradients the outputs die by themselves
         context, rerun = self.context, self.rerun

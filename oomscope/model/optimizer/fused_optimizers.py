@@ -40,10 +40,7 @@ class GroupedOptimizer(Optimizer):
 class FusedAdam(GroupedOptimizer):
     """AdamW on fp32 tensors; ``exp_avg`` and ``exp_avg_sq`` are made in the first step, as upstream.
 
-    Args:
-        params: tensors or groups of them, all on one device, with their gradients in ``.grad``.
-        config: learning rate, betas and epsilon; the weight decay of groups that have none of their own.
-        computes: False where values are of no account: then states are made and nothing is written into them.
+    Without values (``computes``) they are made and nothing is written into them.
     """
 
     def __init__(

@@ -86,10 +86,7 @@ def squared_norm(
 ) -> torch.Tensor:
     """Return the squared L2 norm of ``grads`` over this rank and all ranks of ``groups``, a 0-d fp32 tensor.
 
-    Args:
-        grads: what this rank counts; no element may be counted on two ranks.
-        groups: axes over which the gradients are spread; None stands for an axis of one rank.
-        device: where the norm is made, also if this rank counts nothing.
+    No element may be counted on two ranks; a rank may count none.
     """
     norms = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in grads]
     total = torch.stack(norms).square_().sum() if norms else torch.zeros((), dtype=torch.float32, device=device)

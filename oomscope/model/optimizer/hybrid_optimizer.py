@@ -47,12 +47,10 @@ def split_by_fraction(weights: Sequence[Weight], fraction: float) -> tuple[list[
 
 
 class HostAdam:
-    """Updates ``weights`` on the host.
+    """Updates ``weights`` on the host, from copies of their values that it makes now.
 
-    Args:
-        config: learning rate and the rest; ``overlap_cpu_optimizer_d2h_h2d`` lets copies of one parameter run beside
-            the update of another. On the device both ways hold the same bytes.
-        weights: what to update; their values are copied to the host now.
+    ``overlap_cpu_optimizer_d2h_h2d`` lets copies of one parameter run beside the update of another; on the device both
+    ways hold the same bytes.
     """
 
     def __init__(self, config: OptimizerConfig, weights: Sequence[Updated]) -> None:
