@@ -64,7 +64,11 @@ def gather_rows(
     x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
 ) -> torch.Tensor:
     """Return [ranks·n, …] from the shards [n, …] of all ranks, in ``buffer`` if there is one."""
-    gathered = _room(x, x.shape[0] * ranks, buffer)
+    shape = (x.shape[0] * ranks, *x.shape[1:])
+    if buffer is None:
+        gathered = torch.empty(shape, dtype=x.dtype, device=x.device)
+    else:
+        gathered = buffer.take(shape, dtype=x.dtype, device=x.device)
     all_gather(gathered, x.contiguous(), group)
     return gathered
 
@@ -73,13 +77,10 @@ def scatter_rows(
     x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
 ) -> torch.Tensor:
     """Return this rank's shard [n/ranks, …] of the sum of ``x`` [n, …] over the ranks, in ``buffer`` if given."""
-    shard = _room(x, x.shape[0] // ranks, buffer)
+    shape = (x.shape[0] // ranks, *x.shape[1:])
+    if buffer is None:
+        shard = torch.empty(shape, dtype=x.dtype, device=x.device)
+    else:
+        shard = buffer.take(shape, dtype=x.dtype, device=x.device)
     reduce_scatter(shard, x.contiguous(), group)
     return shard
-
-
-def _room(x: torch.Tensor, rows: int, buffer: MemoryBuffer | None) -> torch.Tensor:
-    shape = (rows, *x.shape[1:])
-    if buffer is None:
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
-    return buffer.take(shape, dtype=x.dtype, device=x.device)
