@@ -1,9 +1,8 @@
 """Linear layers that multiply in fp8: what they keep is the input in fp8, or the 16-bit input that others keep anyway.
 
-They allocate what Transformer Engine's products allocate, and compute nothing: they run on a virtual card alone.
-The order of allocations is Transformer Engine's (pytorch/module/linear.py and layernorm_linear.py). Outputs, gradients
-of inputs and gradients of weights have 16 bits. Inputs under sequence parallelism are gathered in fp8: 1 byte an
-element of all ranks' rows for the length of a product, 2 where the weight's gradient needs them turned.
+They allocate what Transformer Engine's products allocate, in its order (pytorch/module/linear.py and
+layernorm_linear.py), and compute nothing: they run on a virtual card alone. Outputs and gradients have 16 bits. Under
+sequence parallelism inputs are gathered in fp8.
 """
 
 from __future__ import annotations

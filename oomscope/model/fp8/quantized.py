@@ -1,12 +1,9 @@
 """A matrix in fp8: its bytes row by row, its bytes column by column, and their scales; and weights in fp8.
 
 Either copy is there as long as a product needs it (Transformer Engine pytorch/quantized_tensor.py, ``update_usage``).
-The copies are made and nothing is written: the model multiplies in fp8 on a virtual card alone.
-
-A weight has copies beside 16 bits, made once a step and kept, or is itself in fp8. Copies take 1 byte an element, 2
-where columns need their own (pytorch/module/base.py, quantize_weight). With ``fp8_param`` there is no 16-bit weight:
-autograd sees a placeholder without bytes, and the fp8 bytes along rows are what the distributed optimizer gathers. The
-transpose is made when a product first needs it, and stays.
+The copies are made and nothing is written: the model multiplies in fp8 on a virtual card alone. With ``fp8_param``
+there is no 16-bit weight: autograd sees a placeholder without bytes, and the fp8 bytes along rows are what the
+distributed optimizer gathers.
 """
 
 from __future__ import annotations

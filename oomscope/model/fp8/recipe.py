@@ -1,11 +1,9 @@
 """How Transformer Engine scales what it multiplies in fp8, and what a matrix then takes, by recipe and card.
 
-A product reads fp8 along one direction only: forward reads inputs and weights row by row, the input's gradient the
-weight column by column, the weight's gradient both inputs column by column. One scale a tensor (``delayed``,
-``tensorwise``) lets Blackwell read one copy in both directions, while Hopper needs a transposed second copy
-(pytorch/utils.py, is_non_tn_fp8_gemm_supported; pytorch/csrc/quantizer.cpp, create_tensor). Scales of blocks of
-1 x 128 and 128 x 128 (``blockwise``) or 1 x 32 elements (``mxfp8``) differ by direction, and so do the two copies, on
-every card.
+A product reads fp8 along one direction only. One scale a tensor (``delayed``, ``tensorwise``) lets Blackwell read one
+copy in both directions, while Hopper needs a transposed second copy (pytorch/utils.py, is_non_tn_fp8_gemm_supported;
+pytorch/csrc/quantizer.cpp, create_tensor). Scales of blocks of 1 x 128 and 128 x 128 (``blockwise``) or 1 x 32 elements
+(``mxfp8``) differ by direction, and so do the two copies, on every card.
 """
 
 from __future__ import annotations

@@ -2,13 +2,8 @@
 
 DeepSeek-V3 (arXiv:2412.19437, section 2.2), as in Megatron-Core ``transformer/multi_token_prediction.py``. A depth
 joins the norm of the hidden state with the norm of the next token's embedding, projects the two back to h and runs one
-layer more of the kind of the model's last. Beside what that layer keeps stay the hidden state and the embedding, their
-join, and the projection's output, whole on every tensor-parallel rank: the rows that sequence parallelism works on are
-a view of it. The states of all depths leave joined in one tensor.
-
-Each depth reads token ids, labels and masks one place further on (``roll_tensor`` of the same file). Under context
-parallelism the last place of each of a rank's two chunks comes from a neighbour: one element a sequence is sent each
-way.
+layer more of the kind of the model's last. Each depth reads token ids, labels and masks one place further on
+(``roll_tensor`` of the same file); under context parallelism chunks get their last place from a neighbour.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The layer that makes logits of hidden states, by the rank's rows of the word table or of a matrix of its own
-(Megatron-Core ``models/gpt/gpt_model.py``).
+"""The layer that makes logits of hidden states, by the rank's rows of the word table or of a matrix of its own.
 
-Its weight gradient can be deferred until the pipeline has drained (``defer_embedding_wgrad_compute``). The last stage
-has this product over the vocabulary to compute while the others wait for it. Deferred, it is computed while they still
-have backward passes to do; until then the input and the gradient of the logits of each microbatch are kept, 2nh/σ +
-2nV/t bytes, of as many as ``wgrad_deferral_limit`` says (0: of all).
-
-Source: Megatron-Core ``tensor_parallel/layers.py`` and ``utils.py``, ``drain_embedding_wgrad_compute``.
+Its weight gradient can be deferred until the pipeline has drained (``defer_embedding_wgrad_compute``): the last stage
+computes it while the others still have backward passes to do, and until then keeps the input and the gradient of the
+logits of each microbatch, or of as many as ``wgrad_deferral_limit`` says (0: of all). Source: Megatron-Core
+``tensor_parallel/layers.py`` and ``utils.py``, ``drain_embedding_wgrad_compute``.
 """
 
 from __future__ import annotations

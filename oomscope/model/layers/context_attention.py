@@ -1,12 +1,9 @@
 """Causal flash attention over the ranks of a context-parallel group, in Transformer Engine's four ways.
 
-``p2p`` passes keys and values round a ring (Liu et al. 2023): all c blocks of the ring and c partial outputs live
-until the forward ends, and Q, one block of K and V, and the merged output are kept. ``a2a`` gives each rank whole
-sequences of 1/c of its heads (Jacobs et al. 2023, Ulysses), and keeps the output twice, before and after the way
-back. ``a2a+p2p`` does the first among groups that have done the second. ``all_gather`` fetches all keys and values, and
-again in backward (Dubey et al. 2024, section 3.3.2). What is kept is that of ``context_parallel.py`` in Transformer
-Engine's ``dot_product_attention``, which for flash-attn has the batch first, and thus another copy of the output.
-Tensors are [s/c, b, heads, d]; the kernels see them as [b, heads, s/c, d].
+``p2p`` passes keys and values round a ring (Liu et al. 2023), ``a2a`` gives each rank whole sequences of 1/c of its
+heads (Jacobs et al. 2023, Ulysses), ``a2a+p2p`` does the first among groups that have done the second, ``all_gather``
+fetches all keys and values, and again in backward (Dubey et al. 2024, section 3.3.2). ``docs/design/model.md`` says
+what each keeps. Tensors are [s/c, b, heads, d]; the kernels see them as [b, heads, s/c, d].
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Causal core attention, from Q, K, V [s, b, heads, d] to the context [s, b, a·d]: flash, or unfused.
 
-Flash keeps Q, K, V, its output and the log-sum-exp of each row. Unfused keeps Q, K, V, the probabilities, and
-with dropout the mask and the dropped probabilities: 5·a·s²·b bytes in 16 bits, 2·a·s²·b without (Korthikanti et
-al. 2022, section 4.1). Neither keeps K and V expanded to the query heads (GQA).
+Flash keeps the log-sum-exp of each row, unfused the probabilities (Korthikanti et al. 2022, section 4.1). Neither keeps
+K and V expanded to the query heads (GQA).
 """
 
 from __future__ import annotations

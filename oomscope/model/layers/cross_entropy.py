@@ -1,9 +1,8 @@
 """Cross-entropy over a vocabulary that is split over the ranks, in the three ways of Megatron-Core.
 
-Plain: the 16-bit logits and their fp32 copy are alive together (6 bytes a logit: the peak of many runs). The copy
-becomes the softmax in place and is kept; backward turns it into the gradient in place and casts it. Compiled: backward
-copies the softmax first, 10 bytes a logit. Transformer Engine's: forward leaves the gradient alone, in fp32 or, in
-older versions, in the place of the logits.
+Plain: the logits' fp32 copy becomes the softmax in place and is kept; backward turns it into the gradient in place and
+casts it. Compiled: backward copies the softmax first. Transformer Engine's: forward leaves the gradient alone, in fp32
+or, in older versions, in the place of the logits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Multi-latent attention (DeepSeek-V2): queries, keys and values are projected up from latents of low rank.
 
-Megatron-Core ``transformer/multi_latent_attention.py::MLASelfAttention``. Kept are the latents, n·q_lora_rank and
-n·(kv_lora_rank + qk_pos_emb_head_dim) elements on 1/σ of the tokens, and Q, K and V as attention reads them.
-Recomputing ``mla_up_proj`` keeps the latents and the gathered rotary key, and discards Q, K and V:
-n·a·(2·(qk_head_dim + qk_pos_emb_head_dim) + v_head_dim)/t elements. The rotary part of a key is one for all heads.
+Megatron-Core ``transformer/multi_latent_attention.py::MLASelfAttention``. Kept are the latents on 1/σ of the tokens,
+and Q, K and V, which recomputing ``mla_up_proj`` discards. The rotary part of a key is one for all heads.
 """
 
 from __future__ import annotations

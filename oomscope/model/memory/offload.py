@@ -4,14 +4,11 @@
 on the device go just before the forward of layer L - N + i, and come back from just before the backward of layer
 L - 1 - N + i, so that L - N layers' worth is resident.
 
-**Modules** (Megatron-Core ``fine_grained_activation_offload.py``). What is saved while a module runs is one *group*.
-When the module is done, the group is copied and its tensors are freed, unless it stays resident. The end of each
-group's backward brings back the last that is still away, of the same pass or else of the next: as many are back early
-as stayed. What is saved twice goes and comes back twice, as attention's probabilities do (``bulk_offload_group``).
-
-One manager serves all model chunks and microbatches of a rank. It sends everything away in its first iteration; from
-the second on it leaves on the device what would come back at once, and then the share that is not to be offloaded
-(``post_warmup_callback``, ``should_bulk_offload``).
+**Modules** (Megatron-Core ``fine_grained_activation_offload.py``). What is saved while a module runs is one *group*,
+which is copied and freed when the module is done, unless it stays resident. The end of each group's backward brings
+back the last that is still away, of the same pass or else of the next. What is saved twice goes and comes back twice.
+One manager serves all model chunks and microbatches of a rank: it sends everything away in its first iteration; from
+the second on it leaves on the device what would come back at once, and the share that is not to be offloaded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The routed experts of one rank: fc1, non-linearity, fc2, for rows that are sorted by expert.
 
 Routing weights are applied between fc1 and fc2, so that fc2's output need not be kept (Megatron-Core's
-memory-efficient permutation). Kept are fc1's input and output, fc2's input and the weights of all rows; where no kernel
-fuses the weights with the non-linearity, also its output. Under expert tensor parallelism a rank holds 1/t of each
-expert's width, and fc2 leaves partial sums to the dispatcher.
+memory-efficient permutation). Under expert tensor parallelism a rank holds 1/t of each expert's width, and fc2 leaves
+partial sums to the dispatcher.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """A mixture of experts in the place of the dense MLP: router, dispatch, routed experts, and experts that all share.
 
-Megatron-Core ``moe/moe_layer.py::MoELayer``. Kept are the layer's input, what the router and the permutation keep
-(``router.py``, ``permutation.py``), and of the rows that visit this rank fc1's input and output, fc2's input and the
-weights (``experts.py``). Probabilities, visits and the map of the rows outlive the microbatch, until the next one
-(they are attributes of Megatron-Core's dispatchers). Recomputing ``moe`` keeps the layer's input only and sends all
-tokens twice; ``shared_experts`` drops their fc1's output and fc2's input.
+Megatron-Core ``moe/moe_layer.py::MoELayer``. Probabilities, visits and the map of the rows outlive the microbatch,
+until the next one (they are attributes of Megatron-Core's dispatchers).
 """
 
 from __future__ import annotations

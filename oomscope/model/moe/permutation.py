@@ -1,8 +1,7 @@
 """Rows for the visits of tokens to experts, sorted by expert, and their sum for each token.
 
 Written as Megatron-Core ``moe/moe_utils.py`` (``permute``, ``unpermute``) writes it, because the sort's own indices
-are what backward keeps: 8·n·E bytes of the sort and 8 a row, where the fused kernels of Transformer Engine
-(``pytorch/permutation.py``) keep one map of 4·n·(2E + 1).
+are what backward keeps; the fused kernels of Transformer Engine (``pytorch/permutation.py``) keep one map.
 """
 
 from __future__ import annotations
