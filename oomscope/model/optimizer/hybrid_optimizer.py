@@ -8,7 +8,6 @@ copies gradients down, updates on the host, and copies the result up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 import torch
 
@@ -16,54 +15,25 @@ from oomscope.config.schema import OptimizerConfig
 from oomscope.model.base.device import SideStream, computes
 from oomscope.model.optimizer.fused_optimizers import FusedAdam
 
-Weight = TypeVar("Weight", bound="Updated")
-
-
-class Updated(Protocol):
-    """A part of a parameter that this rank updates."""
-
-    @property
-    def master(self) -> torch.Tensor:
-        """Where the result of an update goes: the fp32 master weight, or the weight itself."""
-        ...
-
-    @property
-    def decayed(self) -> bool:
-        """Whether weight decay applies."""
-        ...
-
-
-def split_by_fraction(weights: Sequence[Weight], fraction: float) -> tuple[list[Weight], list[Weight]]:
-    """Return the weights of the host and those of the device, each in order.
-
-    Weights move while less than ``fraction`` of all elements has moved, so that the last one overshoots.
-    """
-    goal = fraction * sum(weight.master.numel() for weight in weights)
-    moved, number = 0, 0
-    while number < len(weights) and moved < goal:
-        moved += weights[number].master.numel()
-        number += 1
-    return list(weights[:number]), list(weights[number:])
-
 
 class HostAdam:
-    """Updates ``weights`` on the host, from copies of their values that it makes now.
+    """Updates master weights on the host, from copies of their values that it makes now.
 
     ``overlap_cpu_optimizer_d2h_h2d`` lets copies of one parameter run beside the update of another; on the device both
     ways hold the same bytes.
     """
 
-    def __init__(self, config: OptimizerConfig, weights: Sequence[Updated]) -> None:
-        device = weights[0].master.device
+    def __init__(self, config: OptimizerConfig, masters: Sequence[torch.Tensor], decayed: Sequence[bool]) -> None:
+        device = masters[0].device
         self._down, self._up = SideStream(device), SideStream(device)
-        self._targets = [weight.master for weight in weights]
+        self._targets = masters
         self._hosts = [
             self._down.fill(self._down.pinned(master.shape, torch.float32), master) for master in self._targets
         ]
         if config.overlap_cpu_optimizer_d2h_h2d:
-            shares = [[number] for number in range(len(weights))]
+            shares = [[number] for number in range(len(masters))]
         else:
-            shares = [[n for n, w in enumerate(weights) if w.decayed is decayed] for decayed in (True, False)]
+            shares = [[number for number, one in enumerate(decayed) if one is kind] for kind in (True, False)]
         self._shares = [
             (
                 numbers,
@@ -71,7 +41,7 @@ class HostAdam:
                     [
                         {
                             "params": [self._hosts[number] for number in numbers],
-                            "weight_decay": config.weight_decay if weights[numbers[0]].decayed else 0.0,
+                            "weight_decay": config.weight_decay if decayed[numbers[0]] else 0.0,
                         }
                     ],
                     config,

@@ -22,7 +22,7 @@ from oomscope.model.distributed.parameter_store import ParameterStore, is_expert
 from oomscope.model.fp8.quantized import quantized_of
 from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer, PrecisionAwareAdam
 from oomscope.model.optimizer.gradients import build_grad_scaler, clip, squared_norm
-from oomscope.model.optimizer.hybrid_optimizer import HostAdam, split_by_fraction
+from oomscope.model.optimizer.hybrid_optimizer import HostAdam
 from oomscope.model.optimizer.muon import Chain, Matrix, Muon
 from oomscope.model.parallel.parallel_state import ParallelState
 
@@ -77,7 +77,7 @@ class MixedPrecisionOptimizer:
         self.scaler = build_grad_scaler(config, self._device)
         values = [weight for store in stores for weight in _weights(store, state)]
         fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
-        on_host, on_device = split_by_fraction(values, fraction)
+        on_host, on_device = _split_by_fraction(values, fraction)
         precision_aware = config.optimizer.use_precision_aware_optimizer
         is_hybrid = precision_aware and config.optimizer.optimizer_cpu_offload
         self._reads_main_grads = precision_aware
@@ -86,7 +86,8 @@ class MixedPrecisionOptimizer:
         own_masters = is_hybrid or not precision_aware
         self._on_device = [_with_master(weight) for weight in on_device] if own_masters else on_device
         self.weights = [*self._on_host, *self._on_device]
-        self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
+        masters, decayed = [weight.master for weight in self._on_host], [weight.decayed for weight in self._on_host]
+        self._host = HostAdam(config.optimizer, masters, decayed) if masters else None
         self.inner = _inner_optimizer(config.optimizer, self._on_device, state)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
         if self.scaler is not None:
@@ -200,6 +201,21 @@ def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeig
             counted=_is_counted(param, state),
             decayed=param.ndim > 1,
         )
+
+
+def _split_by_fraction(
+    weights: Sequence[MasterWeight], fraction: float
+) -> tuple[list[MasterWeight], list[MasterWeight]]:
+    """Return the weights of the host and those of the device, each in order.
+
+    Weights move while less than ``fraction`` of all elements has moved, so that the last one overshoots.
+    """
+    goal = fraction * sum(weight.master.numel() for weight in weights)
+    moved, number = 0, 0
+    while number < len(weights) and moved < goal:
+        moved += weights[number].master.numel()
+        number += 1
+    return list(weights[:number]), list(weights[number:])
 
 
 def _with_master(weight: MasterWeight) -> MasterWeight:
