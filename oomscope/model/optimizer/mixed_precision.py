@@ -21,10 +21,13 @@ from oomscope.model.base.observer import Observer
 from oomscope.model.distributed.parameter_store import ParameterStore, is_expert, is_shared_embedding
 from oomscope.model.fp8.quantized import quantized_of
 from oomscope.model.optimizer.fused_optimizers import FusedAdam, FusedSGD, GroupedOptimizer, PrecisionAwareAdam
-from oomscope.model.optimizer.gradients import build_grad_scaler, clip, squared_norm
+from oomscope.model.optimizer.grad_scaler import build_grad_scaler
 from oomscope.model.optimizer.hybrid_optimizer import HostAdam
 from oomscope.model.optimizer.muon import Chain, Matrix, Muon
 from oomscope.model.parallel.parallel_state import ParallelState
+
+_EPSILON = 1e-6
+"""Added to the norm before dividing, as in ``torch.nn.utils.clip_grad_norm_`` and Megatron-Core."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class MixedPrecisionOptimizer:
             self._hand_over_grads()
         if not self._unscale():
             return None
-        norm = self._clip() if self._config.clip_grad else None
+        norm = self._clip(self._config.clip_grad) if self._config.clip_grad else None
         if self._reads_main_grads:
             self._hand_over_grads()
         if self._host is not None:
@@ -162,7 +165,12 @@ class MixedPrecisionOptimizer:
         groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
         return self.scaler.unscale(self._grads(self.weights), groups)
 
-    def _clip(self) -> torch.Tensor:
+    def _clip(self, max_norm: float) -> torch.Tensor:
+        """Scale all gradients so that their norm over all ranks is at most ``max_norm``; return what it was.
+
+        Megatron-Core (``optimizer/clip_grads.py``) has a kernel for it; here each tensor is reduced to one number.
+        The factor stays on the device and is applied in any case: no value is read back.
+        """
         state, is_sharded = self._state, self._sharded
         groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if is_sharded else None]
         total = self._squared_norm(groups, expert=False)
@@ -171,12 +179,22 @@ class MixedPrecisionOptimizer:
             groups += [state.intra_expert_dp_group if is_sharded else None]
             total += self._squared_norm(groups, expert=True)
         norm = total.sqrt_()
-        clip(self._grads(self.weights), norm, self._config.clip_grad)
+        grads = self._grads(self.weights)
+        if grads:
+            torch._foreach_mul_(grads, (max_norm / (norm + _EPSILON)).clamp_(max=1.0))
         return norm
 
     def _squared_norm(self, groups: Sequence[dist.ProcessGroup | None], *, expert: bool) -> torch.Tensor:
-        counted = [weight for weight in self.weights if weight.counted and weight.expert is expert]
-        return squared_norm(self._grads(counted), groups, self._device)
+        counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert is expert])
+        norms = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in counted]
+        if norms:
+            total = torch.stack(norms).square_().sum()
+        else:
+            total = torch.zeros((), dtype=torch.float32, device=self._device)
+        for group in groups:
+            if group is not None:
+                dist.all_reduce(total, group=group)
+        return total
 
     def _report_states(self) -> None:
         if not self._reported:

@@ -9,9 +9,9 @@ from oomscope import virtual
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.base import device as devices
 from oomscope.model.base.device import SideStream, computes, takes_flash_attn, workspaces
-from oomscope.model.optimizer import gradients
+from oomscope.model.optimizer import grad_scaler
 from oomscope.model.optimizer.fused_optimizers import FusedAdam
-from oomscope.model.optimizer.gradients import GradScaler
+from oomscope.model.optimizer.grad_scaler import GradScaler
 from oomscope.units import KiB, MiB
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -49,7 +49,7 @@ def test_a_copy_that_takes_no_memory_on_the_way_is_left_out(monkeypatch: pytest.
 
 
 def test_gradients_without_values_are_finite(config_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "computes", lambda device: False)
+    monkeypatch.setattr(grad_scaler, "computes", lambda device: False)
     assert GradScaler(config_of(optimizer={"loss_scale": 2.0}), CPU).unscale([torch.tensor([float("inf")])], [])
 
 

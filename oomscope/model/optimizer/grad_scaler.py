@@ -1,7 +1,6 @@
-"""What is done to gradients before the step: loss scaling undone, the global norm taken, clipping.
+"""Loss scaling: gradients too small for fp16 are made larger by a factor on the loss, and divided by it in place.
 
-Gradients too small for fp16 are made larger by a factor on the loss, and divided by it in place (Megatron-Core
-``optimizer/grad_scaler.py``). Factor, flag and norms are single numbers on the device, a 512-byte block each.
+Megatron-Core ``optimizer/grad_scaler.py``. Factor and flag are single numbers on the device, a 512-byte block each.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import torch.distributed as dist
 from oomscope.config.schema import Config
 from oomscope.model.base.device import computes
 
-EPSILON = 1e-6
-"""Added to the norm before dividing, as in ``torch.nn.utils.clip_grad_norm_`` and Megatron-Core."""
 _GROWTH = 2.0
 _BACKOFF = 0.5
 
@@ -79,28 +76,3 @@ def build_grad_scaler(config: Config, device: torch.device) -> GradScaler | None
     """
     scales = config.optimizer.loss_scale is not None or config.precision.fp16
     return GradScaler(config, device) if scales else None
-
-
-def squared_norm(
-    grads: Sequence[torch.Tensor], groups: Sequence[dist.ProcessGroup | None], device: torch.device
-) -> torch.Tensor:
-    """Return the squared L2 norm of ``grads`` over this rank and all ranks of ``groups``, a 0-d fp32 tensor.
-
-    No element may be counted on two ranks; a rank may count none.
-    """
-    norms = [torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in grads]
-    total = torch.stack(norms).square_().sum() if norms else torch.zeros((), dtype=torch.float32, device=device)
-    for group in groups:
-        if group is not None:
-            dist.all_reduce(total, group=group)
-    return total
-
-
-def clip(grads: Sequence[torch.Tensor], norm: torch.Tensor, max_norm: float) -> None:
-    """Scale ``grads`` in place so that a global norm of ``norm`` becomes at most ``max_norm``.
-
-    The factor stays on the device and is applied in any case (as 1 where nothing is to be clipped): no value is
-    read back.
-    """
-    if grads:
-        torch._foreach_mul_(list(grads), (max_norm / (norm + EPSILON)).clamp_(max=1.0))
