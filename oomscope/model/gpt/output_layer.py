@@ -10,85 +10,59 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from oomscope.model.base.device import MemoryBuffer
-from oomscope.model.base.observer import Observer
-from oomscope.model.parallel.tensor_parallel import (
-    TensorParallel,
-    add_weight_gradient,
-    all_gather_sequence,
-    column_parallel_linear,
-)
+from oomscope.model.layers.rank_context import RankContext
+from oomscope.model.parallel.tensor_parallel import add_weight_gradient, all_gather_sequence, column_parallel_linear
 
 
-class DeferredGradients:
-    """What the output layer keeps of the first microbatches of a step."""
+class OutputLayer(nn.Module):
+    """Makes logits by ``weight``, this rank's rows [V/t, h]."""
 
-    def __init__(self, limit: int, tp: TensorParallel, observer: Observer) -> None:
-        self._limit = limit
-        self._tp = tp
-        self._buffers = (MemoryBuffer(observer), MemoryBuffer(observer))
+    def __init__(self, weight: nn.Parameter, rank: RankContext) -> None:
+        super().__init__()
+        parallel = rank.config.parallel
+        self.weight = weight
+        self._defers = parallel.defer_embedding_wgrad_compute
+        self._limit = parallel.wgrad_deferral_limit
         self._inputs: deque[torch.Tensor] = deque()
         self._grads: deque[torch.Tensor] = deque()
+        self._gathered = (MemoryBuffer(rank.observer), MemoryBuffer(rank.observer))
+        """Where inputs are gathered again under sequence parallelism."""
+        self._tp = replace(rank.tp, keep_grad=partial(_keep, self._grads, self._limit)) if self._defers else rank.tp
 
-    def begin(self) -> None:
-        """Discard the inputs of forward passes that had no backward; called first in a step."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return logits [s, b, V/t] of hidden states [s/σ, b, h]."""
+        if self._defers and torch.is_grad_enabled():
+            _keep(self._inputs, self._limit, x)
+        return column_parallel_linear(x, self.weight, None, self._tp)
+
+    def begin_step(self) -> None:
+        """Discard the inputs of forward passes that had no backward."""
         self._inputs.clear()
 
-    def keep_input(self, x: torch.Tensor) -> None:
-        """Keep a microbatch's input [s/σ, b, h], if it is one of the first."""
-        if self._has_room(self._inputs):
-            self._inputs.append(x)
-
-    def keep_grad(self, grad: torch.Tensor) -> bool:
-        """Keep a microbatch's gradient of the logits [s, b, V/t], if it is one of the first; return whether it is."""
-        if not self._has_room(self._grads):
-            return False
-        self._grads.append(grad)
-        return True
-
-    def finish(self, weight: torch.Tensor) -> None:
+    def finish_step(self) -> None:
         """Add what was put off to ``weight.main_grad``, while the next input is gathered already."""
         gathered = deque([self._gather(0)] if self._inputs else [])
         for index in range(len(self._grads)):
             if self._inputs:
                 gathered.append(self._gather(index + 1))
             grad, x = self._grads.popleft(), gathered.popleft()
-            main_grad: torch.Tensor = weight.main_grad  # type: ignore[attr-defined]
+            main_grad: torch.Tensor = self.weight.main_grad  # type: ignore[attr-defined]
             add_weight_gradient(main_grad, grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1]))
 
     def _gather(self, index: int) -> torch.Tensor:
         x = self._inputs.popleft().detach()
-        return all_gather_sequence(x, self._tp, self._buffers[index % 2]) if self._tp.sequence_parallel else x
-
-    def _has_room(self, kept: deque[torch.Tensor]) -> bool:
-        return self._limit == 0 or len(kept) < self._limit
+        return all_gather_sequence(x, self._tp, self._gathered[index % 2]) if self._tp.sequence_parallel else x
 
 
-class OutputLayer(nn.Module):
-    """Makes logits; ``deferred`` puts its weight's gradient off."""
-
-    def __init__(self, weight: nn.Parameter, tp: TensorParallel, deferred: DeferredGradients | None = None) -> None:
-        super().__init__()
-        self.weight = weight
-        self._tp = tp if deferred is None else replace(tp, keep_grad=deferred.keep_grad)
-        self._deferred = deferred
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return logits [s, b, V/t] of hidden states [s/σ, b, h]."""
-        if self._deferred is not None and torch.is_grad_enabled():
-            self._deferred.keep_input(x)
-        return column_parallel_linear(x, self.weight, None, self._tp)
-
-    def begin_step(self) -> None:
-        """Discard what an unfinished step has deferred."""
-        if self._deferred is not None:
-            self._deferred.begin()
-
-    def finish_step(self) -> None:
-        """Compute what was put off, once all backward passes of the stage are done."""
-        if self._deferred is not None:
-            self._deferred.finish(self.weight)
+def _keep(kept: deque[torch.Tensor], limit: int, tensor: torch.Tensor) -> bool:
+    """Keep the input or the gradient of the logits of a microbatch, if it is one of the first; return whether it is."""
+    if limit and len(kept) >= limit:
+        return False
+    kept.append(tensor)
+    return True

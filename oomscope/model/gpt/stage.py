@@ -17,7 +17,7 @@ from oomscope.config.rules.layer_split import has_final_norm
 from oomscope.config.schema import Config
 from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.gpt.multi_token_prediction import MultiTokenPrediction
-from oomscope.model.gpt.output_layer import DeferredGradients, OutputLayer
+from oomscope.model.gpt.output_layer import OutputLayer
 from oomscope.model.gpt.transformer_layer import TransformerLayer
 from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
 from oomscope.model.layers.embedding import Embedding, vocabulary
@@ -179,7 +179,4 @@ class GPTStage(nn.Module):
         else:
             weight = vocabulary(rank, "embedding.words")
             weight.shared_embedding = True  # type: ignore[attr-defined]
-        if not config.parallel.defer_embedding_wgrad_compute:
-            return OutputLayer(weight, rank.tp)
-        deferred = DeferredGradients(config.parallel.wgrad_deferral_limit, rank.tp, rank.observer)
-        return OutputLayer(weight, rank.tp, deferred)
+        return OutputLayer(weight, rank)
