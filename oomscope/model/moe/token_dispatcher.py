@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     sent: list[int]
     """Rows for each rank of the expert-parallel group."""
     received: list[list[int]]
-    """Rows from each rank of ``tp_ep_group`` for each of this rank's experts; senders with expert TP slowest."""
+    """Rows from each rank of ``expert_tp_ep_group`` for each of this rank's experts; senders with expert TP slowest."""
 
     @property
     def by_expert(self) -> list[int]:
@@ -97,9 +97,8 @@ def plan(visits: torch.Tensor, model: ModelConfig, state: ParallelState) -> Plan
 
 def observes_routing(device: torch.device, state: ParallelState) -> bool:
     """Whether the router's choice is known: there are values, and the other ranks are not only played."""
-    return computes(device) and (
-        state.expert_tp_ep_group is None or dist.get_backend(state.expert_tp_ep_group) != "fake"
-    )
+    group = state.expert_tp_ep_group
+    return computes(device) and (group is None or dist.get_backend(group) != "fake")
 
 
 # Collectives on rows ---------------------------------------------------------------------------------------------
@@ -179,10 +178,9 @@ class AlltoAllTokenDispatcher:
         rows = plan(routing.visits, model, state)
         self._sent = rows.sent
         totals = [sum(counts) for counts in rows.received]
-        self._received = totals[state.expert_tp_rank * state.ep_size : (state.expert_tp_rank + 1) * state.ep_size]
-        self._gathered = [
-            sum(totals[rank * state.ep_size : (rank + 1) * state.ep_size]) for rank in range(state.expert_tp_size)
-        ]
+        by_part = [totals[start : start + state.ep_size] for start in range(0, len(totals), state.ep_size)]
+        self._received = by_part[state.expert_tp_rank]
+        self._gathered = [sum(part) for part in by_part]
         self._counts = rows.by_expert
         self._sizes = [count for counts in rows.received for count in counts]
         local = len(self._counts)
@@ -222,7 +220,7 @@ class AlltoAllTokenDispatcher:
 
 
 class AllGatherTokenDispatcher:
-    """``allgather``: every rank of ``tp_ep_group`` sees all their tokens, and sums the outputs of its experts.
+    """``allgather``: every rank that shares experts sees all their tokens, and sums the outputs of its experts.
 
     Upstream moves probabilities and sums in the router's number format, and gathers tokens into scratch memory that
     stays for the whole run (``use_global_buffer``).
@@ -236,9 +234,8 @@ class AllGatherTokenDispatcher:
         self._nominal = None if observes_routing(routing.visits.device, state) else plan(routing.visits, model, state)
         visits, probabilities = routing.visits, routing.probabilities
         if state.expert_ranks > 1:
-            visits = gather_rows(visits.view(torch.uint8), state.expert_tp_ep_group, state.expert_ranks).view(
-                torch.bool
-            )
+            group, ranks = state.expert_tp_ep_group, state.expert_ranks
+            visits = gather_rows(visits.view(torch.uint8), group, ranks).view(torch.bool)
             probabilities = self._gather_tokens(probabilities, None)
         local = visits.shape[1] // state.ep_size
         mine = slice(state.ep_rank * local, (state.ep_rank + 1) * local)
