@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -13,6 +12,7 @@ from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers.multi_latent_attention import LatentAttention
 from tests.ledgers.layer import kept_layer_ledger
 from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.halves import half
 
 LATENT = {
     "multi_latent_attention": True,
@@ -90,7 +90,8 @@ def test_latent_attention_is_its_definition(backend):
 @pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
 def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, split, implementation):
     t, sequence_parallel = split
-    options = itertools.product([None, 24], [False, True], ["flash", "unfused"], [[], ["mla_up_proj"], UP])
+    recomputed = [[], ["mla_up_proj"], UP]
+    options = half([None, 24], [False, True], ["flash", "unfused"], recomputed, turn=t + (implementation == "local"))
     for q_lora_rank, normed, backend, modules in options:
         config = config_of(
             model={
