@@ -14,11 +14,10 @@ import tempfile
 from pathlib import Path
 
 from oomscope.probe.job import ProbeJob, ProgramTarget
-from oomscope.probe.recording.open_session import settings_of
-from oomscope.probe.recording.settings import variables_of
+from oomscope.probe.recording.settings import settings_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.execution import run_program
-from oomscope.probe.targets.program.settings import ProgramSettings
+from oomscope.probe.targets.program.receipt import ProgramSettings
+from oomscope.probe.targets.program.runs import run_program
 
 PROGRAM = """
 import torch
@@ -34,7 +33,7 @@ def main(runs: int) -> int:
     for run in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             settings = ProgramSettings(folder=folder, backend="virtual", iterations=3, max_entries=10_000)
-            environment = dict(os.environ) | variables_of(card)
+            environment = dict(os.environ) | card.card_variables()
             environment |= arming.variables(settings, environment)
             ended = run_program([sys.executable, "-c", PROGRAM], environment, Path(folder), told=lambda _: None)
             kept = [Path(each.snapshot).is_file() and each.peak_bytes > 0 for each in ended.receipts]

@@ -18,7 +18,7 @@ from oomscope.gate.night.compare import REPORT_IT
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.metrics import METRICS, values_of
 from oomscope.gate.suite.suite import Case
-from oomscope.probe.external_oom import is_of_the_machine
+from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ProbeResult
 
 SCHEMA_VERSION = 2

@@ -8,6 +8,10 @@ failure plus the request that failed, and what was reserved by then, which are l
 from __future__ import annotations
 
 from oomscope.probe.result import Peak, ProbeResult
+from oomscope.snapshot.verdict_types import VerdictKind
+
+_MEMORY_OF_THE_MACHINE: frozenset[VerdictKind] = frozenset({"host", "outside"})
+"""Who refused memory where it was not the caching allocator: how much they had left depends on what else runs."""
 
 
 def is_lower_bound(result: ProbeResult) -> bool:
@@ -54,3 +58,16 @@ def wanted_at_failure(result: ProbeResult) -> int:
 def demand_bytes(result: ProbeResult) -> int:
     """Return the peak of the same run without a limit; 0 where it was not run or not needed."""
     return result.demand_bytes or 0 if result.outcome == "oom" else 0
+
+
+def is_of_the_machine(result: ProbeResult) -> bool:
+    """Whether ``result`` ran out of memory that other programs may have taken, so that it says little of the code.
+
+    That is an OOM of the host or of a library beside the caching allocator, and one that other processes on the card
+    had a part in. On a virtual card what others hold is a setting, and repeats.
+    """
+    verdict = result.verdict
+    if verdict is None:
+        return False
+    with_others = "foreign" in verdict.tags and result.backend == "cuda"
+    return verdict.kind in _MEMORY_OF_THE_MACHINE or with_others

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from oomscope.errors import (
     InputError,
@@ -26,26 +26,25 @@ from oomscope.errors import (
     UsageError,
 )
 from oomscope.probe.analysis.failures import (
-    Refusal,
     describe,
     details,
     kind_of_ours,
     not_run,
+    out_of_memory_of,
     refusal_in,
     untestable_reason,
 )
-from oomscope.probe.analysis.value_dependence import doubt_of, is_doubtful, unchecked
+from oomscope.probe.analysis.value_dependence import doubt_of, unchecked
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
-from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, RefusedElsewhere
-from oomscope.probe.recording.open_session import open_session, resolve_backend, settings_of
-from oomscope.probe.recording.settings import SessionSettings
+from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, OutOfMemory
+from oomscope.probe.recording.settings import SessionSettings, open_session, resolve_backend, settings_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
-from oomscope.probe.targets.recipes import Recipe, load_recipe, world_of
+from oomscope.probe.targets.recipes import load_recipe, world_of
 from oomscope.snapshot.trace import Moment
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, RunsOn], "Session"]
-Keep = Callable[[ProbeResult], None]
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
 
@@ -62,7 +60,7 @@ def measure(
     job: ProbeJob,
     *,
     progress: OnProgress,
-    keep: Keep,
+    keep: Callable[[ProbeResult], None],
     opener: Opener = open_session,
     begin: Begin | None = None,
     folder: Path | None = None,
@@ -87,73 +85,133 @@ def measure(
     except OomscopeError as error:
         failure = Failure(kind=kind_of_ours(error), message=str(error))
         return without_measurement(job, backend_of(job), failure)
-    run = begin(settings, backend, progress)
-    ending = run.value()
-    if ending is None:
-        end_as(run.wait())
-    if ending.failure is not None or ending.measurement is None:
-        return _after(run, without_measurement(job, backend, ending.failure), keep)
-    progress(Progress(stage="analyse"))
-    from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
+    return _Runs(job=job, backend=backend, settings=settings, begin=begin, progress=progress, keep=keep).result()
 
-    trusted = ending.measurement
-    if is_doubtful(trusted):
-        _after(run, without_measurement(job, backend, unchecked(job, trusted)), keep)
-        repeated = partial(_run_again, begin, replace(settings, values="threes"), backend, progress, "values")
-        doubt = doubt_of(job, trusted, repeated)
-        if isinstance(doubt, Failure):
-            return without_measurement(job, backend, doubt)
-        trusted, run = replace(trusted, notes=(*trusted.notes, doubt)), RunHere(lambda: ending)
-    measurement, snapshot = _saved(trusted, job)
-    result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
-    is_refused = isinstance(ending.out_of_memory, FailedAllocation)
-    emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
-    if not (is_refused or emptied_its_cache):
-        return _after(run, result, keep)
-    asks_demand = backend == "virtual" and job.measure_demand
-    _after(run, replace(result, demand_cut=asks_demand), keep)
-    whole = _whole_run(begin, settings, backend, progress) if asks_demand else None
-    if isinstance(whole, Measurement) and is_doubtful(whole):
-        other = replace(settings, unlimited=True, values="threes")
-        doubt = doubt_of(job, whole, partial(_run_again, begin, other, backend, progress, "values"))
-        if isinstance(doubt, Failure):
-            return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
-    result, measurement = _with_demand(job, result, measurement, ending.out_of_memory, whole)
-    from oomscope.probe.analysis.cures import is_wanted, with_cures
 
-    if not (is_refused and is_wanted(job, backend, result.verdict)):
+@dataclass(kw_only=True)
+class _Runs:
+    """The runs of one job: the first one, and those that tell more of it."""
+
+    job: ProbeJob
+    backend: RunsOn
+    settings: SessionSettings
+    """How the first run is made."""
+    begin: Begin
+    progress: OnProgress
+    keep: Callable[[ProbeResult], None]
+    """Given each result that is better than none."""
+
+    def __post_init__(self) -> None:
+        """Begin the first run."""
+        self.first = self.begin(self.settings, self.backend, self.progress)
+
+    def result(self) -> ProbeResult:
+        """Return what the first run shows, once it is known whether its values can be trusted."""
+        ending = self.first.value()
+        if ending is None:
+            end_as(self.first.wait())
+        measurement = ending.measurement
+        if ending.failure is not None or measurement is None:
+            return self._kept(self._failed(ending.failure))
+        self.progress(Progress(stage="analyse"))
+        if measurement.unanswered.reads:
+            self._kept(self._failed(unchecked(self.job, measurement)))
+            doubt = self._doubt_about(measurement)
+            if isinstance(doubt, Failure):
+                return self._failed(doubt)
+            measurement = replace(measurement, notes=(*measurement.notes, doubt))
+        return self._explored(measurement, ending.out_of_memory)
+
+    def _explored(self, measurement: Measurement, out_of_memory: OutOfMemory | None) -> ProbeResult:
+        """Return the result with what runs without a limit and under other settings of the allocator tell."""
+        from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
+        from oomscope.probe.analysis.cures import is_wanted, with_cures
+
+        measurement, snapshot = _saved(measurement, self.job)
+        judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
+        result = replace(judged, snapshot=snapshot)
+        is_refused = isinstance(out_of_memory, FailedAllocation)
+        emptied_its_cache = not out_of_memory and measurement.stats.num_alloc_retries > 0
+        if not (is_refused or emptied_its_cache):
+            return self._kept(result)
+        asks_demand = self.backend == "virtual" and self.job.measure_demand
+        self._kept(replace(result, demand_cut=asks_demand))
+        if asks_demand:
+            whole = self._whole_run()
+            doubt = self._doubt_about(whole, unlimited=True) if isinstance(whole, Measurement) else ""
+            if isinstance(doubt, Failure):
+                return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
+            result, measurement = self._with_demand(result, measurement, out_of_memory, whole)
+        if not (is_refused and is_wanted(self.job, self.backend, result.verdict)):
+            return result
+        self.keep(result)
+
+        def run_under(conf: str) -> Ending | None:
+            ending, status = self._again("cures", allocator_conf=conf, is_recorded=False)
+            return None if status else ending
+
+        return with_cures(
+            result, measurement, run_under, lambda done: self.progress(Progress(stage="cures", done=done))
+        )
+
+    def _failed(self, failure: Failure | None) -> ProbeResult:
+        return without_measurement(self.job, self.backend, failure)
+
+    def _kept(self, result: ProbeResult) -> ProbeResult:
+        """Keep ``result``; where the process of the first run ends badly, end in the same way."""
+        self.keep(result)  # the process may not end
+        if status := self.first.wait():
+            end_as(status)
         return result
-    keep(result)
 
-    def again(conf: str) -> Ending | None:
-        return _run_again(begin, replace(settings, allocator_conf=conf, is_recorded=False), backend, progress, "cures")
+    def _again(self, stage: str, **changes: Any) -> tuple[Ending | None, int]:
+        """Return how the whole run ends under other settings, and the status of its process."""
+        settings = replace(self.settings, **changes)
+        run = self.begin(settings, self.backend, lambda step: self.progress(replace(step, stage=stage)))
+        return run.value(), run.wait()
 
-    return with_cures(job, result, measurement, again, lambda done: progress(Progress(stage="cures", done=done)))
+    def _doubt_about(self, measurement: Measurement, **changes: Any) -> Failure | str:
+        """Return why ``measurement`` cannot be believed, or how it was found out that it can."""
+        if not measurement.unanswered.reads:
+            return ""
 
+        def repeated() -> Ending | None:
+            ending, status = self._again("values", values="threes", **changes)
+            return None if status else ending
 
-def _with_demand(
-    job: ProbeJob,
-    result: ProbeResult,
-    measurement: Measurement,
-    out_of_memory: FailedAllocation | RefusedElsewhere | None,
-    whole: Measurement | str | None,
-) -> tuple[ProbeResult, Measurement]:
-    """Return ``result`` and its ``measurement`` with what the ``whole`` run tells: a measurement, or why there is none.
+        return doubt_of(self.job, measurement, repeated)
 
-    ``out_of_memory`` is what ended the run that is reported.
-    """
-    from oomscope.probe.analysis.analyse import analyse, demand_of, leak_of, peak_by_line
+    def _whole_run(self) -> Measurement | str:
+        """Return the measurement of the run on a card without a limit, or why there is none."""
+        gc.collect()  # what the first run left in cycles, before as much is made again
+        ending, status = self._again("demand", unlimited=True)
+        if ending is None:
+            return f"its process ended with status {status}"
+        if ending.failure is not None:
+            return ending.failure.message
+        if ending.measurement is None or ending.out_of_memory:
+            return "memory ran out there too"
+        return ending.measurement
 
-    if isinstance(whole, str):
-        notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
-        return replace(result, notes=notes), measurement
-    if whole is None:
-        return result, measurement
-    if isinstance(out_of_memory, FailedAllocation):
-        measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak_of(job, whole))
-        judged = analyse(job, "virtual", measurement, out_of_memory=out_of_memory)  # where demand is measured
-        result = replace(judged, snapshot=result.snapshot)
-    return replace(result, demand_peak=peak_by_line(job, whole)), measurement
+    def _with_demand(
+        self,
+        result: ProbeResult,
+        measurement: Measurement,
+        out_of_memory: OutOfMemory | None,
+        whole: Measurement | str,
+    ) -> tuple[ProbeResult, Measurement]:
+        """Return ``result`` and its ``measurement`` with what the ``whole`` run tells, or why there is none."""
+        from oomscope.probe.analysis.analyse import analyse, demand_of, leak_of, peak_of
+
+        if isinstance(whole, str):
+            notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
+            return replace(result, notes=notes), measurement
+        if isinstance(out_of_memory, FailedAllocation):
+            leak = leak_of(self.job, whole)
+            measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak)
+            judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
+            result = replace(judged, snapshot=result.snapshot)
+        return replace(result, demand_peak=peak_of(self.job, whole)), measurement
 
 
 def _begin(
@@ -173,80 +231,25 @@ def _begin(
         if folder is not None and backend == "virtual":
             os.environ.update(compile_cache_variables(folder, os.environ))
         try:
-            return run_once(job, settings, backend, progress=progress, opener=opener)
+            progress(Progress(stage="import"))
+            with uncollected():  # before the target, which may use the card while it is imported
+                session = opener(settings, backend)
+            return _run_once(job, session, progress)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
             return not_run(error)
 
     return ForkedRun(run)
 
 
-def _after(run: ForkedRun[Ending] | RunHere[Ending], result: ProbeResult, keep: Keep) -> ProbeResult:
-    """Keep ``result`` and return it once the process of the run has ended; where it ends badly, end in the same way."""
-    keep(result)  # the process may not end
-    if isinstance(run, ForkedRun):
-        status = run.wait()
-        if status:
-            end_as(status)
-    return result
-
-
-def _whole_run(begin: Begin, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> Measurement | str:
-    """Return the measurement of the whole run on a card without a limit, or why there is none."""
-
-    def told(step: Progress) -> None:
-        progress(replace(step, stage="demand"))
-
-    gc.collect()  # what the first run left in cycles, before as much is made again
-    run = begin(replace(settings, unlimited=True), backend, told)
-    ending, status = run.value(), run.wait()
-    if ending is None:
-        return f"its process ended with status {status}"
-    if ending.failure is not None:
-        return ending.failure.message
-    if ending.measurement is None or ending.out_of_memory:
-        return "memory ran out there too"
-    return ending.measurement
-
-
-def _run_again(
-    begin: Begin, settings: SessionSettings, backend: RunsOn, progress: OnProgress, stage: str
-) -> Ending | None:
-    """Return how the whole run ends under other settings; None where its process ends without an answer."""
-    run = begin(settings, backend, lambda step: progress(replace(step, stage=stage)))
-    ending, status = run.value(), run.wait()
-    return ending if status == 0 else None
-
-
-def run_once(
-    job: ProbeJob,
-    settings: SessionSettings,
-    backend: RunsOn,
-    *,
-    progress: OnProgress,
-    opener: Opener,
-) -> Ending:
-    """Load, build and step the target once under a fresh session.
-
-    Raises:
-        OomscopeError: the session cannot be opened: the machine or a setting is at fault, not the target.
-    """
-    progress(Progress(stage="import"))
-    with uncollected():  # before the target, which may use the card while it is imported
-        session = opener(settings, backend)
+def _run_once(job: ProbeJob, session: Session, progress: OnProgress) -> Ending:
+    """Load, build and step the target once under a fresh session."""
+    stage: Stage = "import"
+    moment = Moment("init", -1, -1)
+    refusal = failure = None
     try:
         with uncollected():
             recipe = load_recipe(job)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        return Ending(measurement=None, failure=_failure_of(error, job, "import"))
-    stopped = _run(recipe, session, job, backend, progress)
-    return _ending(stopped, session)
-
-
-def _run(recipe: Recipe, session: Session, job: ProbeJob, backend: RunsOn, progress: OnProgress) -> Stopped | None:
-    """Build and step the target in the session; return what stopped it, None where it went through."""
-    stage: Stage = "setup"
-    moment = Moment("init", -1, -1)
-    try:
+        stage = "setup"
         with world_of(job):
             recipe.make_groups()
             with session:
@@ -261,8 +264,14 @@ def _run(recipe: Recipe, session: Session, job: ProbeJob, backend: RunsOn, progr
                         target.step()
         progress(Progress(stage=stage, done=job.iterations, total=job.iterations))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        return Stopped(refusal=refusal_in(error), moment=moment, failure=_failure_of(error, job, stage))
-    return None
+        failure = _failure_of(error, job, stage)
+        refusal = None if stage == "import" else refusal_in(error)
+    if failure is not None and refusal is None:
+        return Ending(measurement=None, failure=failure)
+    measurement = session.measurement()
+    if refusal is None:
+        return Ending(measurement=measurement)
+    return Ending(measurement=measurement, out_of_memory=out_of_memory_of(refusal, measurement, moment))
 
 
 def seed_everything(seed: int) -> None:
@@ -273,41 +282,6 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stopped:
-    """What an exception of the target said; plain data, so that no frame of the target is kept alive."""
-
-    refusal: Refusal | None
-    """Who refused memory, where that is what happened."""
-    moment: Moment
-    failure: Failure
-    """What it is where memory did not run out."""
-
-
-def _ending(stopped: Stopped | None, session: Session) -> Ending:
-    """Tell a run that went through from an OOM and from a failure of the target."""
-    if stopped is None:
-        return Ending(measurement=session.measurement())
-    if stopped.refusal is None:
-        return Ending(measurement=None, failure=stopped.failure)
-    measurement = session.measurement()
-    if stopped.refusal.failed_in == "device" and measurement.oom is not None:
-        message = measurement.oom.message or stopped.refusal.message
-        return Ending(measurement=measurement, out_of_memory=replace(measurement.oom, message=message))
-    return Ending(measurement=measurement, out_of_memory=_refused_elsewhere(stopped.refusal, stopped.moment))
-
-
-def _refused_elsewhere(refusal: Refusal, moment: Moment) -> RefusedElsewhere:
-    """Return a refusal that the measured allocator knows nothing of, even where it is worded as one of its own."""
-    return RefusedElsewhere(
-        failed_in="program" if refusal.failed_in == "device" else refusal.failed_in,
-        message=refusal.message,
-        requested_bytes=refusal.requested_bytes,
-        moment=moment,
-        stack=refusal.stack,
-    )
 
 
 def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> Failure:

@@ -99,6 +99,9 @@ class RefusedElsewhere:
     """Innermost frame first."""
 
 
+OutOfMemory = FailedAllocation | RefusedElsewhere
+
+
 @dataclass(frozen=True, kw_only=True)
 class Unanswered:
     """What a virtual card could not answer as a real one would."""
@@ -164,6 +167,6 @@ class Ending:
     """How one run of a target ended, and what was measured."""
 
     measurement: Measurement | None
-    out_of_memory: FailedAllocation | RefusedElsewhere | None = None
+    out_of_memory: OutOfMemory | None = None
     """What ended the target for want of memory, where that is why it ended."""
     failure: Failure | None = None

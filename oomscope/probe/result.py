@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from oomscope.probe.job import ProbeJob
     from oomscope.snapshot.timeline import Timeline
 
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "ErrorKind",
-    "Failure",
-    "MeasuredOn",
-    "Oom",
-    "Outcome",
-    "Peak",
-    "PhaseBytes",
-    "ProbeResult",
-    "RankSummary",
-    "ReservedPeak",
-    "Site",
-    "SiteBytes",
-]
-
+__all__ = ["Site", "SiteBytes"]  # beside what is defined here
 SCHEMA_VERSION = 2
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
@@ -77,14 +65,6 @@ class Peak:
     """Requested bytes at the peak; sums to requested_bytes."""
     sites: tuple[SiteBytes, ...] = ()
     """Requested bytes at the peak by site; sums to requested_bytes."""
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Peak:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        fields = dict(document)
-        fields["site"] = Site(**fields["site"]) if fields["site"] else None
-        fields["sites"] = tuple(SiteBytes(**{**row, "site": Site(**row["site"])}) for row in fields["sites"])
-        return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,11 +166,6 @@ class RunCurves:
             iterations=tuple(iterations_of(timeline.trace)[starts].tolist()),
         )
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        return cls(**{name: tuple(values) for name, values in document.items()})
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
@@ -271,29 +246,25 @@ class ProbeResult:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> ProbeResult:
-        """Read back what :meth:`to_json` wrote."""
-        fields = dict(document)
-        fields.pop("margin_bytes", None)  # follows from the others
-        for name in ("peak", "demand_peak"):
-            if fields.get(name):
-                fields[name] = Peak.from_json(fields[name])
-        if fields.get("reserved_peak"):
-            fields["reserved_peak"] = ReservedPeak(**fields["reserved_peak"])
-        if fields.get("oom"):
-            oom = dict(fields["oom"])
-            oom["site"] = Site(**oom["site"]) if oom["site"] else None
-            fields["oom"] = Oom(**oom)
-        if fields.get("verdict"):
-            fields["verdict"] = Verdict.from_json(fields["verdict"])
-        if fields.get("curves"):
-            fields["curves"] = RunCurves.from_json(fields["curves"])
-        if fields.get("failure"):
-            fields["failure"] = Failure(**fields["failure"])
-        fields["phases"] = tuple(PhaseBytes(**row) for row in fields.get("phases", ()))
-        fields["ranks"] = tuple(RankSummary(**row) for row in fields.get("ranks", ()))
-        for name in ("timeline", "notes"):
-            fields[name] = tuple(fields.get(name, ()))
-        return cls(**fields)
+        """Read back what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: it is no such document; names the first field that is wrong.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return _adapter().validate_python(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+@cache
+def _adapter() -> TypeAdapter[ProbeResult]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ProbeResult)
 
 
 def without_measurement(job: ProbeJob, backend: MeasuredOn, failure: Failure | None) -> ProbeResult:

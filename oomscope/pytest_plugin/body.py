@@ -131,7 +131,7 @@ def _begun(item: pytest.Item) -> Recording:
 def _has_cuda(item: pytest.Item) -> bool:
     if item.config.getini("oomscope_backend") == "virtual":
         return True
-    from oomscope.probe.recording.open_session import sees_gpu
+    from oomscope.probe.recording.settings import sees_gpu
 
     return sees_gpu()
 
@@ -147,7 +147,7 @@ def _job_of(item: pytest.Item) -> ProbeJob:
 
 def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
     from oomscope import virtual
-    from oomscope.probe.recording.open_session import open_session, resolve_backend, sees_gpu, settings_of
+    from oomscope.probe.recording.settings import open_session, resolve_backend, sees_gpu, settings_of
 
     if job.backend == "auto":
         job = replace(job, backend="virtual" if virtual.is_loaded() else "cuda")
@@ -171,15 +171,13 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
 
 def _result(job: ProbeJob, backend: RunsOn, measurement: Measurement) -> ProbeResult | None:
     """Return the peaks of ``measurement``; a test is no iteration of anything, so they name none."""
-    from oomscope.probe.analysis.analyse import peak_by_line, reserved_peak_of, rules_of
+    from oomscope.probe.analysis.analyse import peak_of, reserved_peak_of, rules_of, timeline_of
     from oomscope.probe.result import ProbeResult
-    from oomscope.snapshot.timeline import Timeline
 
-    peak = peak_by_line(job, measurement)
-    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
-    held = reserved_peak_of(timeline, rules_of(job, measurement))
-    if peak is None or held is None:
+    peak = peak_of(job, measurement)
+    if peak is None:
         return None
+    held = reserved_peak_of(timeline_of(measurement), rules_of(measurement))
     return ProbeResult(
         backend=backend,
         outcome="fits",

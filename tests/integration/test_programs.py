@@ -15,7 +15,7 @@ import pytest
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.process import launch
 from oomscope.probe.recording import finite
-from oomscope.probe.recording.finite import GRADIENTS_NOTE
+from oomscope.probe.recording.assumed_values import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import commit, new_repo, oomscope
 

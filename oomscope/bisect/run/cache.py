@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 from oomscope.bisect.run.experiment import Untestable
 from oomscope.bisect.run.identity import digest_of
 from oomscope.files import write_whole
-from oomscope.probe.external_oom import is_of_the_machine
+from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ErrorKind, ProbeResult
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "nothing", "exit"})

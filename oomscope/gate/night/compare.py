@@ -11,7 +11,7 @@ from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.bands import Bands
 from oomscope.gate.suite.metrics import METRICS, REQUESTED, values_of
 from oomscope.gate.suite.suite import Case
-from oomscope.probe.external_oom import is_of_the_machine
+from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ErrorKind, Failure, Outcome, ProbeResult
 
 REPORT_IT = "please report it"

@@ -7,14 +7,14 @@ are left out, so that two runs of one job write equal files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from oomscope.errors import AllocatorConfError
-from oomscope.probe.analysis.sites import SiteRule, site_rule
+from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
-from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
+from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
@@ -25,21 +25,19 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.timeline import Timeline, decimate
-from oomscope.snapshot.trace import Moment, Trace
+from oomscope.snapshot.trace import Moment, Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes
 
+ChooseSite = Callable[[Stack, str], Site | None]
+"""Returns the line that stands for a stack, given the module."""
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
 
 def analyse(
-    job: ProbeJob,
-    backend: RunsOn,
-    measurement: Measurement,
-    *,
-    out_of_memory: FailedAllocation | RefusedElsewhere | None,
+    job: ProbeJob, backend: RunsOn, measurement: Measurement, *, out_of_memory: OutOfMemory | None
 ) -> ProbeResult:
     """Return the result of ``job``, but for where its snapshot was written.
 
@@ -50,11 +48,10 @@ def analyse(
         out_of_memory: what ended the target for want of memory, None where it went through; a failed allocation that
             it survived is only a note.
     """
-    rule = site_rule(job)
-    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    timeline = timeline_of(measurement)
     budget, stats = measurement.device, measurement.stats
     step_time_s = min(measurement.step_times_s, default=None)
-    flops = flops_of(job)
+    flops, cost = _estimates(job)
     return ProbeResult(
         backend=backend,
         outcome="oom" if out_of_memory else "fits",
@@ -66,14 +63,14 @@ def analyse(
         non_torch_bytes=budget.non_torch_bytes,
         other_process_bytes=budget.other_process_bytes,
         available_bytes=budget.available_bytes,
-        peak=peak_of(measurement, timeline, rule),
-        reserved_peak=reserved_peak_of(timeline, rules_of(job, measurement)),
+        peak=peak_of(job, measurement),
+        reserved_peak=reserved_peak_of(timeline, rules_of(measurement)) if len(timeline.trace) else None,
         end_requested_bytes=stats.requested_bytes_current,
         end_allocated_bytes=stats.allocated_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
         phases=phases_of(timeline),
-        oom=oom_of(out_of_memory, measurement.trace, rule) if out_of_memory else None,
-        verdict=verdict_of(job, measurement, out_of_memory, rule),
+        oom=_oom_of(job, out_of_memory, measurement.trace) if out_of_memory else None,
+        verdict=_verdict_of(job, measurement, out_of_memory),
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
@@ -82,21 +79,20 @@ def analyse(
         host_bytes=measurement.host_bytes,
         pinned_bytes=measurement.pinned_bytes,
         flops=flops,
-        cost=cost_of(job),
+        cost=cost,
         step_time_s=step_time_s,
         tflops_per_s=flops["model"] / step_time_s / 1e12 if step_time_s and "model" in flops else None,
         num_alloc_retries=stats.num_alloc_retries,
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
-        notes=(
-            *measurement.notes,
-            *_fraction(measurement),
-            *_unanswered(measurement),
-            *_survived(measurement, out_of_memory),
-            *_undecided(timeline),
-        ),
+        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory)),
     )
+
+
+def timeline_of(measurement: Measurement) -> Timeline:
+    """Return the live and reserved bytes of a run over its events."""
+    return Timeline.of(measurement.trace, measurement.snapshot.segments)
 
 
 def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
@@ -112,202 +108,153 @@ def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
     )
 
 
-def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Peak | None:
+def peak_of(job: ProbeJob, measurement: Measurement) -> Peak | None:
     """Return the largest amount of requested bytes and what was requested then; None where nothing was recorded."""
+    timeline, rule, stats = timeline_of(measurement), site_rule(job), measurement.stats
     if not len(timeline.trace):
         return None
     event = timeline.peak_event()
-    stats, moment = measurement.stats, _moment_at(timeline.trace, event)
     return Peak(
         requested_bytes=timeline.requested_bytes_at(event),
         allocated_bytes=stats.allocated_bytes_peak,
         active_bytes=stats.active_bytes_peak,
         reserved_bytes=stats.reserved_bytes_peak,
-        iteration=moment.iteration,
-        phase=moment.phase,
-        microbatch=moment.microbatch,
-        site=site_at(timeline.trace, event, rule) if event >= 0 else None,
+        **place_of(timeline.trace, event, rule.site_of),
         event=event,
         categories=by_category(timeline, event),
         sites=by_site(timeline, event, rule.group_of),
     )
 
 
-def reserved_peak_of(timeline: Timeline, rules: Rules) -> ReservedPeak | None:
-    """Return the moment at which the allocator held most; None where nothing was recorded."""
-    if not len(timeline.trace):
-        return None
+def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> ReservedPeak:
+    """Return the moment at which the allocator held most.
+
+    Args:
+        timeline: a run, with the segments as they stood at its end.
+        rules: whose allocator it was; None leaves the largest unused block unknown.
+    """
     highest = timeline.reserved_peak()
-    moment = _moment_at(timeline.trace, highest.event)
     return ReservedPeak(
         reserved_bytes=highest.reserved_bytes,
         requested_bytes=highest.requested_bytes,
-        iteration=moment.iteration,
-        phase=moment.phase,
-        microbatch=moment.microbatch,
+        **_moment_at(timeline.trace, highest.event)._asdict(),
         event=highest.event,
-        largest_free_bytes=largest_free_block(timeline, highest.event, rules),
+        largest_free_bytes=None if rules is None else _largest_free_block(timeline, highest.event, rules),
     )
 
 
+def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
+    """Return iteration, phase, microbatch and site of ``event``; all unknown before the first one.
+
+    The site of an event in backward is the forward line that caused it, where that is known.
+    """
+    site = None
+    if event >= 0:
+        stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
+        site = choose(stack, trace.modules[trace.module_id[event]])
+    return {**_moment_at(trace, event)._asdict(), "site": site}
+
+
 def _moment_at(trace: Trace, event: int) -> Moment:
-    """Return the moment of ``event``; before the first one it is unknown."""
     return trace.moments[trace.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
-
-
-def site_at(trace: Trace, event: int, rule: SiteRule) -> Site | None:
-    """Return the line behind ``event``: for one in backward the forward line that caused it, where that is known."""
-    stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
-    return rule.site_of(stack, trace.modules[trace.module_id[event]])
-
-
-def peak_by_line(job: ProbeJob, measurement: Measurement) -> Peak | None:
-    """Return the peak of ``measurement`` alone, without judging it."""
-    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
-    return peak_of(measurement, timeline, site_rule(job))
 
 
 def demand_of(measurement: Measurement) -> int:
     """Return the most bytes that the program held at once: what waits for a stream, an allocator in need waits for."""
-    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
-    return timeline.most_held_bytes
+    return timeline_of(measurement).most_held_bytes
 
 
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
     """Return what grows from iteration to iteration in ``measurement``, without judging it."""
-    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
-    return leak_in(timeline, site_rule(job).site_of)
+    return leak_in(timeline_of(measurement), site_rule(job).site_of)
 
 
-def oom_of(failed: FailedAllocation | RefusedElsewhere, trace: Trace, rule: SiteRule) -> Oom:
+def rules_of(measurement: Measurement) -> Rules:
+    """Return whose allocator served ``measurement``."""
+    return Rules(conf=measurement.allocator_conf, torch_version=measurement.versions.get(RULES) or installed_torch())
+
+
+def _oom_of(job: ProbeJob, failed: OutOfMemory, trace: Trace) -> Oom:
     """Return what ended the run as it is reported."""
+    rule = site_rule(job)
     event = failed.event if isinstance(failed, FailedAllocation) else None
-    recorded = site_at(trace, event, rule) if event is not None else None
+    recorded = None if event is None else place_of(trace, event, rule.site_of)["site"]
     return Oom(
         requested_bytes=failed.requested_bytes,
-        iteration=failed.moment.iteration,
-        phase=failed.moment.phase,
-        microbatch=failed.moment.microbatch,
+        **failed.moment._asdict(),
         site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
         event=event,
     )
 
 
-def verdict_of(
-    job: ProbeJob,
-    measurement: Measurement,
-    out_of_memory: FailedAllocation | RefusedElsewhere | None,
-    rule: SiteRule,
-) -> Verdict:
+def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None) -> Verdict:
     """Return why the run failed, or what room it has: the same rules for a probe and for anybody's snapshot file."""
-    budget = measurement.device
+    budget, trace = measurement.device, measurement.trace
+    failure: FailedRequest | FailedElsewhere | None = None
+    if isinstance(failed, RefusedElsewhere):
+        failure = FailedElsewhere(
+            failed_in=failed.failed_in, message=failed.message, requested_bytes=failed.requested_bytes
+        )
+    elif failed is not None:
+        failure = FailedRequest(
+            requested_bytes=failed.requested_bytes,
+            event=failed.event,
+            stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
+            segments=failed.segments,
+        )
     return judge(
-        measurement.trace,
+        trace,
         Device(
             total_bytes=budget.card_bytes or budget.limit_bytes,
             non_torch_bytes=budget.non_torch_bytes,
             other_process_bytes=budget.other_process_bytes,
             fraction=budget.fraction,
         ),
-        rules=rules_of(job, measurement),
+        rules=rules_of(measurement),
         segments=measurement.snapshot.segments,
-        failure=_failure(out_of_memory, measurement.trace),
+        failure=failure,
         demand_after=measurement.demand_after,
         leak_after=measurement.leak_after,
-        choose=rule.site_of,
+        choose=site_rule(job).site_of,
     )
 
 
-def rules_of(job: ProbeJob, measurement: Measurement) -> Rules:
-    """Return whose allocator served ``measurement``."""
-    return Rules(
-        conf=measurement.allocator_conf,
-        torch_version=measurement.versions.get(RULES) or installed_torch(),
-    )
-
-
-def _failure(
-    failed: FailedAllocation | RefusedElsewhere | None, trace: Trace
-) -> FailedRequest | FailedElsewhere | None:
-    """Return what ended the run in the verdict's terms."""
-    if isinstance(failed, RefusedElsewhere):
-        return FailedElsewhere(
-            failed_in=failed.failed_in, message=failed.message, requested_bytes=failed.requested_bytes
-        )
-    if failed is None:
-        return None
-    return FailedRequest(
-        requested_bytes=failed.requested_bytes,
-        event=failed.event,
-        stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
-        segments=failed.segments,
-    )
-
-
-def flops_of(job: ProbeJob) -> dict[str, int]:
-    """Return the floating-point operations of an iteration on the job's rank; empty for a harness."""
+def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
+    """Return the floating-point operations of a step of the bundled transformer, and what it is estimated to take."""
     if not isinstance(job.target, BundledTarget):
-        return {}
+        return {}, {}
     from oomscope.config.schema import Config
     from oomscope.model.cost.work import iteration_flops
+    from oomscope.probe.machine.rates import estimated_cost
 
-    return iteration_flops(Config.model_validate(job.target.config), rank=job.rank)
+    config = Config.model_validate(job.target.config)
+    cost = estimated_cost(config, rank=job.rank)
+    return iteration_flops(config, rank=job.rank), {} if cost is None else cost.to_json()
 
 
-def _unanswered(measurement: Measurement) -> Iterator[str]:
-    unanswered = measurement.unanswered
+def _notes(measurement: Measurement, timeline: Timeline, out_of_memory: OutOfMemory | None) -> Iterator[str]:
+    budget, unanswered = measurement.device, measurement.unanswered
+    if budget.own_fraction is not None:
+        left, total = format_size(budget.available_bytes), format_size(budget.limit_bytes)
+        yield (
+            f"the program set a memory fraction of {budget.own_fraction:g}: its allocator may hold {left} of {total}"
+        )
     if unanswered.unsupported:
         yield f"called, and not supported by the virtual card: {', '.join(unanswered.unsupported)}"
     yield from own_runtimes(unanswered.unsupported)
     if unanswered.unknown_workspaces:
         names = ", ".join(unanswered.unknown_workspaces)
         yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"
-
-
-def _fraction(measurement: Measurement) -> tuple[str, ...]:
-    budget = measurement.device
-    if budget.own_fraction is None:
-        return ()
-    left, total = format_size(budget.available_bytes), format_size(budget.limit_bytes)
-    return (f"the program set a memory fraction of {budget.own_fraction:g}: its allocator may hold {left} of {total}",)
-
-
-def _survived(measurement: Measurement, out_of_memory: FailedAllocation | RefusedElsewhere | None) -> tuple[str, ...]:
-    failed = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
-    if failed <= 0:
-        return ()
-    times = "once" if failed == 1 else f"{failed} times"
-    return (f"an allocation failed {times} and the target went on",)
-
-
-def _undecided(timeline: Timeline) -> Iterator[str]:
+    survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
+    if survived > 0:
+        yield f"an allocation failed {'once' if survived == 1 else f'{survived} times'} and the target went on"
     if grown := undecided_growth(timeline):
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 
 
-def cost_of(job: ProbeJob) -> dict[str, float]:
-    """Return what a step of the bundled transformer is estimated to take; nothing where that is not known."""
-    if not isinstance(job.target, BundledTarget):
-        return {}
-    from oomscope.config.schema import Config
-    from oomscope.probe.machine.rates import estimated_cost
-
-    cost = estimated_cost(Config.model_validate(job.target.config), rank=job.rank)
-    return {} if cost is None else cost.to_json()
-
-
-def largest_free_block(timeline: Timeline, event: int, rules: Rules) -> int | None:
-    """Return the bytes of the largest unused block right after ``event``, 0 for none.
-
-    Args:
-        timeline: a run, with the segments as they stood at its end.
-        event: index of the event.
-        rules: whose allocator it was.
-
-    Returns:
-        None where segments and blocks at that moment cannot be known.
-    """
+def _largest_free_block(timeline: Timeline, event: int, rules: Rules) -> int | None:
+    """Return the bytes of the largest unused block right after ``event``, 0 for none; None where it cannot be known."""
     try:
         here = segments_after(timeline, event, rules.settings())
     except AllocatorConfError:  # settings that this emulator has no rules for
@@ -320,6 +267,17 @@ def largest_free_block(timeline: Timeline, event: int, rules: Rules) -> int | No
 
 def origin_of(measurement: Measurement, job: ProbeJob) -> Provenance:
     """Return the provenance of ``measurement.snapshot``, as it stood when the run ended."""
+    budget, segments = measurement.device, measurement.snapshot.segments
+    total = budget.card_bytes or budget.limit_bytes
+    index = measurement.trace.device
+    held = sum(segment.total_size for segment in segments if segment.device == index)
+    card = Card(
+        index=index,
+        name=budget.gpu,
+        total_bytes=total,
+        free_bytes=max(0, total - budget.non_torch_bytes - budget.other_process_bytes - held),
+        memory_fraction=budget.fraction or 1.0,
+    )
     return Provenance(
         reason="end",
         rank=job.rank,
@@ -327,18 +285,5 @@ def origin_of(measurement: Measurement, job: ProbeJob) -> Provenance:
         torch_version=installed_torch(),
         max_entries=job.max_entries,
         stacks="python",
-        cards=tuple(_card(measurement, trace.device) for trace in measurement.snapshot.traces),
-    )
-
-
-def _card(measurement: Measurement, index: int) -> Card:
-    budget = measurement.device
-    total = budget.card_bytes or budget.limit_bytes
-    held = sum(segment.total_size for segment in measurement.snapshot.segments if segment.device == index)
-    return Card(
-        index=index,
-        name=budget.gpu,
-        total_bytes=total,
-        free_bytes=max(0, total - budget.non_torch_bytes - budget.other_process_bytes - held),
-        memory_fraction=budget.fraction or 1.0,
+        cards=(card,),
     )

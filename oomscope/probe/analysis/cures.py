@@ -1,122 +1,37 @@
-"""From a verdict of fragmentation to one whose cures were run: which settings, how each run ended, what that shows.
+"""From a verdict of fragmentation to one whose cures were run: the whole program, again, under each setting.
 
-Expandable segments come first, because they leave least overhead on training runs; then what a replay showed to serve
-the recorded allocations. The others are for the case that none of these cures it: on 187 programs that some setting
-cures, the first ones below cure all but a few (``benchmarks/fragmentation``).
+A replay knows the allocations up to the failure; whether the rest of the program passes under a setting, only running
+it shows. Expandable segments come first, because they leave least overhead on training runs; then what a replay showed
+to serve the recorded allocations. Further settings are run, within limits of number and time, until one of all leaves
+room: on 187 programs that some setting cures, the first ones below cure all but a few (``benchmarks/fragmentation``).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.analyse import rules_of
-from oomscope.probe.analysis.confirm import Card, Failed, Ran, confirm
 from oomscope.probe.job import ProbeJob, RunsOn
-from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, Measurement
+from oomscope.probe.measurement import Ending, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.judge.confirmed import confirmed
+from oomscope.snapshot.judge.confirmed import confirmed, is_tight
 from oomscope.snapshot.replay.fixes import WITH_FRACTION, Rules, merged
+from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.trace import Action
-from oomscope.snapshot.verdict_types import Verdict
+from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import MiB
 
-
-class RunUnder(Protocol):
-    """Runs the target of a job whole, as it was run before, under another configuration of the allocator."""
-
-    def __call__(self, conf: str) -> Ending | None:
-        """Return how it ended; None where its process ended without an answer."""
-        ...
-
-
-def is_wanted(job: ProbeJob, backend: RunsOn, verdict: Verdict | None) -> bool:
-    """Return whether the settings that may cure a failure are to be run.
-
-    A run that goes on to need more than the card has ends in a failure under every setting.
-    """
-    if verdict is None or verdict.kind != "fragmentation" or "later: capacity" in verdict.tags:
-        return False
-    return backend == "virtual" if job.confirm is None else job.confirm
-
-
-def with_cures(
-    job: ProbeJob, result: ProbeResult, measurement: Measurement, run: RunUnder, announce: Callable[[int], None]
-) -> ProbeResult:
-    """Return ``result``, of a ``measurement`` that failed, with its verdict judged anew by whole runs.
-
-    ``announce`` is told how many runs were made, before each.
-    """
-    verdict, rules = result.verdict, rules_of(job, measurement)
-    if verdict is None:
-        return result
-    trace, budget = measurement.trace, measurement.device
-    requests = trace.size[(trace.action == Action.ALLOC) | (trace.action == Action.OOM)]
-    confirmation = confirm(
-        lambda conf: ran_of(run(conf), conf, measurement),
-        first_candidates(rules, _of_replays(verdict, budget)),
-        further_candidates(
-            rules,
-            largest_request_bytes=int(requests.max(initial=0)),
-            has_fraction=budget.own_fraction is not None,
-        ),
-        rules=rules,
-        card=Card(total_bytes=budget.limit_bytes, available_bytes=budget.available_bytes),
-        announce=announce,
-    )
-    if not confirmation.rows:
-        return result
-    judged = confirmed(verdict, confirmation.rows, untried=confirmation.untried, demand_after=measurement.demand_after)
-    return replace(result, verdict=judged)
-
-
-def _of_replays(verdict: Verdict, budget: DeviceBudget) -> tuple[str, ...]:
-    """Return the settings whose replay passes, but those that act only under the fraction that plays a smaller card."""
-    if budget.own_fraction is not None:
-        return verdict.cured_by
-    return tuple(name for name in verdict.cured_by if name not in WITH_FRACTION)
-
-
-def ran_of(ending: Ending | None, conf: str, before: Measurement) -> Ran:
-    """Return what the ``ending`` of a run tells of ``conf``; ``before``: the run that failed, on the same card."""
-    if ending is None:
-        return Ran(error="its process ended without an answer")
-    if ending.failure is not None or ending.measurement is None:
-        return Ran(error=ending.failure.message if ending.failure else "it was not measured")
-    if (in_force := ending.measurement.allocator_conf) != conf:
-        return Ran(error=f"the program set the allocator's configuration itself, to {in_force or 'the defaults'}")
-    stats, refused = ending.measurement.stats, ending.out_of_memory
-    failed = error = None
-    if refused is None and stats.num_ooms:
-        return Ran(error="memory was refused there too, and the program went on with less")
-    if isinstance(refused, FailedAllocation):
-        failed = _failed(refused, before)
-    elif refused is not None:
-        error = " ".join(refused.message.split())
-    return Ran(
-        peak_reserved_bytes=stats.reserved_bytes_peak,
-        retries=stats.num_alloc_retries,
-        failed=failed,
-        error=error or "",
-    )
-
-
-def _failed(refused: FailedAllocation, before: Measurement) -> Failed:
-    moment = refused.moment
-    reserved = sum(segment.total_size for segment in refused.segments)
-    left = max(0, before.device.available_bytes - reserved)
-    free = refused.device_free_bytes
-    place = moment.phase or "step"
-    return Failed(
-        where=f"{place} of iteration {moment.iteration}" if moment.iteration >= 0 else place,
-        requested_bytes=refused.requested_bytes,
-        free_bytes=left if free is None else min(free, left),
-    )
-
-
+RUNS: Final = 14
+"""Whole runs at most."""
+SECONDS: Final = 60.0
+"""No run begins that is expected to end later, while no setting is known that leaves room; the first always begins."""
+SECONDS_IF_CURED: Final = 10.0
+"""The same once such a setting is known: the rest is for the table."""
 EXPANDABLE: Final = "expandable_segments:True"
 _WITH_EXPANDABLE: Final = (
     "expandable_segments:True,large_segment_size_mb:12",
@@ -132,6 +47,127 @@ _SMALL_SEGMENTS: Final = "max_split_size_mb:20,large_segment_size_mb:12"
 _SPLIT_MIB: Final = (20, 64, 256, 1024)
 """Values of max_split_size_mb; one that no request reaches changes nothing."""
 _ROUNDED: Final = ("max_split_size_mb:64,roundup_power2_divisions:16", "roundup_power2_divisions:16")
+
+
+def is_wanted(job: ProbeJob, backend: RunsOn, verdict: Verdict | None) -> bool:
+    """Return whether the settings that may cure a failure are to be run.
+
+    A run that goes on to need more than the card has ends in a failure under every setting.
+    """
+    if verdict is None or verdict.kind != "fragmentation" or "later: capacity" in verdict.tags:
+        return False
+    return backend == "virtual" if job.confirm is None else job.confirm
+
+
+def with_cures(
+    result: ProbeResult,
+    measurement: Measurement,
+    run: Callable[[str], Ending | None],
+    announce: Callable[[int], None],
+) -> ProbeResult:
+    """Return ``result``, of a ``measurement`` that failed, with its verdict judged anew by whole runs.
+
+    Args:
+        result: what the failed run showed.
+        measurement: what was recorded of it.
+        run: runs the target whole, on the same card, under another configuration of the allocator; None where its
+            process ends without an answer.
+        announce: is told how many runs were made, before each.
+    """
+    verdict, rules, budget = result.verdict, rules_of(measurement), measurement.device
+    if verdict is None:
+        return result
+    has_fraction = budget.own_fraction is not None  # else one plays a smaller card, and may be left out
+    replayed = [name for name in verdict.cured_by if has_fraction or name not in WITH_FRACTION]
+    trace = measurement.trace
+    requests = trace.size[(trace.action == Action.ALLOC) | (trace.action == Action.OOM)]
+    further = further_candidates(rules, largest_request_bytes=int(requests.max(initial=0)), has_fraction=has_fraction)
+
+    def try_setting(name: str) -> FixTried:
+        conf = merged(rules.conf, name)
+        return row_of(name, conf, run(conf), measurement)
+
+    rows, untried = try_each(try_setting, first_candidates(rules, replayed), further, announce=announce)
+    if not rows:
+        return result
+    judged = confirmed(verdict, rows, untried=untried, demand_after=measurement.demand_after)
+    return replace(result, verdict=judged)
+
+
+def try_each(
+    try_setting: Callable[[str], FixTried],
+    first: Sequence[str],
+    further: Sequence[str],
+    *,
+    announce: Callable[[int], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[tuple[FixTried, ...], tuple[str, ...]]:
+    """Try each of ``first``, then ``further`` until one leaves room; return a row a run, and what was not tried.
+
+    No more than :data:`RUNS` are tried, and none that is expected to end too late.
+    """
+    rows: list[FixTried] = []
+    untried: list[str] = []
+    began, longest = clock(), 0.0
+    for name in (*first, *further):
+        is_cured = any(row.survives and not row.is_tight for row in rows)
+        if is_cured and name in further:
+            break
+        expected_end = clock() - began + longest
+        latest = SECONDS_IF_CURED if is_cured else SECONDS
+        if rows and (len(rows) >= RUNS or expected_end > latest):
+            untried.append(name)
+            continue
+        announce(len(rows))
+        now = clock()
+        rows.append(try_setting(name))
+        longest = max(longest, clock() - now)
+    return tuple(rows), tuple(untried)
+
+
+def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> FixTried:
+    """Return what the ``ending`` of a run tells of a setting.
+
+    Args:
+        name: the setting.
+        conf: the whole configuration that the run had.
+        ending: how it ended; None where its process ended without an answer.
+        before: the run that failed, on the same card.
+    """
+    row = FixTried(name=name, conf=conf, how="run", survives=False, peak_reserved_bytes=0, margin_bytes=0)
+    if ending is None:
+        return replace(row, note="its process ended without an answer")
+    measurement, refused = ending.measurement, ending.out_of_memory
+    if ending.failure is not None or measurement is None:
+        return replace(row, note=ending.failure.message if ending.failure else "it was not measured")
+    if (in_force := measurement.allocator_conf) != conf:
+        own = in_force or "the defaults"
+        return replace(row, note=f"the program set the allocator's configuration itself, to {own}")
+    stats, budget = measurement.stats, before.device
+    if refused is None and stats.num_ooms:
+        return replace(row, note="memory was refused there too, and the program went on with less")
+    row = replace(row, peak_reserved_bytes=stats.reserved_bytes_peak, retries=stats.num_alloc_retries)
+    if refused is None:
+        margin = budget.available_bytes - stats.reserved_bytes_peak
+        return replace(row, survives=True, margin_bytes=margin, is_tight=is_tight(margin, budget.limit_bytes))
+    if not isinstance(refused, FailedAllocation):
+        return replace(row, note=" ".join(refused.message.split()))
+    moment = refused.moment
+    place = moment.phase or "step"
+    left = max(0, budget.available_bytes - sum(segment.total_size for segment in refused.segments))
+    free = left if refused.device_free_bytes is None else min(refused.device_free_bytes, left)
+    needed = _taken_from_card(refused.requested_bytes, conf, rules_of(before))
+    where = f"{place} of iteration {moment.iteration}" if moment.iteration >= 0 else place
+    return replace(row, margin_bytes=free - needed, failed_in=where)
+
+
+def _taken_from_card(requested_bytes: int, conf: str, rules: Rules) -> int:
+    """Return what the allocator takes of the card for a request: a whole segment, or whole pages."""
+    try:
+        settings = Rules(conf=conf, torch_version=rules.torch_version).settings()
+    except AllocatorConfError:
+        return requested_bytes
+    return request_as_seen(settings, requested_bytes, 0).taken_from_driver
 
 
 def first_candidates(rules: Rules, replayed: Sequence[str]) -> tuple[str, ...]:

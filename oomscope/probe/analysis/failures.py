@@ -12,15 +12,15 @@ import shutil
 import sysconfig
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from oomscope import virtual
 from oomscope.errors import InputError, MachineUnfitError, OomscopeError, UntestableError, UsageError
-from oomscope.probe.measurement import Ending
+from oomscope.probe.measurement import Ending, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import ErrorKind, Failure
-from oomscope.snapshot.trace import Frame, Stack
+from oomscope.snapshot.trace import Frame, Moment, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
 from oomscope.virtual.extensions import own_runtimes, unmet_by
@@ -200,6 +200,25 @@ def absent_by(text: str) -> str | None:
     if _NO_COMPILER in text or (_COMMAND_FAILED in text and command in text):
         return absent()
     return None
+
+
+def out_of_memory_of(refusal: Refusal, measurement: Measurement, moment: Moment) -> OutOfMemory:
+    """Return what ended a run: a request that the caching allocator recorded, or a refusal that it knows nothing of.
+
+    Args:
+        refusal: what the exception says, even where it is worded as one of the allocator's own.
+        measurement: what was recorded.
+        moment: when it was raised.
+    """
+    if refusal.failed_in == "device" and measurement.oom is not None:
+        return replace(measurement.oom, message=measurement.oom.message or refusal.message)
+    return RefusedElsewhere(
+        failed_in="program" if refusal.failed_in == "device" else refusal.failed_in,
+        message=refusal.message,
+        requested_bytes=refusal.requested_bytes,
+        moment=moment,
+        stack=refusal.stack,
+    )
 
 
 def not_run(error: OomscopeError) -> Ending:

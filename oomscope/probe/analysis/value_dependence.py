@@ -7,32 +7,24 @@ the two ask the allocator for the same sizes in the same order, the values did n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from oomscope.probe.analysis.sites import SiteRule, site_rule
+from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.measurement import Ending, Measurement
 from oomscope.probe.result import Failure
-from oomscope.snapshot.trace import Action, Frame, Stack, Trace
+from oomscope.snapshot.trace import Action, Stack, Trace
 from oomscope.units import format_size
 
 REMEDY: Final = "use --backend cuda, or compute these values on the host"
 _MOST_LINES: Final = 3
 
 
-def is_doubtful(measurement: Measurement) -> bool:
-    """Return whether the target read what the card does not know."""
-    return measurement.unanswered.reads > 0
-
-
 def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
     """Return what is said of a run that was not repeated, for it stays unknown whether the values mattered."""
-    return Failure(
-        kind="untestable", message=f"{_read(job, measurement)}; it is not known whether sizes depend on them; {REMEDY}"
-    )
+    return _untestable(f"{_read(job, measurement)}; it is not known whether sizes depend on them")
 
 
 def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], Ending | None]) -> Failure | str:
@@ -45,31 +37,26 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
     """
     ending = repeated()
     other = ending.measurement if ending is not None else None
+    read = _read(job, measurement)
     if other is None:
         why = ending.failure.message if ending is not None and ending.failure is not None else "its process was lost"
-        return Failure(
-            kind="untestable",
-            message=f"{_read(job, measurement)}, and under other values the run fails: {why}; {REMEDY}",
-        )
+        return _untestable(f"{read}, and under other values the run fails: {why}")
     if measurement.truncated or other.truncated:
         return unchecked(job, measurement)
     found = first_difference(measurement.trace, other.trace)
-    if found is None and (moved := _peak_that_moved(measurement, other)):
-        return Failure(
-            kind="untestable",
-            message=f"{_read(job, measurement)}, and under other values {moved}; {REMEDY}",
+    if found is not None:
+        site = site_rule(job).site_of(found.stack, found.module)
+        place = f" at {site.file}:{site.line} {site.function}" if site else ""
+        return _untestable(
+            f"what it asks the card for depends on values that a virtual card does not compute: {found}{place}"
         )
-    if found is None:
-        return f"{_read(job, measurement)}; repeated under other values, the run asked for the same bytes"
-    site = site_rule(job).site_of(found.stack, found.module)
-    place = f" at {site.file}:{site.line} {site.function}" if site else ""
-    return Failure(
-        kind="untestable",
-        message=(
-            "what it asks the card for depends on values that a virtual card does not compute: "
-            f"{found}{place}; {REMEDY}"
-        ),
-    )
+    if moved := _peak_that_moved(measurement, other):
+        return _untestable(f"{read}, and under other values {moved}")
+    return f"{read}; repeated under other values, the run asked for the same bytes"
+
+
+def _untestable(message: str) -> Failure:
+    return Failure(kind="untestable", message=f"{message}; {REMEDY}")
 
 
 def _peak_that_moved(measurement: Measurement, other: Measurement) -> str:
@@ -90,18 +77,13 @@ def _read(job: ProbeJob, measurement: Measurement) -> str:
     """Return how often what was read, and where."""
     seen, rule = measurement.unanswered, site_rule(job)
     times = "once" if seen.reads == 1 else f"{seen.reads:,} times"
-    places = dict.fromkeys(_place(rule, line) for line in seen.lines)
-    shown = ", ".join(list(places)[:_MOST_LINES])
+    places = list(dict.fromkeys(f"{rule.name_of(line.filename)}:{line.line}" for line in seen.lines))
     more = " and elsewhere" if len(places) > _MOST_LINES else ""
-    return f"values that a virtual card does not compute were read {times}" + (f" (at {shown}{more})" if shown else "")
+    shown = f" (at {', '.join(places[:_MOST_LINES])}{more})" if places else ""
+    return f"values that a virtual card does not compute were read {times}{shown}"
 
 
-def _place(rule: SiteRule, line: Frame) -> str:
-    return f"{rule.name_of(line.filename)}:{line.line}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """The first request in which two runs differ; bytes. None stands for a run that made no further request."""
 
     requested_bytes: int | None
@@ -114,7 +96,8 @@ class Difference:
 
     def __str__(self) -> str:
         """Say what was asked for, without the line."""
-        one, other = (_said(size) for size in (self.requested_bytes, self.other_bytes))
+        sizes = (self.requested_bytes, self.other_bytes)
+        one, other = ("nothing more" if size is None else format_size(size) for size in sizes)
         return f"{one} under the one rule, {other} under the other"
 
 
@@ -123,25 +106,20 @@ def first_difference(reported: Trace, other: Trace) -> Difference | None:
 
     Requests that were refused count as well. Both traces are whole: none of their events was dropped.
     """
-    ours, theirs = _requests(reported), _requests(other)
+    rows_of = [
+        np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM)) for trace in (reported, other)
+    ]
+    ours, theirs = (trace.size[rows] for trace, rows in zip((reported, other), rows_of, strict=True))
     common = min(len(ours), len(theirs))
-    differing = np.flatnonzero(reported.size[ours[:common]] != other.size[theirs[:common]])
+    differing = np.flatnonzero(ours[:common] != theirs[:common])
     place = int(differing[0]) if len(differing) else common
-    if place >= len(ours) and place >= len(theirs):
+    if place >= max(len(ours), len(theirs)):
         return None
-    trace, rows = (reported, ours) if place < len(ours) else (other, theirs)
+    trace, rows = (reported, rows_of[0]) if place < len(ours) else (other, rows_of[1])
     event = int(rows[place])
     return Difference(
-        requested_bytes=int(reported.size[ours[place]]) if place < len(ours) else None,
-        other_bytes=int(other.size[theirs[place]]) if place < len(theirs) else None,
+        requested_bytes=int(ours[place]) if place < len(ours) else None,
+        other_bytes=int(theirs[place]) if place < len(theirs) else None,
         stack=trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]],
         module=trace.modules[trace.module_id[event]],
     )
-
-
-def _requests(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    return np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
-
-
-def _said(size: int | None) -> str:
-    return "nothing more" if size is None else format_size(size)

@@ -40,6 +40,7 @@ class ForkedRun(Generic[Value]):
 
     def __init__(self, function: Callable[[], Value]) -> None:
         self._reader, writer = os.pipe()
+        self._status: int | None = None
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._reader)
@@ -73,9 +74,11 @@ class ForkedRun(Generic[Value]):
         return value
 
     def wait(self) -> int:
-        """Wait until the child has ended; return its exit status, negative for a signal. Call it once."""
-        _, raw = os.waitpid(self._pid, 0)
-        return os.waitstatus_to_exitcode(raw)
+        """Wait until the child has ended; return its exit status, negative for a signal."""
+        if self._status is None:
+            _, raw = os.waitpid(self._pid, 0)
+            self._status = os.waitstatus_to_exitcode(raw)
+        return self._status
 
 
 class RunHere(Generic[Value]):

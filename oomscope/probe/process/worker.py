@@ -72,7 +72,7 @@ def _measured(
 ) -> ProbeResult:
     """Return the result of ``job``; a command, which brings its own, is spared the imports of all else."""
     if isinstance(job.target, CommandTarget):
-        from oomscope.probe.targets.command.run import run_command
+        from oomscope.probe.targets.command import run_command
 
         return run_command(job, job.target, progress)
     from oomscope.probe.measure import measure

@@ -8,7 +8,7 @@ a rank receives is communication for as long as it only passes through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from oomscope.probe.recording.categorise import Told
+from oomscope.probe.recording.replaced import replaced
 from oomscope.snapshot.trace import Category
 
 
@@ -28,19 +29,14 @@ class ToldBlocks:
 
     def __init__(self, allocations: Callable[[], int]) -> None:
         self._allocations = allocations
-        self._told: list[Told] = []
+        self.told: list[Told] = []
 
     def tell(self, category: Category, tensors: Iterable[object]) -> None:
         """Say what the storages of ``tensors`` are for; what is no tensor on the card is passed over."""
         addresses = list(_addresses(tensors))
         if addresses:
             number = self._allocations()
-            self._told.extend(Told(address, number, category) for address in addresses)
-
-    @property
-    def told(self) -> tuple[Told, ...]:
-        """Everything that was said."""
-        return tuple(self._told)
+            self.told.extend(Told(address, number, category) for address in addresses)
 
 
 def _addresses(tensors: Iterable[object]) -> Iterator[int]:
@@ -92,19 +88,11 @@ _RECEIVING: Final = (
 """Methods of process groups whose first argument is written; what a collective changes in place keeps its purpose."""
 
 
-@contextmanager
-def collectives_told(blocks: ToldBlocks) -> Iterator[None]:
+def collectives_told(blocks: ToldBlocks) -> AbstractContextManager[None]:
     """Tell ``blocks`` of what collectives write while the block runs."""
     group: Any = getattr(dist, "ProcessGroup", None)
-    # As they stand in the class: what getattr returns of a compiled method would not bind to a group any more.
-    methods = {name: vars(group)[name] for name in _RECEIVING if group is not None and name in vars(group)}
-    for name in methods:
-        setattr(group, name, _telling(getattr(group, name), blocks))
-    try:
-        yield
-    finally:
-        for name, method in methods.items():
-            setattr(group, name, method)
+    names = [name for name in _RECEIVING if group is not None and name in vars(group)]
+    return replaced([(group, name, _telling(getattr(group, name), blocks)) for name in names])
 
 
 def _telling(method: Callable[..., Any], blocks: ToldBlocks) -> Callable[..., Any]:

@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from oomscope.errors import MachineUnfitError
-from oomscope.probe.machine.nvml import CardMemory, list_cards, read_card
+from oomscope.probe.machine.nvml import list_cards, read_card
 from oomscope.probe.measurement import DeviceBudget
-from oomscope.probe.recording.settings import SessionSettings, budget_of, variables_of
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.units import MiB, format_size
 from oomscope.virtual.architectures import card_is_supported
 from oomscope.virtual.cards import Card
 
 _NOISE = 16 * MiB
 """Changes of memory outside the allocator up to this are not worth a word."""
-
-
-class PlayedCard(Protocol):
-    """A card that a target runs on. It is made before anything of the target is imported."""
-
-    has_clock: bool
-    """Whether times of events on it mean anything."""
-
-    def begin(self, index: int) -> DeviceBudget:
-        """Return what this process may use; the device ``index`` is in use from then on.
-
-        Raises:
-            MachineUnfitError: the card cannot be played.
-        """
-        ...
-
-    def end(self, reserved_bytes: int) -> tuple[str, ...]:
-        """Return notes on the card, and give back what was set. ``reserved_bytes``: of the allocator at the end."""
-        ...
-
-    def versions(self) -> dict[str, str]:
-        """Return what of the card belongs to the versions of a result."""
-        ...
 
 
 class RealCard:
@@ -62,6 +38,7 @@ class RealCard:
     """
 
     has_clock = True
+    """Whether times of events on it mean anything."""
 
     def __init__(self, settings: SessionSettings) -> None:
         if settings.unlimited:
@@ -101,19 +78,24 @@ class RealCard:
         return replace(budget, card_bytes=total, fraction=self._fraction)
 
     def end(self, reserved_bytes: int) -> tuple[str, ...]:
-        """Say whether memory outside the allocator changed; lift the limit."""
+        """Lift the limit; return a note where memory outside the allocator changed while the target ran.
+
+        Args:
+            reserved_bytes: what the allocator holds at the end.
+        """
         if self._fraction is not None:
             torch.cuda.memory.set_per_process_memory_fraction(1.0, self._index)
-        return tuple(unseen_change(self._outside, read_card(self._uuid), reserved_bytes))
+        change = read_card(self._uuid).used_bytes - reserved_bytes - self._outside
+        shown = format_size(change, signed=True)
+        note = (
+            f"memory of the card outside the allocator changed by {shown} during the run (libraries, other processes)"
+        )
+        return (note,) if abs(change) > _NOISE else ()
 
     def versions(self) -> dict[str, str]:
         """Return driver, card and its capability."""
         major, minor = torch.cuda.get_device_capability(self._index)
-        return {
-            "driver": self._reading.driver_version,
-            "gpu": self._name,
-            "capability": f"{major}.{minor}",
-        }
+        return {"driver": self._reading.driver_version, "gpu": self._name, "capability": f"{major}.{minor}"}
 
     def _limit(self, total: int) -> int:
         gpu = self._settings.gpu
@@ -141,18 +123,17 @@ class VirtualCard:
 
     def __init__(self, settings: SessionSettings) -> None:
         self._settings = settings
-        self._budget = budget_of(settings)
         if settings.gpu is not None:
             check_kernels(settings.gpu, str(torch._C._cuda_getArchFlags() or "").split())
-        os.environ.update(variables_of(settings))
+        os.environ.update(settings.card_variables())
 
     def begin(self, index: int) -> DeviceBudget:
         """Return the card as it was chosen."""
         torch.cuda.synchronize(index)
-        return self._budget
+        return self._settings.budget()
 
     def end(self, reserved_bytes: int) -> tuple[str, ...]:
-        """Say nothing."""
+        """Return no notes: nothing outside this process changes a virtual card."""
         return ()
 
     def versions(self) -> dict[str, str]:
@@ -191,19 +172,3 @@ def fraction_for(available_bytes: int, total_bytes: int) -> float:
     while int(fraction * total_bytes) < available_bytes:
         fraction = math.nextafter(fraction, math.inf)
     return min(fraction, 1.0)
-
-
-def unseen_change(outside_bytes: int, after: CardMemory, reserved_bytes: int) -> Iterator[str]:
-    """Yield a note where memory outside the allocator grew or shrank while the target ran.
-
-    Args:
-        outside_bytes: used bytes of the card, less the allocator's, when recording began.
-        after: the card when it ended.
-        reserved_bytes: what the allocator held then.
-    """
-    change = after.used_bytes - reserved_bytes - outside_bytes
-    if abs(change) > _NOISE:
-        yield (
-            f"memory of the card outside the allocator changed by {format_size(change, signed=True)} during the run "
-            "(libraries of this process, or other processes)"
-        )

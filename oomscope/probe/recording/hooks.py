@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch.optim import optimizer as optim
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told
 from oomscope.probe.recording.position import OTHER, Position
+from oomscope.probe.recording.replaced import replaced
 from oomscope.snapshot.trace import Category
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
@@ -84,14 +85,11 @@ class Follower:
             optim.register_optimizer_step_pre_hook(self._before_step),
             optim.register_optimizer_step_post_hook(self._after_step),
         ]
-        # torch.autograd holds the function under its own name as well.
-        graph._engine_run_backward = torch.autograd._engine_run_backward = followed  # type: ignore[attr-defined]
         try:
-            with collectives_told(self._blocks), warnings.catch_warnings():
+            with backward_through(followed), collectives_told(self._blocks), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
                 yield
         finally:
-            graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # type: ignore[attr-defined]
             for handle in handles:
                 handle.remove()
 
@@ -188,6 +186,11 @@ class Follower:
         inside_backward = self._backward_depth > 0 and phase != "backward"
         if not self._position.is_told and self._position.is_training and not inside_backward:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
+
+
+def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Let ``run`` stand for the start of every backward pass; torch.autograd holds that under two names."""
+    return replaced((owner, "_engine_run_backward", run) for owner in (graph, torch.autograd))
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

@@ -6,14 +6,19 @@ card holds every operand (it was copied there, or computed so), the function run
 is computed once more on the host; that result is written to the card. Operands are written again, because the card
 holds nothing of what a kernel was given; so are the indices, targets and masks that functions of floating-point numbers
 read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them.
+
+``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
+call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
+count that it reads is the host's, and its result holds what the host found.
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
@@ -22,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomscope import virtual
 from oomscope.capture.import_hook import AroundImport
+from oomscope.probe.recording.replaced import replaced
 
 MOST_ELEMENTS: Final = 1 << 16
 """Of a tensor whose values are followed."""
@@ -77,31 +83,69 @@ _READ: Final = (
 _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
 """The same, in ``torch.nn.functional``."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
+_PLACES: Final = "_oomscope_places"
 Function = Callable[..., Any]
 
 
 @contextmanager
 def integers_are_followed() -> Iterator[None]:
     """Compute such integers while the block runs on a virtual card."""
-    if not virtual.is_loaded():
-        yield
-        return
     default_device._device_constructors()  # ``with torch.device(...)`` knows functions as they were at its first use
     wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
     wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
     places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]
     places += [(torch.nn.functional, name) for name in _READ_BY_LAYERS]
-    replaced: list[tuple[Any, str, Function]] = []
+    wrapped = []
     for owner, name in places:
         function = getattr(owner, name, None)
         if callable(function):  # torch.bool is no function
-            replaced.append((owner, name, function))
-            setattr(owner, name, _scriptable(wrappers.get(name, _computing)(function, name), owner, name))
+            wrapped.append((owner, name, _scriptable(wrappers.get(name, _computing)(function, name), owner, name)))
+    with replaced(wrapped):
+        yield
+
+
+@contextmanager
+def counts_are_known() -> Iterator[None]:
+    """Count the set elements of masks on the host while the block runs on a virtual card.
+
+    Below torch 2.10, which does not tell an operation's kernel, they stay unknown.
+    """
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+        yield
+        return
+    kernel = get_kernel("aten::nonzero", "CUDA")
+
+    def nonzero(keys: Any, mask: torch.Tensor) -> torch.Tensor:
+        kept = HeldOperands()
+        places = _places_in(mask, kept)
+        if places is None:
+            return kernel.call_boxed(keys, mask)  # type: ignore[no-any-return]
+        with virtual.expecting(struct.pack("i", len(places))):
+            result: torch.Tensor = kernel.call_boxed(keys, mask)
+        kept.put_back()
+        write_values(result.T, places.T.contiguous())  # the card writes one dimension after the other
+        return result
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("nonzero", nonzero, "CUDA", with_keyset=True, allow_override=True)
     try:
         yield
     finally:
-        for owner, name, function in replaced:
-            setattr(owner, name, function)
+        library._destroy()
+
+
+def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
+    """Return where ``mask``, which is then among the ``kept``, is set, one row each; None where that is not known.
+
+    It is remembered with the mask, since backward asks again, and kernels may have been given the mask in between.
+    """
+    if mask.is_inference():
+        return None
+    if is_followed(mask) and kept.take(mask):
+        setattr(mask, _PLACES, (kept.on_host(mask).nonzero(), mask._version))
+    places, version = getattr(mask, _PLACES, (None, None))
+    return places if version == mask._version else None
 
 
 def _scriptable(wrapped: Function, owner: Any, name: str) -> Function:
@@ -152,34 +196,28 @@ def compiled_constants_are_known() -> Iterator[None]:
     ``ConstantFolder`` runs the operations of constants on the card, reads one element of each result, and writes it
     into the kernels that it generates. Inductor is patched when the program imports it.
     """
-    if not virtual.is_loaded():
-        yield
-        return
-    patched: list[tuple[Any, Function]] = []
+    with ExitStack() as patched:
 
-    def patch() -> None:
-        folder = sys.modules[_FOLDER].ConstantFolder
-        run_node = folder.run_node
+        def patch() -> None:
+            folder = sys.modules[_FOLDER].ConstantFolder
+            run_node = folder.run_node
 
-        def on_both(self: Any, node: Any) -> Any:
-            with _ComputedOnBoth():  # type: ignore[no-untyped-call]
-                return run_node(self, node)
+            def on_both(self: Any, node: Any) -> Any:
+                with _ComputedOnBoth():  # type: ignore[no-untyped-call]
+                    return run_node(self, node)
 
-        folder.run_node = on_both
-        patched.append((folder, run_node))
+            patched.enter_context(replaced([(folder, "run_node", on_both)]))
 
-    hook = AroundImport(_FOLDER, then=patch)
-    if _FOLDER in sys.modules:
-        patch()
-    else:
-        hook.install()
-    try:
-        yield
-    finally:
-        if hook in sys.meta_path:
-            sys.meta_path.remove(hook)
-        for folder, run_node in patched:
-            folder.run_node = run_node
+        hook = AroundImport(_FOLDER, then=patch)
+        if _FOLDER in sys.modules:
+            patch()
+        else:
+            hook.install()
+        try:
+            yield
+        finally:
+            if hook in sys.meta_path:
+                sys.meta_path.remove(hook)
 
 
 class _ComputedOnBoth(TorchDispatchMode):

@@ -6,14 +6,19 @@ so on the thread that goes on allocating.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
 
+import torch
+import torch.fx.traceback
+
+from oomscope.probe.recording.replaced import replaced
+from oomscope.snapshot.event_fields import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
-from oomscope.snapshot.trace import Category, Moment
-
-Announce = Callable[[str], None]
-"""Takes the text that goes with every following event of the calling thread."""
+from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 
 OTHER = "other"
 """The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
@@ -23,10 +28,11 @@ class Position:
     """The program's position, announced whenever it changes.
 
     Args:
-        announce: see :data:`Announce`; None where torch has no such thing.
+        announce: takes the text that goes with every following event of the calling thread; None where torch has no
+            such thing.
     """
 
-    def __init__(self, announce: Announce | None) -> None:
+    def __init__(self, announce: Callable[[str], None] | None) -> None:
         self._announce = announce
         self._told: list[Moment] = []
         self._implied = Moment("init", -1, -1)
@@ -108,3 +114,66 @@ class Position:
             category = Category.ACTIVATION if recomputes else Category.UNKNOWN
             text = self._texts[key] = to_text(Metadata(moment, category, module))
         return text
+
+
+class ForwardStacks:
+    """Numbers the places at which nodes of autograd's graph are made, so that events of backward name forward lines.
+
+    In anomaly mode torch asks ``torch.fx.traceback.format_stack`` for the stack of every node of the graph that is
+    made, and puts the answer of the node that runs into the events of backward (``forward_frames`` of torch's
+    snapshots). Here the answer is a number that stands for stack and module, so that neither is copied into each event.
+    Nothing is checked for NaN, and no memory of the card is used.
+
+    Args:
+        position: knows the module.
+        max_frames: frames kept of each stack, innermost first.
+    """
+
+    def __init__(self, position: Position, *, max_frames: int) -> None:
+        self._position = position
+        self._max_frames = max_frames
+        self._numbers: dict[tuple[tuple[int, ...], str], list[str]] = {}
+        self._codes: dict[int, CodeType] = {}
+        self.places: list[tuple[Stack, str]] = []
+        """Stack and module of each number."""
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Number the nodes that are made while the block runs."""
+        original = torch.fx.traceback.format_stack
+
+        def format_stack() -> list[str]:
+            if torch.fx.traceback.has_preserved_node_meta():
+                return original()
+            return self._number(sys._getframe().f_back)  # None: autograd made the node on a thread of its own
+
+        with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True, check_nan=False):
+            warnings.filterwarnings("ignore", message="Error detected in ")  # the number would be printed for a stack
+            with replaced([(torch.fx.traceback, "format_stack", format_stack)]):
+                yield
+
+    def _number(self, frame: FrameType | None) -> list[str]:
+        """Return the text for the stack of ``frame``, whose frames are read only at first sight.
+
+        An instruction goes by its address: the bytecode lies inside its code object, which is kept.
+        """
+        path: list[int] = []
+        outer = frame
+        while outer is not None:
+            path.append(id(outer.f_code) + outer.f_lasti)
+            outer = outer.f_back
+        key = (tuple(path), self._position.module)
+        text = self._numbers.get(key)
+        if text is None:
+            text = self._numbers[key] = [number_text(len(self.places))]
+            self.places.append((self._frames(frame), self._position.module))
+        return text
+
+    def _frames(self, frame: FrameType | None) -> Stack:
+        frames: list[Frame] = []
+        while frame is not None:
+            self._codes[id(frame.f_code)] = frame.f_code
+            if len(frames) < self._max_frames:
+                frames.append(Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+            frame = frame.f_back
+        return tuple(frames)

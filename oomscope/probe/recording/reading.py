@@ -6,15 +6,23 @@ what another process recorded does not import it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.recording.categorise import Told, categorise
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
+
+_COUNTERS: Final = {
+    "num_alloc_retries": "num_alloc_retries",
+    "num_ooms": "num_ooms",
+    **{f"{kind}_bytes_peak": f"{kind}_bytes.all.peak" for kind in ("allocated", "active", "reserved", "requested")},
+    **{f"{kind}_bytes_current": f"{kind}_bytes.all.current" for kind in ("allocated", "reserved", "requested")},
+}
+"""Fields of :class:`AllocatorStats` and the counters of ``torch.cuda.memory_stats`` that they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,77 +36,59 @@ class RecordedRefusal:
     """As it stood at that instant."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """What one run left."""
+def measurement_of(
+    snapshot: Snapshot,
+    budget: DeviceBudget,
+    *,
+    index: int,
+    told: Sequence[Told],
+    allocations: int,
+    workspaces: Collection[int],
+    stats: Mapping[str, Any],
+    refusal: RecordedRefusal | None,
+    max_entries: int,
+) -> Measurement:
+    """Return the facts of a run.
 
-    snapshot: Snapshot
-    """As it stood at the end."""
-    index: int
-    """The device."""
-    told: tuple[Told, ...]
-    """What was said of blocks."""
-    allocations: int
-    """Blocks that the allocator had handed out at the end."""
-    workspaces: Collection[int]
-    """Sizes that workspaces of cuBLAS have."""
-    stats: Mapping[str, Any]
-    """``torch.cuda.memory_stats`` at the end."""
-    refusal: RecordedRefusal | None
-    max_entries: int
-    """Size of the ring."""
-
-    def measurement(self, budget: DeviceBudget) -> Measurement:
-        """Return the facts of the run on the card ``budget``."""
-        snapshot = self.snapshot
-        recorded = (trace for trace in snapshot.traces if trace.device == self.index)
-        trace = next(recorded, None) or TraceBuilder(self.index).build()  # a run that only counted
-        trace = categorise(
-            Timeline.of(trace, snapshot.segments), self.told, allocations=self.allocations, workspaces=self.workspaces
-        )
-        truncated = len(trace) >= self.max_entries
-        return Measurement(
-            snapshot=replace(snapshot, traces=(trace,)),
-            device=budget,
-            stats=stats_of(self.stats),
-            oom=self._failed(truncated=truncated),
-            truncated=truncated,
-            allocator_conf=str(snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF", "")),
-        )
-
-    def _failed(self, *, truncated: bool) -> FailedAllocation | None:
-        refusal, index = self.refusal, self.index
-        if refusal is None:
-            return None
-        event, stack, size = last_oom(refusal.snapshot, index)
-        kept = any(trace.device == index and len(trace) > (event or 0) for trace in self.snapshot.traces)
-        return FailedAllocation(
+    Args:
+        snapshot: as it stood at the end.
+        budget: the card.
+        index: the card's number.
+        told: what was said of blocks.
+        allocations: blocks that the allocator had handed out at the end.
+        workspaces: sizes that workspaces of cuBLAS have.
+        stats: ``torch.cuda.memory_stats`` at the end.
+        refusal: the last request that was refused.
+        max_entries: size of the ring.
+    """
+    recorded = (trace for trace in snapshot.traces if trace.device == index)
+    trace = next(recorded, None) or TraceBuilder(index).build()  # a run that only counted
+    timeline = Timeline.of(trace, snapshot.segments)
+    trace = categorise(timeline, told, allocations=allocations, workspaces=workspaces)
+    truncated = len(trace) >= max_entries
+    failed = None
+    if refusal is not None:
+        event, stack, size = _last_oom(refusal.snapshot, index)
+        failed = FailedAllocation(
             requested_bytes=refusal.requested_bytes if size is None else size,
             message="",
             moment=refusal.moment,
             stack=stack,
-            event=event if kept and not truncated else None,
+            event=event if len(trace) > (event or 0) and not truncated else None,
             segments=tuple(segment for segment in refusal.snapshot.segments if segment.device == index),
             device_free_bytes=refusal.free_bytes,
         )
-
-
-def stats_of(stats: Mapping[str, Any]) -> AllocatorStats:
-    """Return the counters of ``torch.cuda.memory_stats`` that are reported."""
-    return AllocatorStats(
-        allocated_bytes_peak=int(stats["allocated_bytes.all.peak"]),
-        active_bytes_peak=int(stats["active_bytes.all.peak"]),
-        reserved_bytes_peak=int(stats["reserved_bytes.all.peak"]),
-        requested_bytes_peak=int(stats["requested_bytes.all.peak"]),
-        reserved_bytes_current=int(stats["reserved_bytes.all.current"]),
-        requested_bytes_current=int(stats["requested_bytes.all.current"]),
-        allocated_bytes_current=int(stats["allocated_bytes.all.current"]),
-        num_alloc_retries=int(stats["num_alloc_retries"]),
-        num_ooms=int(stats["num_ooms"]),
+    return Measurement(
+        snapshot=replace(snapshot, traces=(trace,)),
+        device=budget,
+        stats=AllocatorStats(**{name: int(stats[key]) for name, key in _COUNTERS.items()}),
+        oom=failed,
+        truncated=truncated,
+        allocator_conf=str(snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF", "")),
     )
 
 
-def last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int | None]:
+def _last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int | None]:
     """Return index, stack and requested bytes of the last ``oom`` event on ``device``; None where there is none."""
     for trace in snapshot.traces:
         events = (trace.action == Action.OOM).nonzero()[0]

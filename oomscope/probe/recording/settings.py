@@ -1,26 +1,32 @@
-"""What a session is told: the card, the allocator's settings and the ring of events. No torch here."""
+"""What a run is told of its card: which backend answers a job, the card, and a session on it. No torch here."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from oomscope import virtual
+from oomscope.errors import MachineUnfitError
+from oomscope.probe.job import ProbeJob, ProgramTarget, RunsOn
+from oomscope.probe.machine.backends import backend_of, has_card
+from oomscope.probe.machine.environment import allocator_conf
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.virtual import CardSettings
-from oomscope.virtual.cards import Card
+from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 from oomscope.virtual.settings import AddressPolicy, Peers, ValueRule
 
 if TYPE_CHECKING:
-    import torch
+    from oomscope.probe.recording.session import Session
 
-
-Modules: TypeAlias = "torch.nn.Module | list[torch.nn.Module] | None"
-Optimizers: TypeAlias = "torch.optim.Optimizer | list[torch.optim.Optimizer] | None"
+UNLIMITED_BYTES: Final = 2**42
+"""The card of a run without a limit. With expandable segments torch reserves addresses for each pool of a stream: 9/8
+of the card (c10/cuda/CUDACachingAllocator.cpp); a process has 2^47 bytes of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSettings:
-    """What a backend is told; plain data, sizes in bytes."""
+    """How one run is made; plain data, sizes in bytes."""
 
     gpu: Card | None
     """The card to play; None on cuda means the card that is there."""
@@ -37,9 +43,95 @@ class SessionSettings:
     address_policy: AddressPolicy = "ascending"
     """The order of a virtual card's addresses."""
     is_recorded: bool = True
-    """Events are recorded with their stacks; without, a run on a card tells only what torch counts, and the failure."""
+    """Events are recorded with their stacks; else only torch's counters and the failure are known."""
     max_entries: int = 1_000_000
     max_frames: int = 40
+
+    def budget(self) -> DeviceBudget:
+        """Return the virtual card as a process of the run sees it."""
+        assert self.gpu is not None  # noqa: S101 - a virtual card plays one
+        return DeviceBudget(
+            gpu=self.gpu.name,
+            limit_bytes=self.limit_bytes or self.gpu.total_bytes,
+            non_torch_bytes=self.non_torch_bytes,
+            other_process_bytes=self.other_process_bytes,
+        )
+
+    def card_variables(self, *, ledger: str = "", peers: Peers = "alike") -> dict[str, str]:
+        """Return the variables that tell a process of its virtual card.
+
+        Args:
+            ledger: the file through which several processes share the card; empty for a card of one process.
+            peers: what the other ranks of a world are.
+        """
+        assert self.gpu is not None  # noqa: S101 - a virtual card plays one
+        budget = self.budget()
+        total = UNLIMITED_BYTES if self.unlimited else budget.limit_bytes
+        return CardSettings(
+            card=self.gpu,
+            total_bytes=total,
+            used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
+            address_policy=self.address_policy,
+            event_lag=self.stream_lag,
+            values=self.values,
+            peers=peers,
+            ledger=ledger,
+        ).variables()
+
+
+def resolve_backend(job: ProbeJob) -> RunsOn:
+    """Return the backend that ``job.backend`` stands for on this machine (:mod:`oomscope.probe.machine.backends`).
+
+    Call it before torch is imported: the virtual card is loaded here, where it is asked for or torch needs it.
+
+    Raises:
+        MachineUnfitError: cuda was asked for and there is no GPU, or the virtual card and it cannot be loaded.
+    """
+    backend = backend_of(job)
+    remedy = "use --backend virtual, which needs none"
+    if isinstance(job.target, ProgramTarget):  # it has a torch of its own, and its processes load the card
+        if backend == "cuda" and not has_card():
+            raise MachineUnfitError("there is no GPU", where="--backend cuda", remedy=remedy)
+    elif backend == "virtual":
+        virtual.load()
+    elif not sees_gpu():
+        raise MachineUnfitError("torch finds no CUDA device", where="--backend cuda", remedy=remedy)
+    return backend
+
+
+def sees_gpu() -> bool:
+    """Whether torch can be expected to use a GPU. It is not asked: its forks could not use the card any more."""
+    import torch
+
+    return not virtual.is_loaded() and torch.backends.cuda.is_built() and has_card()
+
+
+def settings_of(job: ProbeJob, backend: RunsOn) -> SessionSettings:
+    """Return how the first run of ``job`` is made.
+
+    Raises:
+        UsageError: no card goes by the name ``job.gpu``.
+    """
+    name = job.gpu or (None if backend == "cuda" else DEFAULT_CARD)
+    return SessionSettings(
+        gpu=find_card(name) if name else None,
+        limit_bytes=job.limit_bytes,
+        non_torch_bytes=job.non_torch_bytes,
+        other_process_bytes=job.other_process_bytes,
+        allocator_conf=allocator_conf(job, os.environ),
+        stream_lag=job.stream_lag,
+        address_policy=job.address_policy,
+        max_entries=job.max_entries,
+        max_frames=job.max_frames,
+    )
+
+
+def open_session(settings: SessionSettings, backend: RunsOn) -> Session:
+    """Return a fresh session of ``backend``."""
+    from oomscope.probe.recording.cards import RealCard, VirtualCard
+    from oomscope.probe.recording.session import Session
+
+    return Session(settings, VirtualCard(settings) if backend == "virtual" else RealCard(settings))
 
 
 def listed(value: Any) -> list[Any]:
@@ -47,45 +139,3 @@ def listed(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-UNLIMITED_BYTES: Final = 2**42
-"""The card of a run without a limit. With expandable segments torch reserves addresses for each pool of a stream: 9/8
-of the card (c10/cuda/CUDACachingAllocator.cpp); a process has 2^47 bytes of them."""
-
-
-def budget_of(settings: SessionSettings) -> DeviceBudget:
-    """Return the card as a process of the run sees it."""
-    if settings.gpu is None:
-        raise ValueError("a virtual card plays a card: settings.gpu must name one")
-    return DeviceBudget(
-        gpu=settings.gpu.name,
-        limit_bytes=settings.limit_bytes or settings.gpu.total_bytes,
-        non_torch_bytes=settings.non_torch_bytes,
-        other_process_bytes=settings.other_process_bytes,
-    )
-
-
-def variables_of(settings: SessionSettings, *, ledger: str = "", peers: Peers = "alike") -> dict[str, str]:
-    """Return the variables that tell a process of its card.
-
-    Args:
-        settings: the card, its limit, what others hold of it, and what it answers where it holds nothing.
-        ledger: the file through which several processes share the card; empty for a card of one process.
-        peers: what the other ranks of a world are.
-    """
-    if settings.gpu is None:
-        raise ValueError("a virtual card plays a card: settings.gpu must name one")
-    budget = budget_of(settings)
-    total = UNLIMITED_BYTES if settings.unlimited else budget.limit_bytes
-    card = CardSettings(
-        card=settings.gpu,
-        total_bytes=total,
-        used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
-        address_policy=settings.address_policy,
-        event_lag=settings.stream_lag,
-        values=settings.values,
-        peers=peers,
-        ledger=ledger,
-    )
-    return card.variables()

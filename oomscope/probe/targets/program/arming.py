@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from oomscope.capture.arming import PYTHON_PATH, STARTUP
 from oomscope.capture.import_hook import AroundImport
@@ -16,12 +16,14 @@ from oomscope.capture.singleton import PROBE_MARK
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from oomscope.probe.targets.program.settings import ProgramSettings
+    from oomscope.probe.targets.program.receipt import ProgramSettings
 
 STARTED: Final = "OOMSCOPE_STARTUP"
 """Names the module whose :func:`arm_from_environment` the ``sitecustomize`` in ``STARTUP`` calls."""
+_VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with torch
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
-_VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in settings, which is imported with torch
+_LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
+"""Set by torchrun in each process that it starts."""
 
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -42,24 +44,36 @@ def arm_from_environment() -> None:
 
 def _before_torch() -> None:
     """Take the card into this process; one that cannot have it ends here, and its receipt says why."""
-    from oomscope.errors import OomscopeError
-    from oomscope.probe.targets.program.settings import from_environment
+    from oomscope.errors import MachineUnfitError, OomscopeError
+    from oomscope.probe.targets.program.receipt import ProgramSettings
 
-    settings = from_environment(os.environ)
+    settings = ProgramSettings.from_environment(os.environ)
     if settings is None or settings.backend != "virtual":
         return
     from oomscope import virtual
 
-    _have_a_card_each(os.environ)
+    have_a_card_each(os.environ)
     try:
-        _check_place(settings, os.environ)
+        if settings.world_size > 1 and _LAUNCHED in os.environ:
+            raise MachineUnfitError(
+                "torchrun makes a world of its own, and --world-size plays one rank of another",
+                remedy="leave out --world-size, or torchrun",
+            )
         virtual.load()
     except OomscopeError as error:
+        from pathlib import Path
+
+        from oomscope.probe.targets.program.ending import EnoughSeen
+        from oomscope.probe.targets.program.receipt import Receipt, path_of
+
         sys.stderr.write(f"oomscope: {error}\n")
-        _leave_unfit(settings.folder, str(error))
+        mine = Receipt.of_this_process()
+        mine.unfit, mine.state = str(error), "ended"
+        mine.write(path_of(Path(settings.folder), mine.pid))
+        raise EnoughSeen from None
 
 
-def _have_a_card_each(environment: MutableMapping[str, str]) -> None:
+def have_a_card_each(environment: MutableMapping[str, str]) -> None:
     """Let each process of a launcher on this machine, such as torchrun, see as many cards as there are processes."""
     from oomscope.virtual.settings import VARIABLE
 
@@ -69,54 +83,22 @@ def _have_a_card_each(environment: MutableMapping[str, str]) -> None:
         environment[VARIABLE] = ";".join(keys)
 
 
-def _check_place(settings: ProgramSettings, environment: Mapping[str, str]) -> None:
-    """Refuse to play one rank in each process of a launcher.
-
-    Raises:
-        MachineUnfitError: torchrun started this process, and a rank is to be played.
-    """
-    from oomscope.errors import MachineUnfitError
-    from oomscope.probe.targets.world.environment import LAUNCHED
-
-    if settings.world_size > 1 and LAUNCHED in environment:
-        raise MachineUnfitError(
-            "torchrun makes a world of its own, and --world-size plays one rank of another",
-            remedy="leave out --world-size, or torchrun",
-        )
-
-
-def _leave_unfit(folder: str, why: str) -> NoReturn:
-    from pathlib import Path
-
-    from oomscope.probe.targets.program import receipt
-    from oomscope.probe.targets.program.ending import EnoughSeen
-
-    mine = receipt.Receipt.of_this_process()
-    mine.unfit, mine.state = why, "ended"
-    mine.write(receipt.path_of(Path(folder), mine.pid))
-    raise EnoughSeen
-
-
 def _after_torch() -> None:
+    """Play one rank where that is asked for, and begin to measure."""
     try:
-        from oomscope.probe.targets.program.process import measure_this_process
-        from oomscope.probe.targets.program.settings import from_environment
+        from oomscope.probe.targets.program.process import MeasuredProcess
+        from oomscope.probe.targets.program.receipt import ProgramSettings
 
-        settings = from_environment(os.environ)
-        if settings is not None:
-            _place_in_world(settings)
-            measure_this_process(settings)
+        settings = ProgramSettings.from_environment(os.environ)
+        if settings is None:
+            return
+        if settings.backend == "virtual" and settings.world_size > 1:
+            import torch
+
+            if torch.distributed.is_available():
+                from oomscope.probe.targets.world import play_one_rank
+
+                play_one_rank(settings.world_size)
+        MeasuredProcess(settings).arm()
     except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
         sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")
-
-
-def _place_in_world(settings: ProgramSettings) -> None:
-    """Let torch.distributed find its world on a virtual card; a torch that is built without it has none."""
-    import torch
-
-    if settings.backend != "virtual" or not torch.distributed.is_available():
-        return
-    from oomscope.probe.targets.world.one_rank import play_one_rank
-
-    if settings.world_size > 1:
-        play_one_rank(settings.world_size)

@@ -47,8 +47,8 @@ def _is_foreign(thread: threading.Thread) -> bool:
     return isinstance(thread, threading._DummyThread)
 
 
-def before_hard_exit(first: Callable[[int], None]) -> None:
-    """Let ``os._exit``, which runs no exit handlers, call ``first`` with the status.
+def before_hard_exit(first: Callable[[], None]) -> None:
+    """Let ``os._exit``, which runs no exit handlers, call ``first``.
 
     Children that :mod:`multiprocessing` forked end so, and programs that do not trust their threads.
     """
@@ -56,7 +56,7 @@ def before_hard_exit(first: Callable[[int], None]) -> None:
 
     def leave_after(status: int) -> NoReturn:
         with contextlib.suppress(Exception):  # whatever happens here, the program wants to end
-            first(status)
+            first()
         leave(status)
 
     os._exit = leave_after

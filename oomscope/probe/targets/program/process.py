@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,14 @@ from oomscope.probe.recording.blocks import local_part
 from oomscope.probe.recording.cards import RealCard
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets.program import ending, receipt
-from oomscope.probe.targets.program.receipt import Raised, Receipt, State
+from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
-from oomscope.probe.targets.program.settings import ProgramSettings
-
-
-def measure_this_process(settings: ProgramSettings) -> None:
-    """Leave a receipt, and record from the moment that CUDA is initialised; torch has just been imported."""
-    MeasuredProcess(settings).arm()
 
 
 class MeasuredProcess:
     """The process as the probe sees it. A fork begins anew as soon as it trains or uses CUDA itself.
+
+    Make it when torch has just been imported: it leaves a receipt then.
 
     Args:
         settings: where receipts go, and how many iterations are enough.
@@ -137,7 +134,7 @@ class MeasuredProcess:
 
     def _stop_if_enough(self) -> None:
         if self._pid == os.getpid() and self._has_seen_enough and not _is_capturing():
-            self._finish("stopped", "stopped by the probe")
+            self._finish("stopped")
             ending.stop()
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -166,20 +163,20 @@ class MeasuredProcess:
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
             if isinstance(error, BaseException) and not self._is_finished:
                 self._receipt.raised = _raised(error)
-            self._finish("ended", "exit")
+            self._finish("ended")
             ending.await_autograd()
 
-    def _leaves_hard(self, status: int) -> None:
+    def _leaves_hard(self) -> None:
         if self._pid == os.getpid():
-            self._finish("ended", f"os._exit({status})")
+            self._finish("ended")
 
-    def _finish(self, state: State, how: str) -> None:
+    def _finish(self, state: State) -> None:
         """Write everything that is known, once; nothing is recorded after that."""
         if self._is_finished:
             return
         self._is_finished = True
         self._attempt(self._keep_all)
-        self._receipt.state, self._receipt.how = state, how
+        self._receipt.state = state
         self._write()
 
     def _keep_all(self) -> None:
@@ -220,10 +217,8 @@ def _is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def _raised(error: BaseException) -> Raised | None:
-    """Return what left the main module; None for an exit, which the exit status tells."""
-    from dataclasses import asdict
-
+def _raised(error: BaseException) -> Raised:
+    """Return what left the main module."""
     from oomscope.probe.analysis.failures import describe, details, refusal_in
 
     refusal = refusal_in(error)

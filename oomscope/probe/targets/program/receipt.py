@@ -1,7 +1,8 @@
-"""What a process of a started program says of itself: a small JSON file, written anew whenever it knows more.
+"""What passes between a probe and a process of the program that it started: settings in, a receipt out.
 
-The first one is written when torch has been imported, so that a program that never does is told from one whose
-processes died. The last one says how the process ended, and where its snapshot lies.
+A receipt is a small JSON file, written anew whenever the process knows more. The first one is written when torch has
+been imported, so that a program that never does is told from one whose processes died. The last one says how the
+process ended, and where its snapshot lies.
 """
 
 from __future__ import annotations
@@ -11,14 +12,50 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+VARIABLE: Final = "OOMSCOPE_PROGRAM"
 SUFFIX: Final = ".receipt.json"
 State = Literal["running", "stopped", "ended"]
 """``running``: it has not said anything later, or was killed. ``stopped``: the probe ended it, having seen enough.
 ``ended``: it came to its own end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSettings:
+    """How a started program is measured; sizes in bytes. Each of its processes finds it in an environment variable."""
+
+    folder: str
+    """Absolute path of the folder that takes receipts and snapshots."""
+    backend: Literal["virtual", "cuda"]
+    card: str | None = None
+    """Name of the virtual card."""
+    iterations: int
+    """The program is ended after so many steps of the optimizer that stepped first."""
+    max_entries: int
+    """Size of the ring of events, for each device."""
+    max_frames: int = 40
+    limit_bytes: int | None = None
+    """On a real card: a smaller card to play, in all; None plays none. A virtual card is of that size itself."""
+    world_size: int = 1
+    """On a virtual card: the ranks of the world of which one is played; 1 leaves worlds to the program."""
+    is_recorded: bool = True
+    """Whether each allocation is recorded; else only the allocator's counters tell of the run."""
+    most_backwards: int | None = None
+    """The program is ended as well once it has run so many backward passes; None for any number."""
+
+    def variables(self) -> dict[str, str]:
+        """Return the variable by which :meth:`from_environment` finds these settings."""
+        return {VARIABLE: json.dumps(asdict(self), separators=(",", ":"))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
+        """Return the settings that a probe left in ``environment``; None where it left none."""
+        text = environment.get(VARIABLE)
+        return cls(**json.loads(text)) if text else None
 
 
 @dataclass(kw_only=True)
@@ -54,7 +91,6 @@ class Receipt:
     """One process; sizes in bytes."""
 
     pid: int
-    parent: int
     argv: list[str]
     began_ns: int
     """``time.time_ns()`` when torch had been imported."""
@@ -66,8 +102,6 @@ class Receipt:
     world_size: int | None = None
     """Ranks of its world, as told by the same; None likewise."""
     state: State = "running"
-    how: str = ""
-    """How it ended, in a few words: ``exit``, ``os._exit(3)``."""
     unfit: str = ""
     """Why the card cannot be had in this process; empty where it can."""
     raised: Raised | None = None
@@ -108,8 +142,6 @@ class Receipt:
     """The file of the last snapshot; empty where none was written."""
     unanswered: dict[str, Any] = field(default_factory=dict)
     """What a virtual card could not answer (:class:`oomscope.probe.measurement.Unanswered` as JSON)."""
-    allocator_conf: str = ""
-    """The allocator's variable when CUDA was initialised."""
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -118,7 +150,6 @@ class Receipt:
         version = sys.modules.get("torch.version")
         return cls(
             pid=os.getpid(),
-            parent=os.getppid(),
             argv=list(sys.orig_argv),
             began_ns=time.time_ns(),
             torch_version=str(getattr(version, "__version__", "")),
@@ -126,6 +157,13 @@ class Receipt:
             rank=_number("RANK"),
             world_size=_number("WORLD_SIZE"),
         )
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """Read back what :meth:`write` wrote."""
+        raised, refused = document["raised"], document["refused"]
+        parts = {"raised": raised and Raised(**raised), "refused": refused and Refused(**refused)}
+        return cls(**document | parts)
 
     @property
     def peak_bytes(self) -> int:
@@ -152,11 +190,5 @@ def path_of(folder: Path, pid: int) -> Path:
 
 def read_receipts(folder: Path) -> list[Receipt]:
     """Return the receipts in ``folder``, those of older processes first."""
-    return sorted(map(_read, folder.glob(f"*{SUFFIX}")), key=lambda receipt: receipt.began_ns)
-
-
-def _read(path: Path) -> Receipt:
-    fields = json.loads(path.read_text())
-    fields["raised"] = Raised(**fields["raised"]) if fields["raised"] else None
-    fields["refused"] = Refused(**fields["refused"]) if fields["refused"] else None
-    return Receipt(**fields)
+    found = (Receipt.from_json(json.loads(path.read_text())) for path in folder.glob(f"*{SUFFIX}"))
+    return sorted(found, key=lambda receipt: receipt.began_ns)

@@ -1,28 +1,47 @@
-"""From what a process of a program left to what any run of a target gives: a measurement, and how the run ended."""
+"""From what the processes of a program left to what any run of a target gives: a measurement, and how the run ended.
+
+One process speaks for the program. Wrong and silent is the worst outcome: a program that put nothing on the card, kept
+its model on the CPU, or ended before its first step has no answer, whatever its exit status.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
+from oomscope.probe.analysis.failures import Refusal, out_of_memory_of
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, Measurement, RefusedElsewhere, Unanswered
+from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfMemory, Unanswered
 from oomscope.probe.recording.categorise import Told
-from oomscope.probe.recording.reading import Recorded, RecordedRefusal
+from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.settings import SessionSettings
-from oomscope.probe.result import Failure, RankSummary
-from oomscope.probe.targets.program.execution import Ended
+from oomscope.probe.result import WITHOUT_TORCH, ErrorKind, Failure, RankSummary
+from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
-from oomscope.probe.targets.program.representative import failure_in, ran_out, representative
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import format_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a program ended."""
+
+    status: int
+    """Of the process that was started: its exit status, negative for a signal."""
+    killed: bool
+    """It went on after it was asked to end."""
+    overran: bool = False
+    """It took longer than it was given, and was killed."""
+    receipts: tuple[Receipt, ...]
+    """What its processes left, the oldest first."""
+    seconds: float
 
 
 def ending_of(
@@ -95,19 +114,20 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
             remedy="leave torch.cuda.memory._record_memory_history to oomscope while it measures",
         )
     said = json.loads(Path(receipt.snapshot).with_suffix(".json").read_text())
-    recorded = Recorded(
-        snapshot=snapshot,
+    seen = _shared(budget, receipt) if budget else DeviceBudget(**(receipt.budget or {}))
+    measurement = measurement_of(
+        snapshot,
+        seen.under(receipt.fraction),
         index=index,
-        told=tuple(Told(address, number, Category(category)) for address, number, category in said["told"]),
+        told=[Told(address, number, Category(category)) for address, number, category in said["told"]],
         allocations=said["allocations"],
         workspaces=receipt.workspaces,
         stats=receipt.stats,
         refusal=_refusal(receipt, index),
         max_entries=settings.max_entries,
     )
-    seen = _shared(budget, receipt) if budget else DeviceBudget(**(receipt.budget or {}))
     return replace(
-        recorded.measurement(seen.under(receipt.fraction)),
+        measurement,
         pinned_bytes=receipt.pinned_bytes,
         versions=_versions(receipt),
         notes=tuple(receipt.notes),
@@ -158,21 +178,14 @@ def _refusal(receipt: Receipt, index: int) -> RecordedRefusal | None:
     )
 
 
-def _out_of_memory(receipt: Receipt, measurement: Measurement) -> FailedAllocation | RefusedElsewhere | None:
+def _out_of_memory(receipt: Receipt, measurement: Measurement) -> OutOfMemory | None:
     if not ran_out(receipt):
         return None
-    refusal = receipt.raised.refusal if receipt.raised else None
-    if refusal is None:
+    document = receipt.raised.refusal if receipt.raised else None
+    if document is None:
         return measurement.oom
-    if refusal["failed_in"] == "device" and measurement.oom is not None:
-        return replace(measurement.oom, message=refusal["message"])
-    return RefusedElsewhere(
-        failed_in="program" if refusal["failed_in"] == "device" else refusal["failed_in"],
-        message=refusal["message"],
-        requested_bytes=refusal["requested_bytes"],
-        moment=Moment("", receipt.iterations, -1),
-        stack=tuple(Frame(*frame) for frame in refusal["stack"]),
-    )
+    refusal = Refusal(**document | {"stack": tuple(Frame(*frame) for frame in document["stack"])})
+    return out_of_memory_of(refusal, measurement, Moment("", receipt.iterations, -1))
 
 
 def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Receipt]) -> list[str]:
@@ -190,3 +203,82 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     if ended.killed:
         notes.append("the program went on after it was asked to end, and was killed")
     return notes
+
+
+def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
+    """Return the process that speaks for the program; None where there is none, or none of ``rank`` if that is given.
+
+    One that ended for want of memory comes first, then the one that held most on a card, then the one that trained. Of
+    those that did nothing it is one that says why: a child of a launcher, not the launcher, which came before it. Of
+    ranks that did the same it is the lowest: two runs are compared by their representatives, which begin in any order.
+    """
+    return max((each for each in receipts if rank in (None, each.rank)), key=_weight, default=None)
+
+
+def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
+    done = (ran_out(receipt), receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
+    ranked = (receipt.rank is not None, -(receipt.rank or 0))
+    return (*done, receipt.raised is not None, *ranked, receipt.began_ns)
+
+
+def ran_out(receipt: Receipt) -> bool:
+    """Whether memory is what ended this process: its last refusal left it with nothing done, or it raised it."""
+    if receipt.state == "stopped":
+        return False
+    raised = receipt.raised is not None and receipt.raised.refusal is not None
+    return raised or (receipt.refused is not None and not receipt.went_on)
+
+
+def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
+    """Return why a program measured nothing; None where its representative, of ``rank`` if given, has an answer."""
+    if ended.overran:
+        took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
+        return Failure(kind="timeout", message=took)
+    receipt = representative(ended.receipts, rank)
+    if receipt is None and (ranks := {each.rank for each in ended.receipts} - {None}):
+        listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
+        return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
+    if receipt is None:
+        return Failure(kind="nothing", message=f"{WITHOUT_TORCH}{_status_of(ended)}")
+    unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
+    kind: ErrorKind
+    if unfit is not None:
+        return Failure(kind="unfit", message=unfit)
+    if ran_out(receipt):
+        return None
+    who = f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
+    done = receipt.iterations
+    when = f"after {done} step{'s' if done > 1 else ''}" if done else "before its first step"
+    kind = failure_of(ended.status)[0] if ended.status else "crash" if receipt.state == "running" else "step"
+    if receipt.state == "running":
+        who = who or "a process of the program"
+        return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
+    if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
+        raised = f": {receipt.raised.text}" if receipt.raised else ""
+        return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
+    return _empty(ended, receipt)
+
+
+def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
+    """Return what is wrong with a program that ended well; None where it is nothing."""
+    if receipt.is_cuda_initialised and not receipt.stats:
+        return Failure(kind="internal", message="; ".join(["the program could not be recorded", *receipt.notes]))
+    on_cpu = receipt.parameters_on_cpu
+    if on_cpu and not receipt.parameters_on_card and receipt.peak_bytes < on_cpu:
+        return Failure(
+            kind="nothing",
+            message=f"the model is on the CPU: {format_size(on_cpu)} of parameters there, none on the card",
+        )
+    if not receipt.peak_bytes:
+        return Failure(kind="nothing", message="the program put nothing on the card")
+    if receipt.state == "ended" and receipt.optimizers and not receipt.iterations:
+        return Failure(kind="nothing", message=f"the program ended before its first step{_status_of(ended)}")
+    return None
+
+
+def _status_of(ended: Ended) -> str:
+    """Return how the program ended, as the end of a sentence; empty where it ended well."""
+    if not ended.status:
+        return ""
+    text = failure_of(ended.status)[1]
+    return f" ({text.replace('the command', 'it')})"

@@ -1,38 +1,42 @@
-"""Runs a program on a card, as often as a probe asks: what its environment brings along, and what came of it."""
+"""Runs a program on a card, as often as a probe asks: starts it, follows its receipts, ends it, reads what it left.
+
+A process that the probe has seen enough of is asked to end, which it may take some seconds for: a program that runs on
+all the same is killed, with everything that it started.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, Literal
 
-from oomscope.errors import OomscopeError
+from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.analysis.failures import not_run
 from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, RunsOn
 from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import RunHere
+from oomscope.probe.machine.processes import Family, start_family
 from oomscope.probe.measurement import Ending
-from oomscope.probe.recording.settings import SessionSettings, budget_of
-from oomscope.probe.recording.settings import variables_of as card_variables
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure
-from oomscope.probe.targets.command.arguments import argv_of
-from oomscope.probe.targets.command.output import tail_of
-from oomscope.probe.targets.command.run import variables_of
+from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.execution import Ended, run_program
-from oomscope.probe.targets.program.representative import representative
-from oomscope.probe.targets.program.results import ending_of
-from oomscope.probe.targets.program.settings import ProgramSettings
-from oomscope.probe.targets.world import environment as world_environment
-from oomscope.virtual.settings import Peers
+from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
+from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
-_HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
-_LEDGER = "card"
+GRACE_S: Final = 10.0
+"""What a process that was asked to end, and then the rest of the program, may take for it."""
+_LOOK_S: Final = 0.1
 _LONGER = 10.0
 """How many times as long as the first run a further one may take, but for the seconds that any may take."""
 _LEAST_LIMIT_S = 60.0
+_CARDS_OF_A_MACHINE: Final = 8
+"""Ranks that share a machine in a played world: the number of cards that the process sees."""
 
 
 class ProgramRuns:
@@ -74,49 +78,42 @@ class ProgramRuns:
                 told=lambda done: progress(Progress(stage="step", done=done, total=self._job.iterations)),
                 limit_s=self._limit_s,
             )
-            budget = budget_of(settings) if backend == "virtual" else None
+            budget = settings.budget() if backend == "virtual" else None
             ending = ending_of(ended, settings, budget, self._job.iterations, self._target.rank)
-        self._remember(ended)
+        # Under other values or settings the program might never step an optimizer, or never end. A run that failed
+        # made fewer backward passes than the whole one on a card without a limit.
+        self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
+        speaker = representative(ended.receipts, self._target.rank)
+        if speaker is not None:
+            self._backwards = max(self._backwards or 0, speaker.backwards)
         if ending.failure is not None:
             return replace(ending, failure=replace(ending.failure, detail=tail_of(log, begin)))
         return self._under_its_own_settings(ending, settings)
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
+        job, gpu = self._job, settings.gpu
         told = ProgramSettings(
             folder=str(folder),
-            backend="cuda" if backend == "cuda" else "virtual",
-            card=settings.gpu.name if settings.gpu else None,
-            iterations=self._job.iterations,
+            backend=backend,
+            card=gpu.name if gpu else None,
+            iterations=job.iterations,
             max_entries=settings.max_entries,
             max_frames=settings.max_frames,
-            limit_bytes=settings.limit_bytes or (settings.gpu.total_bytes if settings.gpu else None),
-            world_size=self._job.world_size,
+            limit_bytes=settings.limit_bytes or (gpu.total_bytes if gpu else None),
+            world_size=job.world_size,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.values == "threes" else None,
         )
-        environment = variables_of(self._job, os.environ)
+        environment = variables_of(job, os.environ)
         environment |= arming.variables(told, environment)
         if settings.allocator_conf:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":
-            environment.pop(_HIDES_CARDS, None)
-            peers: Peers = "alike" if self._job.world_size > 1 else "processes"
-            environment |= card_variables(settings, ledger=str(folder / _LEDGER), peers=peers)
+            environment.pop("CUDA_VISIBLE_DEVICES", None)
+            peers: Literal["alike", "processes"] = "alike" if job.world_size > 1 else "processes"
+            environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
             environment |= compile_cache_variables(folder, environment)
-        if self._job.world_size > 1:
-            environment |= world_environment.variables(self._job.rank, self._job.world_size)
-        return environment
-
-    def _remember(self, ended: Ended) -> None:
-        """Keep how long the first run took, and how many backward passes a run made at most.
-
-        Under other values or settings the program might never step an optimizer, or never end. A run that failed made
-        fewer backward passes than the whole one on a card without a limit.
-        """
-        self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
-        speaker = representative(ended.receipts, self._target.rank)
-        if speaker is not None:
-            self._backwards = max(self._backwards or 0, speaker.backwards)
+        return environment | (place_in_world(job.rank, job.world_size) if job.world_size > 1 else {})
 
     def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
         """Say where the program gave its allocator other settings than it was given; such a run shows no cure."""
@@ -128,3 +125,84 @@ class ProgramRuns:
             return Ending(measurement=None, failure=Failure(kind="step", message=own))
         note = f"{own}: that is what was measured"
         return replace(ending, measurement=replace(measurement, notes=(*measurement.notes, note)))
+
+
+def place_in_world(rank: int, world_size: int) -> dict[str, str]:
+    """Return the variables that make a process ``rank`` of ``world_size``, as torchrun names them."""
+    local_world = min(world_size, _CARDS_OF_A_MACHINE)
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank % local_world),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "GROUP_RANK": str(rank // local_world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        # NCCL's heartbeat monitor asks the store every second, from a thread that Python does not know of.
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+    }
+
+
+def run_program(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    told: Callable[[int], None],
+    grace_s: float = GRACE_S,
+    limit_s: float = float("inf"),
+    cwd: Path | None = None,
+) -> Ended:
+    """Run ``argv`` to its end, or until its processes have seen enough, and return how it ended.
+
+    Standard output and error are those of this process. Nothing that it started is left when this returns.
+
+    Args:
+        argv: the program and its arguments.
+        environment: its variables, with those that let it be measured.
+        folder: where its processes leave their receipts.
+        told: called with the complete iterations of the process that is farthest, whenever there are more.
+        grace_s: seconds from the moment that a process was asked to end.
+        limit_s: seconds that the program may take in all.
+        cwd: where to run it; None for here.
+
+    Raises:
+        TargetError: it cannot be started.
+    """
+    began = time.monotonic()
+    family = start_family(argv, environment=environment, cwd=cwd)
+    try:
+        unfinished = _await(family, folder, told, grace_s=grace_s, limit_s=limit_s)
+    finally:
+        ended = family.kill()
+    if family.error:
+        raise TargetError(f"{argv[0]} cannot be run: {family.error}", remedy="see that the checkout has it")
+    return Ended(
+        status=ended.status,
+        killed=unfinished == "asked to end",
+        overran=unfinished == "overran",
+        receipts=tuple(read_receipts(folder)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _await(
+    family: Family, folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
+) -> Literal["", "asked to end", "overran"]:
+    """Wait until the program has ended, and return an empty string, or why it is not waited for any longer."""
+    stopped, iterations, deadline = 0, 0, float("inf")
+    last = time.monotonic() + limit_s
+    while not family.await_end(time.monotonic() + _LOOK_S):
+        receipts = read_receipts(folder)
+        farthest = max((receipt.iterations for receipt in receipts), default=0)
+        if farthest > iterations:
+            iterations = farthest
+            told(iterations)
+        asked = sum(receipt.state == "stopped" for receipt in receipts)
+        if asked > stopped:
+            stopped, deadline = asked, time.monotonic() + grace_s
+        if time.monotonic() > deadline:
+            return "asked to end"
+        if time.monotonic() > last:
+            return "overran"
+    return ""

@@ -8,7 +8,7 @@ import torch
 from tests.unit.virtual.on_card import on_card
 
 BEGIN = """
-from oomscope.probe.recording.known_counts import counts_are_known
+from oomscope.probe.recording.known_integers import counts_are_known
 from oomscope.probe.recording.known_integers import integers_are_followed
 d = 'cuda'
 labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], device=d)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import init
 
-from oomscope.probe.recording.redrawn import rounds_of
+from oomscope.probe.recording.assumed_values import rounds_of
 from tests.unit.virtual.on_card import on_card
 
 draws_again = pytest.mark.skipif(
@@ -41,7 +41,7 @@ def test_uniform_numbers_are_accepted_by_their_density() -> None:
 def test_nothing_unknown_is_read_and_it_ends(values: str) -> None:
     said = on_card(
         """
-        from oomscope.probe.recording.redrawn import redrawn_as_expected
+        from oomscope.probe.recording.assumed_values import redrawn_as_expected
         weight = torch.empty(1 << 18, device='cuda')
         with redrawn_as_expected():
             torch.nn.init.trunc_normal_(weight)

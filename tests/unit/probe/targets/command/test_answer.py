@@ -14,10 +14,8 @@ from oomscope.errors import SnapshotError, TargetError
 from oomscope.probe.analysis.failures import Refusal
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.targets.command.answer import answer, failure_of
-from oomscope.probe.targets.command.output import Said
-from oomscope.probe.targets.command.run import variables_of
-from oomscope.probe.targets.command.snapshots import stamps_of, written_since
+from oomscope.probe.targets.command import Said, answer, failure_of, variables_of
+from oomscope.probe.targets.command_snapshots import stamps_of, written_since
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot

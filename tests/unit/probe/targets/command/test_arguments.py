@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.probe.job import CommandTarget
-from oomscope.probe.targets.command.arguments import argv_of, check_command, metric_of, words_of
+from oomscope.probe.targets.command import argv_of, check_command, metric_of, words_of
 from oomscope.probe.targets.harness import HarnessError
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from oomscope.capture.arming import STARTUP
 from oomscope.capture.singleton import PROBE_MARK
-from oomscope.probe.targets.program.arming import _have_a_card_each, variables
-from oomscope.probe.targets.program.settings import ProgramSettings, from_environment
+from oomscope.probe.targets.program.arming import have_a_card_each, variables
+from oomscope.probe.targets.program.receipt import ProgramSettings
 from oomscope.virtual import CardSettings
 from oomscope.virtual.settings import VARIABLE
 
@@ -32,7 +32,7 @@ def python(program: str, **environment: str) -> str:
 def test_the_folder_comes_first_and_the_user_s_path_stays() -> None:
     told = variables(SETTINGS, {"PYTHONPATH": "mine"})
     assert told["PYTHONPATH"] == f"{STARTUP}{os.pathsep}mine"
-    assert from_environment(told) == SETTINGS
+    assert ProgramSettings.from_environment(told) == SETTINGS
 
 
 def test_a_process_waits_for_torch() -> None:
@@ -52,7 +52,7 @@ def test_little_is_imported_before_torch() -> None:
 @pytest.mark.parametrize(("ranks", "devices"), [("2", 2), ("8", 8), ("", 1), ("two", 1)])
 def test_each_process_of_a_launcher_has_a_card(ranks: str, devices: int) -> None:
     environment = CardSettings(used_bytes=7).variables() | {"LOCAL_WORLD_SIZE": ranks}
-    _have_a_card_each(environment)
+    have_a_card_each(environment)
     assert environment[VARIABLE] == CardSettings(used_bytes=7, devices=devices).variables()[VARIABLE]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import TargetError
-from oomscope.probe.targets.program.execution import Ended, run_program
-from oomscope.probe.targets.program.representative import failure_in
+from oomscope.probe.targets.program.results import Ended, failure_in
+from oomscope.probe.targets.program.runs import run_program
 
 ROOT = Path(__file__).resolve().parents[5]
 WRITES = """

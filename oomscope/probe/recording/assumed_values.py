@@ -1,0 +1,195 @@
+"""Answers of a virtual card on which control flow depends, where only one is likely in a real training.
+
+**Infinities and NaNs.** Many programs ask before a step whether the loss or the norm of the gradients is finite, and
+leave the step out where it is not; so does torch's GradScaler. Of the two answers a step that is taken needs more
+memory (the first one makes the optimizer's states), and it is what all but a few steps of a real training do. So
+``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
+result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
+type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive.
+
+**Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
+round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
+it follows from the bounds. Versions of torch that draw once ask nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import torch
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
+
+from oomscope.probe.recording.replaced import replaced
+
+NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
+_ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
+_ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
+    **dict.fromkeys(("any", "all", "max", "to", "type", "bool", "byte", "int", "float", "half"), bool),
+    "logical_not": lambda one: not one,
+    "logical_or": lambda one, other: one or other,
+    "logical_or_": lambda one, other: one or other,
+    "logical_and": lambda one, other: one and other,
+    "bitwise_or": lambda one, other: one or other,
+    "bitwise_and": lambda one, other: one and other,
+    "bitwise_not": lambda one: not one,
+    "__or__": lambda one, other: one or other,
+    "__and__": lambda one, other: one and other,
+    "__invert__": lambda one: not one,
+}
+_COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
+    written: getattr(operator, name)
+    for name in ("lt", "le", "gt", "ge", "eq", "ne")
+    for written in (name, f"__{name}__")
+}
+_BOUNDS: Final = (0, math.inf, -math.inf)
+_MOST_ELEMENTS: Final = 1 << 20
+"""Of a result whose answer is copied: the card holds copies of up to 1 MiB."""
+_ANSWER: Final = "_oomscope_answer"
+_IS_ASKED: Final = "_oomscope_is_asked"
+GRADIENTS_NOTE: Final = "gradients in fp16 count as finite: GradScaler skipped no step"
+
+
+def _once(note: Callable[[str], None], text: str) -> Callable[[], None]:
+    """Return what passes ``text`` on to ``note`` at its first call."""
+    return functools.cache(lambda: note(text))
+
+
+def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Answer such questions while the block runs; ``note`` is told, once, where one was asked."""
+    tell = _once(note, NOTE)
+    places = []
+    for owner in (torch, torch.Tensor):
+        for name in (*_ASKED, *_ASKED_OF_ANSWERS, *_COMPARED):
+            function = getattr(owner, name, None)
+            if callable(function) and not (owner is torch and name.startswith("__")):  # torch.bool is no function
+                places.append((owner, name, _answering(function, name, tell)))
+    return replaced(places)
+
+
+def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Let GradScaler take each step while the block runs; ``note`` is told, once, where it does."""
+    tell = _once(note, GRADIENTS_NOTE)
+
+    def takes(self: object, optimizer: torch.optim.Optimizer, state: object, *args: Any, **kwargs: Any) -> Any:
+        tell()
+        return optimizer.step(*args, **kwargs)
+
+    return replaced([(torch.amp.GradScaler, "_maybe_opt_step", takes)])
+
+
+def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]) -> Callable[..., Any]:
+    answer_of = _ASKED_OF_ANSWERS.get(name)
+
+    @functools.wraps(function)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return result
+        answer: bool | None
+        if name in _ASKED:
+            answer = _ASKED[name]
+            _ask(args)
+        elif answer_of is None:
+            answer = _compared(name, args)
+        else:
+            known = [_answer_in(each) for each in args if isinstance(each, torch.Tensor)]
+            answer = answer_of(*known) if known and None not in known else None
+        if answer is not None and _write(result, answer):
+            tell()
+        return result
+
+    return asked
+
+
+def _ask(args: tuple[Any, ...]) -> None:
+    """Note with a number on the card that it was asked whether it is finite."""
+    asked = args[0] if args else None
+    if type(asked) is torch.Tensor and asked.is_cuda and asked.numel() == 1 and not asked.is_inference():
+        setattr(asked, _IS_ASKED, asked._version)
+
+
+def _compared(name: str, args: tuple[Any, ...]) -> bool | None:
+    """Return how such a number compares with 0 or an infinity; None where it was not asked, or has changed since."""
+    if len(args) != 2 or getattr(args[0], _IS_ASKED, None) is None:
+        return None
+    number, bound = args
+    is_same = getattr(number, _IS_ASKED) == number._version
+    is_bound = isinstance(bound, (int, float)) and bound in _BOUNDS
+    return _COMPARED[name](1.0, bound) if is_same and is_bound else None
+
+
+def _write(result: Any, answer: bool) -> bool:
+    """Let each element of a ``result`` on the card be ``answer``; return whether that could be done."""
+    is_plain = type(result) is torch.Tensor and result.is_cuda
+    if not is_plain or result.is_inference() or torch.cuda.is_current_stream_capturing():
+        return False
+    if result.numel() <= _MOST_ELEMENTS:  # no program reads more of them
+        result.detach().copy_(torch.full(result.shape, answer, dtype=result.dtype))
+    setattr(result, _ANSWER, (answer, result._version))
+    return True
+
+
+def _answer_in(tensor: torch.Tensor) -> bool | None:
+    """Return the answer that ``tensor`` holds; None where it holds none, or was changed since."""
+    answer, version = getattr(tensor, _ANSWER, (None, None))
+    return answer if answer is not None and version == tensor._version else None
+
+
+_TRUNC_NORMAL: Final = "_no_grad_trunc_normal_"
+_LEAST_NORMAL: Final = 0.3
+"""Of the normal distribution within the bounds, from which torch draws from it; below that it draws uniformly."""
+
+
+def redrawn_as_expected() -> AbstractContextManager[None]:
+    """Let ``trunc_normal_`` draw as often as it would in all likelihood while the block runs."""
+    draw: Any = getattr(init, _TRUNC_NORMAL, None)
+
+    def drawn(tensor: torch.Tensor, mean: float, std: float, a: float, b: float, *args: Any, **kwargs: Any) -> Any:
+        if not tensor.is_cuda:
+            return draw(tensor, mean, std, a, b, *args, **kwargs)
+        with _Rounds(rounds_of(tensor.numel(), mean, std, a, b)):
+            return draw(tensor, mean, std, a, b, *args, **kwargs)
+
+    return replaced([(init, _TRUNC_NORMAL, drawn)] if draw else [])
+
+
+class _Rounds(TorchFunctionMode):
+    """Lets ``any`` be true as often as numbers are drawn again; it runs as it is, with what it allocates."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self._answers = itertools.chain(itertools.repeat(True, rounds), itertools.repeat(False))
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_any = getattr(func, "__name__", "") == "any"
+        return torch.tensor(next(self._answers), device="cpu") if is_any else result
+
+
+def rounds_of(numbers: int, mean: float, std: float, a: float, b: float) -> int:
+    """Return after how many rounds fewer than half a number is expected outside; 0 where none ever is.
+
+    Each round accepts the same share: of normal numbers those within the bounds, of uniform ones the mean density
+    over the highest.
+    """
+    within = _normal((b - mean) / std) - _normal((a - mean) / std)
+    accepted = within
+    if within <= _LEAST_NORMAL:
+        highest = math.exp(-0.5 * ((min(max(mean, a), b) - mean) / std) ** 2)
+        accepted = within * std * math.sqrt(2 * math.pi) / ((b - a) * highest) if b > a and highest else 1.0
+    rejected = max(1.0 - accepted, 0.0)
+    if numbers * rejected < 0.5:
+        return 0
+    return math.ceil(math.log(0.5 / numbers) / math.log(rejected)) - 1 if rejected < 1.0 else 1
+
+
+def _normal(x: float) -> float:
+    """Return the share of a standard normal distribution below ``x``."""
+    return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0

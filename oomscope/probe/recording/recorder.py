@@ -1,0 +1,176 @@
+"""Records how one process uses a card: each event of the allocator, where in training it happened, and what for.
+
+PyTorch runs as it is; nothing replaces its allocator, its autograd or its operations. What a report says beyond the
+allocator's own history comes from hooks that PyTorch offers (:mod:`~oomscope.probe.recording.hooks`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+
+import oomscope
+from oomscope import virtual
+from oomscope.capture import history
+from oomscope.capture.history import Listener
+from oomscope.probe.machine.environment import INDUCTOR
+from oomscope.probe.measurement import Unanswered
+from oomscope.probe.recording.assumed_values import finite_numbers, no_skipped_step, redrawn_as_expected
+from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.hooks import Follower
+from oomscope.probe.recording.known_integers import (
+    compiled_constants_are_known,
+    counts_are_known,
+    integers_are_followed,
+)
+from oomscope.probe.recording.position import ForwardStacks, Position
+from oomscope.probe.recording.replaced import replaced
+from oomscope.snapshot.event_fields import PLACES_KEY, places_document
+from oomscope.snapshot.trace import Frame
+
+_PEAK = ".peak"
+_PEAK_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
+"""Functions of ``torch._C`` that reset peaks; they take the device."""
+_MOST_LINES: Final = 20
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(oomscope.__file__).parent / "probe"), "<")
+
+
+class Recorder:
+    """A recording of this process. Start it once, when CUDA is in use.
+
+    Args:
+        is_recorded: record events and stacks; else only counters and refusals are known.
+        max_entries: size of the allocator's ring of events.
+        max_frames: frames kept of each forward stack.
+        device: returns the index of the card that blocks are counted on.
+        notes: receives sentences on what was assumed.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_recorded: bool,
+        max_entries: int,
+        max_frames: int,
+        device: Callable[[], int],
+        notes: list[str],
+    ) -> None:
+        self._is_recorded = is_recorded
+        self._max_entries = max_entries
+        self._device = device
+        self._notes = notes
+        self._pid = os.getpid()
+        self.position = Position(self._mark if history.can_mark() else None)
+        self.blocks = ToldBlocks(self.allocations)
+        self.follower = Follower(self.position, self.blocks)
+        self._forward = ForwardStacks(self.position, max_frames=max_frames)
+        self._reset_peaks: dict[int, dict[str, int]] = {}
+        self._lines: dict[Frame, None] = {}
+        self._open = ExitStack()
+        self.unanswered = Unanswered()
+        """What a virtual card could not answer, once the recording is over."""
+
+    def start(
+        self,
+        on_refusal: Listener,
+        *,
+        before_hooks: Iterable[AbstractContextManager[None]] = (),
+        after_hooks: Iterable[AbstractContextManager[None]] = (),
+    ) -> None:
+        """Record from now on.
+
+        Args:
+            on_refusal: called when the allocator refuses a request; it must not raise.
+            before_hooks: entered before the hooks that follow the program.
+            after_hooks: entered after them.
+        """
+        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(on_refusal), self._peaks_kept()]
+        if self._is_recorded:
+            history.start(max_entries=self._max_entries)
+            parts.append(self._forward.recorded())
+            if virtual.is_loaded():
+                virtual.on_unknown_read(self._note_unknown_read)
+                self._open.callback(self._end_watch)
+        if virtual.is_loaded():
+            note = self._notes.append
+            parts += [no_skipped_step(note), finite_numbers(note), integers_are_followed()]
+            parts += [compiled_constants_are_known(), counts_are_known(), redrawn_as_expected()]
+        for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
+            self._open.enter_context(part)
+        self.position.announce()
+
+    def stop(self) -> None:
+        """Record no more."""
+        self._open.close()
+        history.stop()
+
+    def document(self) -> dict[str, Any]:
+        """Return the history as it stands, in torch's schema, with the forward lines of backward."""
+        return history.document() | {PLACES_KEY: places_document(self._forward.places)}
+
+    def allocations(self) -> int:
+        """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
+        return history.allocations(self._device())
+
+    def stats(self, device: int) -> dict[str, int]:
+        """Return the allocator's statistics, with peaks of the whole run, also of a program that resets them.
+
+        Empty where ``device`` was not used.
+        """
+        now = {name: int(value) for name, value in torch.cuda.memory_stats(device).items()}
+        before = self._reset_peaks.get(device, {})
+        return {name: max(value, before.get(name, 0)) if name.endswith(_PEAK) else value for name, value in now.items()}
+
+    def _mark(self, text: str) -> None:
+        if self._pid == os.getpid():  # a fork may not touch CUDA
+            history.mark(text)
+
+    def _peaks_kept(self) -> AbstractContextManager[None]:
+        """Remember the peaks that the program resets while the block runs."""
+
+        def noted(reset: Callable[[Any], None], device: Any) -> None:
+            self._reset_peaks[int(device)] = self.stats(int(device))
+            reset(device)
+
+        names = [name for name in _PEAK_RESETS if hasattr(torch._C, name)]
+        return replaced([(torch._C, name, partial(noted, getattr(torch._C, name))) for name in names])
+
+    def _note_unknown_read(self, size: int) -> None:
+        if len(self._lines) < _MOST_LINES:
+            line = _line_of(sys._getframe(1))
+            if line is not None:
+                self._lines[line] = None
+
+    def _end_watch(self) -> None:
+        virtual.on_unknown_read(None)
+        state = virtual.state()
+        self.unanswered = Unanswered(
+            reads=state.unknown_reads,
+            read_bytes=state.unknown_read_bytes,
+            lines=tuple(self._lines),
+            unsupported=state.unsupported,
+            unknown_workspaces=state.unknown_workspaces,
+        )
+
+
+def _line_of(frame: FrameType | None) -> Frame | None:
+    """Return the innermost line outside torch and outside code that inductor wrote; else the innermost line.
+
+    None on a thread that runs no Python.
+    """
+    inductor = os.environ.get(INDUCTOR) or "<"
+    innermost = frame
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((*_LIBRARIES, inductor)):
+            break
+        frame = frame.f_back
+    chosen = frame or innermost
+    return chosen and Frame(chosen.f_code.co_filename, chosen.f_lineno or 0, chosen.f_code.co_name)
