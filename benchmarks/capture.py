@@ -56,7 +56,7 @@ def writing(events: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         for ending in ("pickle", "pickle.gz", "pickle.zst"):
             path = Path(folder, f"snap.{ending}")
-            written = write(snapshot, path, since=time.perf_counter(), ring=None, force=False)
+            written = write(snapshot, path, since=time.perf_counter(), max_entries=None, force=False)
             size = f"{format_size(written.file_bytes):>11}, {written.file_bytes / events:5.0f} bytes an event"
             yield f"{events:>9,} events  .{ending:<10} {written.seconds:6.2f} s  {size}"
 

@@ -57,9 +57,14 @@ def record(
     Raises:
         InputError: an argument cannot be meant.
     """
+    name: object = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(name, str):  # a function where ``@oomscope.record`` lacks its parentheses
+        what = "a function" if callable(name) else f"{name!r}"
+        remedy = 'write oomscope.record("snap-{rank}.pickle")'
+        raise InputError(f"record takes the name of a file, not {what}", remedy=remedy)
     return Recording(
         Settings(
-            path=_name(path),
+            path=name,
             max_entries=max_entries,
             stacks=stacks,
             every=every,
@@ -68,17 +73,6 @@ def record(
             quiet=quiet,
             watch=watch,
         )
-    )
-
-
-def _name(path: object) -> str:
-    """Return ``path`` as text; a function is there where ``@oomscope.record`` lacks its parentheses."""
-    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(name, str):
-        return name
-    what = "a function" if callable(path) else f"{path!r}"
-    raise InputError(
-        f"record takes the name of a file, not {what}", remedy='write oomscope.record("snap-{rank}.pickle")'
     )
 
 
@@ -162,13 +156,15 @@ class Recording(ContextDecorator):
 
     def _begin(self) -> None:
         """Take torch's call: CUDA is in use, or is being initialised."""
-        if self._wanted and self._now is None:
-            self._now = self._messages.attempt("cannot record", self._running)
-
-    def _running(self) -> Running | None:
-        from oomscope.capture.running import Running
-
+        if not self._wanted or self._now is not None:
+            return
         if (present := singleton.present_owner()) is not None:
             self._messages.refuse(f"{present} records this process already")
-            return None
-        return Running(self._settings, self._messages)
+            return
+
+        def start() -> Running:
+            from oomscope.capture.running import Running
+
+            return Running(self._settings, self._messages)
+
+        self._now = self._messages.attempt("cannot record", start)

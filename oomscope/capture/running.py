@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
+from typing import Final
 
 import torch
 
 from oomscope.capture import history, singleton
 from oomscope.capture.history import Refusal
 from oomscope.capture.messages import Messages
-from oomscope.capture.settings import Settings
-from oomscope.capture.steps import Steps
-from oomscope.capture.termination import Termination
-from oomscope.capture.verdict import print_verdict
-from oomscope.capture.watch import Coverage, Growth
+from oomscope.capture.settings import VARIABLE, Settings
+from oomscope.capture.steps import Coverage, Growth, Steps
 from oomscope.capture.writer import Keeper
+from oomscope.errors import OomscopeError
 from oomscope.snapshot.provenance import Reason
 from oomscope.units import format_size
+
+LONGEST_S: Final = 120.0
+"""What explaining a failure may take; a snapshot of some million events takes half a minute."""
 
 
 class Running:
@@ -80,18 +87,14 @@ class Running:
         """
         if not self.is_of_this_process:
             return
-        last = self._kept_failure
-        if not self._is_told(error):
+        is_oom, last = isinstance(error, torch.OutOfMemoryError), self._kept_failure
+        is_told = is_oom and self._failures == 1 and last is not None
+        if not is_told and self._asked_to_end_at != self.steps.complete:
             last = self.keep("end" if error is None else "exception")
         self._messages.attempt("recording did not stop cleanly", self._open.close)
-        if isinstance(error, torch.OutOfMemoryError) and last is not None:
+        if is_oom and last is not None:
             snapshot = last
-            self._messages.attempt("the failure is not explained", lambda: print_verdict(snapshot, os.environ))
-
-    def _is_told(self, error: BaseException | None) -> bool:
-        """Whether it ends by the failure that was kept, or in the step in which the process was asked to end."""
-        by_kept_failure = isinstance(error, torch.OutOfMemoryError) and self._failures == 1
-        return (by_kept_failure and self._kept_failure is not None) or self._asked_to_end_at == self.steps.complete
+            self._messages.attempt("the failure is not explained", lambda: _print_verdict(snapshot))
 
     def _refused(self, refusal: Refusal) -> None:
         """Keep the first failure as it stands. A program that lives on may fail often, and each would cost as much."""
@@ -127,3 +130,82 @@ class Running:
 
 def _allocations() -> int:
     return history.allocations(torch.cuda.current_device())
+
+
+def _print_verdict(snapshot: Path) -> None:
+    """Print to standard error what ``snapshot`` shows, in eight lines, before the process ends.
+
+    Nothing where no interpreter is named: the program's own may lack what an explanation needs.
+
+    Raises:
+        OomscopeError: the explanation failed or took longer than :data:`LONGEST_S`.
+    """
+    python = os.environ.get(singleton.PYTHON)
+    if not python:
+        return
+    quiet = {name: text for name, text in os.environ.items() if not name.startswith(VARIABLE)}
+    command = [python, "-P", "-m", "oomscope", "explain", str(snapshot), "--quiet"]
+    where, remedy = f"oomscope explain {snapshot}", "run it once more by hand"
+    try:
+        done = subprocess.run(
+            command, env=quiet, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise OomscopeError(f"it took more than {LONGEST_S:.0f} s", where=where, remedy=remedy) from None
+    if done.returncode:
+        last = [f"exit code {done.returncode}", *done.stderr.strip().splitlines()][-1]
+        raise OomscopeError(last, where=where, remedy=remedy)
+    sys.stderr.write(done.stdout)
+    sys.stderr.flush()
+
+
+class Termination:
+    """Calls ``first`` at SIGTERM, as a scheduler sends it at preemption or at the time limit.
+
+    The handler that was there before is called afterwards; where there was none the process ends by the signal, so that
+    whoever waits for it sees why. Python runs handlers in the main thread between two instructions: a process that
+    hangs inside a kernel or a collective is not reached.
+
+    Args:
+        first: what to do.
+        is_ready: whether that can be done now; where not, :meth:`ready` is called when it can.
+    """
+
+    def __init__(self, first: Callable[[], object], is_ready: Callable[[], bool]) -> None:
+        self._first = first
+        self._is_ready = is_ready
+        self._previous: Callable[[int, FrameType | None], object] | int | None = None
+        self._waiting = False
+
+    def listen(self) -> None:
+        """Take the place of the present handler; only the main thread can, elsewhere nothing happens."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is not None:  # None: installed by C code, which could not be called afterwards
+            self._previous = previous
+            signal.signal(signal.SIGTERM, self._handle)
+
+    def leave(self) -> None:
+        """Put the previous handler back, unless another has come in between; that one may call this one still."""
+        in_place = signal.getsignal(signal.SIGTERM) == self._handle
+        if in_place and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._previous)
+
+    def ready(self) -> None:
+        """Send the signal that came too early once more."""
+        if self._waiting:
+            self._waiting = False
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._waiting = True  # before the question, so that nobody becomes ready unheard
+        if not self._is_ready():
+            return
+        self._waiting = False
+        self._first()
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._previous == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, get_args
 
 from oomscope.capture import names
 from oomscope.errors import InputError
@@ -13,24 +13,11 @@ from oomscope.errors import InputError
 Stacks = Literal["python", "all", "none"]
 
 VARIABLE: Final = "OOMSCOPE_RECORD"
-"""Names the snapshot, and turns recording on; the others below say how."""
-STACKS_VARIABLE: Final = "OOMSCOPE_RECORD_STACKS"
-MAX_ENTRIES_VARIABLE: Final = "OOMSCOPE_RECORD_MAX_ENTRIES"
-EVERY_VARIABLE: Final = "OOMSCOPE_RECORD_EVERY"
-FORCE_VARIABLE: Final = "OOMSCOPE_RECORD_FORCE"
-QUIET_VARIABLE: Final = "OOMSCOPE_RECORD_QUIET"
-WATCH_VARIABLE: Final = "OOMSCOPE_RECORD_WATCH"
+"""Names the snapshot, and turns recording on; ``OOMSCOPE_RECORD_STACKS`` and so on say how, by the names of fields."""
 
 MAX_ENTRIES: Final = 1_000_000
 """As many as torchtitan keeps with Python stacks, where 100,000 held two or three steps of a 16B model
 (pytorch/torchtitan, pull request 3628)."""
-
-
-class Ring(NamedTuple):
-    """What the allocator was told to keep."""
-
-    max_entries: int
-    stacks: Stacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +52,15 @@ class Settings:
             raise InputError(
                 f"{self.stacks!r} does not name stacks", where="stacks", remedy="choose python, all or none"
             )
-        _at_least_one(self.max_entries, "max_entries")
-        if self.every is not None:
-            _at_least_one(self.every, "every")
+        for name in ("max_entries", "every"):
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < 1):
+                raise InputError(f"cannot be {number!r}", where=name, remedy="give a whole number from 1")
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables by which :func:`from_environment` finds these settings."""
-        chosen = {
-            VARIABLE: self.path,
-            STACKS_VARIABLE: self.stacks,
-            MAX_ENTRIES_VARIABLE: str(self.max_entries),
-            EVERY_VARIABLE: "" if self.every is None else str(self.every),
-            FORCE_VARIABLE: "1" if self.force else "",
-            QUIET_VARIABLE: "1" if self.quiet else "",
-            WATCH_VARIABLE: "1" if self.watch else "",
-        }
-        return {name: text for name, text in chosen.items() if text}
+        values = {_variable(field.name): getattr(self, field.name) for field in fields(self)}
+        return {name: "1" if value is True else str(value) for name, value in values.items() if value}
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings | None:
@@ -89,19 +69,20 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
     Raises:
         InputError: a variable has a value that cannot be meant.
     """
-    path = environment.get(VARIABLE)
-    if not path:
+    if not environment.get(VARIABLE):
         return None
-    every = environment.get(EVERY_VARIABLE)
-    return Settings(
-        path=path,
-        max_entries=_number(environment.get(MAX_ENTRIES_VARIABLE) or str(MAX_ENTRIES), MAX_ENTRIES_VARIABLE),
-        stacks=environment.get(STACKS_VARIABLE) or "python",  # type: ignore[arg-type] # checked by Settings
-        every=_number(every, EVERY_VARIABLE) if every else None,
-        force=bool(environment.get(FORCE_VARIABLE)),
-        quiet=bool(environment.get(QUIET_VARIABLE)),
-        watch=bool(environment.get(WATCH_VARIABLE)),
-    )
+    given: dict[str, Any] = {}
+    for field in fields(Settings):
+        text = environment.get(_variable(field.name))
+        if text and field.type in ("int", "int | None"):
+            given[field.name] = _number(text, _variable(field.name))
+        elif text:
+            given[field.name] = True if field.type == "bool" else text
+    return Settings(**given)
+
+
+def _variable(field: str) -> str:
+    return VARIABLE if field == "path" else f"{VARIABLE}_{field.upper()}"
 
 
 def _number(text: str, variable: str) -> int:
@@ -109,10 +90,3 @@ def _number(text: str, variable: str) -> int:
         return int(text)
     except ValueError:
         raise InputError(f"{text!r} is not a number", where=variable, remedy="give a whole number") from None
-
-
-def _at_least_one(number: int, name: str) -> None:
-    if type(number) is not int:
-        raise InputError(f"{number!r} is not a whole number", where=name, remedy="give a whole number from 1")
-    if number < 1:
-        raise InputError(f"{number!r} is too few", where=name, remedy="give a whole number from 1")

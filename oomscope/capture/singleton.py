@@ -7,6 +7,8 @@ from typing import Final
 
 PROBE_MARK: Final = "OOMSCOPE_PROBE"
 """Set in the environment of every process that a probe started."""
+PYTHON: Final = "OOMSCOPE_RECORD_PYTHON"
+"""Names the interpreter that ``oomscope record`` runs under."""
 
 _owner: list[object] = []
 
@@ -19,11 +21,11 @@ def present_owner() -> str | None:
 
 
 def take(owner: object) -> None:
-    """Be the recorder of this process."""
+    """Make ``owner`` the recorder of this process."""
     _owner.append(owner)
 
 
 def release(owner: object) -> None:
-    """Be it no more; nothing happens to one who is not."""
+    """Let another one record; no-op where ``owner`` is not the recorder."""
     if owner in _owner:
         _owner.remove(owner)

@@ -23,7 +23,7 @@ import torch
 from oomscope.capture import history, names
 from oomscope.capture.history import Refusal
 from oomscope.capture.messages import Messages
-from oomscope.capture.settings import Ring, Settings
+from oomscope.capture.settings import Settings
 from oomscope.files import open_whole
 from oomscope.snapshot.provenance import KEY, Card, Provenance, Reason, Refused
 from oomscope.snapshot.write import PICKLE_PROTOCOL
@@ -43,60 +43,49 @@ class Written:
     file_bytes: int
     events: int
     """Of the device that had most."""
-    ring: Ring | None
-    """None where somebody else set it."""
+    max_entries: int | None
+    """Size of the ring; None where somebody else set it."""
 
     def __str__(self) -> str:
-        return (
-            f"wrote {self.path}: {self.events:,} events{self._share()}, "
-            f"{format_size(self.file_bytes)} in {self.seconds:.1f} s"
-        )
-
-    def _share(self) -> str:
-        if self.ring is None:
-            return ""
-        if self.events >= self.ring.max_entries:
-            return " (the ring is full, older ones are lost: raise max_entries to keep more)"
-        return f" ({100 * self.events / self.ring.max_entries:.0f} % of the ring)"
+        """Say what was written."""
+        share = ""
+        if self.max_entries is not None:
+            share = f" ({100 * self.events / self.max_entries:.0f} % of the ring)"
+            if self.events >= self.max_entries:
+                share = " (the ring is full, older ones are lost: raise max_entries to keep more)"
+        size = format_size(self.file_bytes)
+        return f"wrote {self.path}: {self.events:,} events{share}, {size} in {self.seconds:.1f} s"
 
 
-def write(document: dict[str, Any], path: Path, *, since: float, ring: Ring | None, force: bool) -> Written:
+def write(document: dict[str, Any], path: Path, *, since: float, max_entries: int | None, force: bool) -> Written:
     """Write ``document`` to ``path``, or to the next free name where that is taken and ``force`` is not set.
 
     Args:
         document: a snapshot in torch's schema.
         path: ``.gz`` or ``.zst`` at its end compresses; missing folders are made.
         since: ``time.perf_counter()`` when the program began to wait.
-        ring: what the allocator keeps, where it is known.
+        max_entries: size of the ring, where it is known.
         force: replace a file that is there.
 
     Raises:
         OSError: the place cannot be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    target = _write(document, path, force=True) if force else _write_free(document, path)
+    while True:
+        target = path if force else next(names.free_names(path))
+        try:
+            with open_whole(target, force=force) as file, _packed(file, target) as out:
+                pickle.dump(document, out, protocol=PICKLE_PROTOCOL)
+            break
+        except FileExistsError:  # another process took the name in the meantime
+            continue
     return Written(
         path=target,
         seconds=time.perf_counter() - since,
         file_bytes=target.stat().st_size,
         events=max(map(len, document.get("device_traces", [])), default=0),
-        ring=ring,
+        max_entries=max_entries,
     )
-
-
-def _write_free(document: dict[str, Any], path: Path) -> Path:
-    while True:
-        target = next(names.free_names(path))
-        try:
-            return _write(document, target, force=False)
-        except FileExistsError:  # another process took the name in the meantime
-            continue
-
-
-def _write(document: dict[str, Any], target: Path, *, force: bool) -> Path:
-    with open_whole(target, force=force) as file, _packed(file, target) as out:
-        pickle.dump(document, out, protocol=PICKLE_PROTOCOL)
-    return target
 
 
 @contextmanager
@@ -129,7 +118,7 @@ class Keeper:
     ) -> None:
         self._settings = settings
         self._messages = messages
-        self._ring = None if borrowed else Ring(settings.max_entries, settings.stacks)
+        self._borrowed = borrowed
         self._afterwards = afterwards
         self._started = datetime.now(UTC)
         self._rank: int | None = None
@@ -165,7 +154,7 @@ class Keeper:
         document = history.document()
         told = self._messages.attempt(
             "the snapshot does not say where it comes from",
-            lambda: origin(document, reason=reason, rank=self._rank, step=step, refusal=refusal, ring=self._ring),
+            lambda: self._origin(document, reason, step, refusal),
         )
         if told is not None:
             document[KEY] = told.to_json()
@@ -175,45 +164,27 @@ class Keeper:
             document,
             names.tagged(path, tag) if tag else path,
             since=since,
-            ring=self._ring,
+            max_entries=None if self._borrowed else self._settings.max_entries,
             force=self._settings.force,
         )
 
-
-def origin(
-    document: dict[str, Any],
-    *,
-    reason: Reason,
-    rank: int | None,
-    step: int,
-    refusal: Refusal | None,
-    ring: Ring | None,
-) -> Provenance:
-    """Return the provenance of ``document``, taken just now.
-
-    Args:
-        document: a snapshot in torch's schema.
-        reason: why it was taken.
-        rank: of this process, where it is known.
-        step: how many training steps are complete.
-        refusal: the request that failed, where that is the reason.
-        ring: what the allocator keeps, where it is known.
-    """
-    world_size = names.world_size_of_process(os.environ)
-    return Provenance(
-        reason=reason,
-        rank=-1 if rank is None else rank,
-        world_size=-1 if world_size is None else world_size,
-        iteration=step,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        torch_version=str(torch.__version__),
-        max_entries=-1 if ring is None else ring.max_entries,
-        stacks="" if ring is None else ring.stacks,
-        cards=tuple(_card(index) for index in sorted({segment["device"] for segment in document["segments"]})),
-        refused=None if refusal is None else Refused(**refusal._asdict()),
-    )
+    def _origin(self, document: dict[str, Any], reason: Reason, step: int, refusal: Refusal | None) -> Provenance:
+        """Return the provenance of ``document``, taken just now."""
+        world_size = names.world_size_of_process(os.environ)
+        return Provenance(
+            reason=reason,
+            rank=-1 if self._rank is None else self._rank,
+            world_size=-1 if world_size is None else world_size,
+            iteration=step,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            torch_version=str(torch.__version__),
+            max_entries=-1 if self._borrowed else self._settings.max_entries,
+            stacks="" if self._borrowed else self._settings.stacks,
+            cards=tuple(_card(index) for index in sorted({segment["device"] for segment in document["segments"]})),
+            refused=None if refusal is None else Refused(**refusal._asdict()),
+        )
 
 
 def _card(index: int) -> Card:

@@ -12,7 +12,7 @@ import click
 from oomscope.capture import names
 from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
-from oomscope.capture.verdict import PYTHON
+from oomscope.capture.singleton import PYTHON
 from oomscope.cli.options.common import json_option
 from oomscope.cli.terminal.output import print_json
 from oomscope.errors import ExitCode, UsageError

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.capture.watch import FIRST_REPORT, LEAST_GROWTH, Coverage, Growth
+from oomscope.capture.steps import FIRST_REPORT, LEAST_GROWTH, Coverage, Growth
 from oomscope.units import GiB
 
 

@@ -9,8 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from oomscope.capture.arming import PYTHON_PATH, STARTUP
-from oomscope.capture.import_hook import AroundImport
+from oomscope.capture.arming import AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
 STARTED: Final = "OOMSCOPE_STARTUP"
-"""Names the module whose :func:`arm_from_environment` the ``sitecustomize`` in ``STARTUP`` calls."""
+"""Names the module whose :func:`arm_from_environment` the ``sitecustomize`` of capture calls."""
 _VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with torch
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
 _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
@@ -28,8 +27,7 @@ _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that let a program in ``environment``, and its children, be measured."""
-    path = os.pathsep.join([STARTUP, *filter(None, [environment.get(PYTHON_PATH)])])
-    return settings.variables() | {PYTHON_PATH: path, STARTED: __name__}
+    return settings.variables() | with_startup(environment) | {STARTED: __name__}
 
 
 def arm_from_environment() -> None:
