@@ -9,29 +9,19 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-import pluggy
 import pytest
-
-from oomscope.pytest_plugin.age import refuse_older
 
 if TYPE_CHECKING:
     import torch
 
     from oomscope.pytest_plugin.probing import Probing
 
-refuse_older(pytest.__version__, pluggy.__version__)
-
 BACKENDS = ("auto", "virtual", "cuda")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the settings of the ini file."""
-    parser.addini(
-        "oomscope_backend",
-        "where tests are measured: cuda, virtual or auto",
-        None,
-        "auto",
-    )
+    parser.addini("oomscope_backend", "where tests are measured: cuda, virtual or auto", None, "auto")
     parser.addini("oomscope_gpu", "the virtual card, such as h100-80gb", None, "")
 
 
@@ -48,19 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     backend = config.getini("oomscope_backend")
     if backend not in BACKENDS:
         raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
-    if backend == "virtual":
-        _load_virtual_card()
+    if backend == "virtual":  # the card must be there before any test imports torch
+        from oomscope import virtual
+        from oomscope.errors import MachineUnfitError
 
-
-def _load_virtual_card() -> None:
-    """Load the virtual card, which must be there before any test imports torch."""
-    from oomscope import virtual
-    from oomscope.errors import MachineUnfitError
-
-    try:
-        virtual.load()
-    except MachineUnfitError as error:
-        raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
+        try:
+            virtual.load()
+        except MachineUnfitError as error:
+            raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
 
 
 @pytest.hookimpl(trylast=True)
@@ -104,16 +89,15 @@ def probe(request: pytest.FixtureRequest) -> Probing:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Run the test; where it passes, hold what was measured against its limits."""
-    from oomscope.pytest_plugin.failing import one_failure
-    from oomscope.pytest_plugin.limits import limits_of
+    from oomscope.pytest_plugin.limits import judge, limits_of, one_failure
 
     with one_failure("the limits of the test cannot be read"):
         limits = limits_of(item)
     if not limits and "gpu_device" not in getattr(item, "fixturenames", ()):
         return (yield)
-    from oomscope.pytest_plugin import body, judging, probing
+    from oomscope.pytest_plugin import body, probing
 
     with body.measured(item, wanted=bool(limits)):
         outcome = yield
-    judging.judge(limits, [*body.results(item), *probing.results(item)])
+    judge(limits, [*body.results(item), *probing.results(item)])
     return outcome

@@ -17,7 +17,7 @@ import pytest
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
 from oomscope.pytest_plugin import probing
-from oomscope.pytest_plugin.failing import one_failure
+from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
     import torch

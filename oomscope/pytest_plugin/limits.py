@@ -1,17 +1,30 @@
-"""Reads the markers that limit memory: which metric, how many bytes."""
+"""The markers that limit memory: read from a test, and held against what was measured.
+
+What is wrong is said in two lines: how much, and where it peaked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from oomscope.errors import InputError, UsageError
-from oomscope.units import parse_size
+from oomscope.errors import InputError, OomscopeError, UsageError
+from oomscope.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from oomscope.probe.result import ProbeResult
 
 Metric = Literal["reserved", "requested", "overhead"]
+_MEANINGS: dict[Metric, str] = {
+    "reserved": "held by the allocator",
+    "requested": "requested at once",
+    "overhead": "held by the allocator beyond what is alive",
+}
+_REMEDY = "put model and data on the device of the fixture gpu_device, or measure with the fixture probe"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +68,10 @@ class Kind:
             raise InputError(
                 f"of={metric!r} is nothing it limits", remedy=f"give {' or '.join(map(repr, self.metrics))}"
             )
-        return Limit(marker=self.name, metric=metric, limit_bytes=self._size(mark.args[0]))
-
-    def _size(self, given: object) -> int:
-        if isinstance(given, bool) or not isinstance(given, (int, str)):
-            raise InputError(f"{given!r} is not a size", remedy=f"write {self.example}")
-        return parse_size(given)
+        size = mark.args[0]
+        if isinstance(size, bool) or not isinstance(size, (int, str)):
+            raise InputError(f"{size!r} is not a size", remedy=f"write {self.example}")
+        return Limit(marker=self.name, metric=metric, limit_bytes=parse_size(size))
 
 
 KINDS: Final = (
@@ -80,21 +91,99 @@ KINDS: Final = (
 """All markers, in the order in which they are checked."""
 
 
-def limits_of(item: pytest.Item) -> tuple[Limit, ...]:
+def limits_of(item: pytest.Item) -> list[Limit]:
     """Return the limits of a test; of several markers of one name the closest counts.
 
     Raises:
         UsageError: a marker cannot be understood; names the test.
     """
-    return tuple(_limits(item))
-
-
-def _limits(item: pytest.Item) -> Iterator[Limit]:
+    found = []
     for kind in KINDS:
         mark = item.get_closest_marker(kind.name)
-        if mark is None:
-            continue
         try:
-            yield kind.read(mark)
+            found += [kind.read(mark)] if mark is not None else []
         except InputError as error:
             raise UsageError(f"marker {kind.name}: {error.message}", where=item.nodeid, remedy=error.remedy) from None
+    return found
+
+
+@contextmanager
+def one_failure(heading: str) -> Iterator[None]:
+    """Fail the running test with ``heading`` and the error where the block raises one of oomscope's."""
+    try:
+        yield
+    except OomscopeError as error:
+        raise pytest.fail.Exception(f"{heading}\n{error}", pytrace=False) from None
+
+
+def judge(limits: Sequence[Limit], results: Sequence[ProbeResult]) -> None:
+    """Fail the running test if a result is beyond a limit, or if there is none to hold against one."""
+    complaints = [text for limit in limits for result in results if (text := complaint(limit, result)) is not None]
+    if not results:
+        complaints = [
+            f"{limit.marker}: nothing was measured to hold against {format_size(limit.limit_bytes)}\n{_REMEDY}"
+            for limit in limits
+        ]
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+
+
+def complaint(limit: Limit, result: ProbeResult) -> str | None:
+    """Return two lines on what ``result`` has beyond ``limit``; None where it keeps to it."""
+    from oomscope.probe.demand import is_lower_bound
+
+    size = measured_bytes(limit.metric, result)
+    card = f"on {result.backend} {result.gpu}" if result.gpu else f"({result.backend})"
+    allowed = format_size(limit.limit_bytes)
+    if size is None:
+        what = f"nothing tells what was {_MEANINGS[limit.metric]} {card}, limited to {allowed}"
+        return f"{limit.marker}: {what}\n{_why(result)}"
+    if size <= limit.limit_bytes:
+        if result.outcome != "oom":
+            return None
+        what = f"out of memory {card}, though it needs less than the limit of {allowed}"
+        if is_lower_bound(result):
+            what = f"out of memory {card} before the limit of {allowed} could be checked"
+        return f"{limit.marker}: {what}\n{_why(result)}"
+    more = format_size(size - limit.limit_bytes)
+    what = f"{format_size(size)} {_MEANINGS[limit.metric]} {card}, {more} over the limit of {allowed}"
+    return f"{limit.marker}: {what}\n{_where(limit.metric, result)}"
+
+
+def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
+    """Return the bytes that ``result`` has of ``metric``; None where it does not tell."""
+    from oomscope.probe.demand import requested_bytes, reserved_bytes
+
+    if result.peak is None:
+        return None
+    if metric == "requested":
+        return requested_bytes(result)
+    held = result.reserved_peak
+    if held is None:  # a command that prints a number tells of requested bytes alone
+        return None
+    if metric == "reserved":
+        return reserved_bytes(result)
+    return None if result.outcome == "oom" else held.reserved_bytes - held.requested_bytes
+
+
+def _where(metric: Metric, result: ProbeResult) -> str:
+    """Return where the peak stood: of requested bytes with its line, and when most was reserved."""
+    from oomscope.probe.demand import recorded_peak
+    from oomscope.report.probe import peak_place
+    from oomscope.report.sentences import moment_text
+
+    peak, held = recorded_peak(result), result.reserved_peak
+    live = f"{format_size(peak.requested_bytes)} requested in {peak_place(peak)}" if peak else ""
+    if metric == "requested" or held is None or (peak == result.peak and peak is not None and held.event == peak.event):
+        return f"peak: {live}"
+    when = moment_text(held.iteration, held.phase, held.microbatch)
+    sizes = f"{format_size(held.reserved_bytes)} with {format_size(held.requested_bytes)} requested"
+    return f"peak: {live}; held: {sizes} in {when}"
+
+
+def _why(result: ProbeResult) -> str:
+    if result.outcome == "oom":
+        from oomscope.report.probe import status_text
+
+        return status_text(result)
+    return "let the command write a memory snapshot (snapshot_glob), or limit requested bytes: of='requested'"

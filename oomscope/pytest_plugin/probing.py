@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from oomscope.pytest_plugin.failing import one_failure
+from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
     from oomscope.cli.probe import Plan

@@ -14,7 +14,7 @@ import pytest
 
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.process import launch
-from oomscope.probe.recording import finite
+from oomscope.probe.recording import assumed_values
 from oomscope.probe.recording.assumed_values import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import commit, new_repo, oomscope
@@ -264,7 +264,7 @@ def test_nodes_of_the_graph_that_autograd_makes_itself_have_no_line() -> None:
 def test_guards_against_infinities_skip_no_step() -> None:
     result = small("guards", iterations=2)
     assert result.outcome == "fits", result.failure
-    assert finite.NOTE in result.notes
+    assert assumed_values.NOTE in result.notes
     assert "optimizer_state" in result.peak.categories
 
 

@@ -8,7 +8,7 @@ import torch._dynamo  # torch cannot import it twice, and a run inside this proc
 
 from oomscope.capture import history
 from oomscope.errors import MachineUnfitError
-from oomscope.probe.recording import open_session as sessions
+from oomscope.probe.recording import settings as sessions
 from oomscope.probe.recording.session import Session
 from oomscope.probe.recording.settings import SessionSettings
 

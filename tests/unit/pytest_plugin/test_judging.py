@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, Site
-from oomscope.pytest_plugin.judging import complaint, judge
-from oomscope.pytest_plugin.limits import Limit
+from oomscope.pytest_plugin.limits import Limit, complaint, judge
 from oomscope.units import MiB
 
 PEAK = "peak: 60.00 MiB requested in backward, at model.py:7 forward"
