@@ -12,7 +12,7 @@ import pytest
 
 from oomscope.cli.main import run as run_command_line
 from oomscope.probe.job import OnProgress, ProbeJob
-from oomscope.probe.process import launch, parent, warm
+from oomscope.probe.process import launch, warm
 from oomscope.probe.result import ProbeResult
 
 VARYING = ("HOME", "PATH", "SCALE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
@@ -31,8 +31,7 @@ def probe(job: ProbeJob, progress: OnProgress | None = None, **options) -> Probe
 def probes() -> Iterator[None]:
     """Have every probe of this process forked inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (parent, warm):
-            patch.setattr(module, "OF_THE_JOB", (*module.OF_THE_JOB, *VARYING))
+        patch.setattr(warm, "OF_THE_JOB", (*warm.OF_THE_JOB, *VARYING))
         patch.setattr(launch, "run", probe)
         yield
 

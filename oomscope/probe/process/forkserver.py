@@ -11,24 +11,37 @@ supervisor (:mod:`oomscope.probe.machine.supervisor`), which is forked here and 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
 from oomscope.probe.machine.processes import MESSAGE_BYTES
 from oomscope.probe.machine.supervisor import fork_supervised
-from oomscope.probe.process.preload import preload, sets_too_late, top_level_names
 from oomscope.probe.targets.importing import uncollected
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Which an interpreter reads when it starts."""
 NEEDS_FRESH = 75
 """The exit status of a worker that found itself to have been warm in vain; EX_TEMPFAIL of sysexits.h."""
+_READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMBA_")
+"""How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
+_PRELOADED = (
+    "numpy.ma",
+    "torch._dynamo",  # torch's first optimizer imports all of it
+    "oomscope.config.schema",
+    "oomscope.model.parallel.parallel_state",
+    "oomscope.model.trainer",
+    "oomscope.probe.analysis.cures",
+    "oomscope.probe.machine.rates",
+    "oomscope.probe.recording.cards",
+    "oomscope.probe.recording.session",
+)
 
 
 def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
@@ -59,24 +72,45 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
                 os.close(number)
 
 
-class OnceImported:
-    """Passes progress on; ends the worker once the target's imports have set a variable that came too late.
+def preload() -> None:
+    """Import what every probe on a virtual card imports sooner or later.
 
-    Args:
-        progress: told of everything.
+    Nothing is run that would leave a trace in a probe: no tensor is made, no device registered, and CUDA not called,
+    after which no fork could choose its card or use one; the environment stays as it was.
     """
+    environment = dict(os.environ)
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
 
-    def __init__(self, progress: Callable[[Progress], None]) -> None:
-        self._progress = progress
-        self._before: dict[str, str] | None = dict(os.environ)
 
-    def __call__(self, progress: Progress) -> None:
-        """Pass ``progress`` on; look at the environment when the first stage after the imports begins."""
-        if self._before is not None and progress.stage != "import":
-            if sets_too_late(self._before, os.environ):
+def top_level_names() -> set[str]:
+    """Return the modules that are imported, without those inside packages."""
+    return {name for name in sys.modules if "." not in name}
+
+
+def once_imported(progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Return what passes progress on, and ends the worker once the target's imports set a variable that came too late.
+
+    That is one that libraries read while being imported: the parent has imported them already. The environment is
+    looked at when the first stage after the imports begins.
+    """
+    before: dict[str, str] | None = _read_early(os.environ)
+
+    def pass_on(step: Progress) -> None:
+        nonlocal before
+        if before is not None and step.stage != "import":
+            if before != _read_early(os.environ):
                 os._exit(NEEDS_FRESH)
-            self._before = None
-        self._progress(progress)
+            before = None
+        progress(step)
+
+    return pass_on
+
+
+def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_WHILE_IMPORTED)}
 
 
 def _become(order: dict[str, Any], output: int, progress: int, control: int) -> list[str]:

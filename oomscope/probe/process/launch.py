@@ -15,10 +15,9 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import ExitCode, MachineUnfitError
@@ -26,11 +25,20 @@ from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJ
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment, request_variables
-from oomscope.probe.machine.processes import Ended, Family, kernel_oom_kills, signal_name, signals_as_exits
+from oomscope.probe.machine.processes import (
+    Ended,
+    Family,
+    kernel_oom_kills,
+    own_program,
+    signal_name,
+    signals_as_exits,
+    start_family,
+)
 from oomscope.probe.process import tempdirs
-from oomscope.probe.process.workers import FRESH, Order, Start
 from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, without_measurement
 
+WORKER = own_program("oomscope.probe.process.worker")
+"""The child."""
 _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
 
@@ -41,6 +49,48 @@ class StoppedError(Exception):
 
 class VoidError(Exception):
     """The worker asked for a fresh process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a worker is started with."""
+
+    job: Path
+    """The file that it reads its job from."""
+    result: Path
+    """The file that it writes its result to."""
+    progress: int
+    """Descriptor of the pipe that it writes progress to."""
+    output: int
+    """Descriptor of the log: its standard output and error."""
+    cwd: Path
+    environment: Mapping[str, str]
+    """Every variable that it sees."""
+
+
+Start = Callable[[Order], Family]
+"""Starts a worker; :mod:`oomscope.probe.process.warm` has another way than :class:`Fresh`, with the same meaning."""
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Starts a new interpreter for each worker."""
+
+    command: Sequence[str] = WORKER
+    """Given the job's file, the result's file and the number of the progress pipe."""
+
+    def __call__(self, order: Order) -> Family:
+        """Start a worker."""
+        return start_family(
+            [*self.command, str(order.job), str(order.result), str(order.progress)],
+            environment=order.environment,
+            cwd=order.cwd,
+            output=order.output,
+            passed=(order.progress,),
+        )
+
+
+FRESH = Fresh()
 
 
 def run(
@@ -77,29 +127,38 @@ def run(
     started = time.monotonic()
     with signals_as_exits(), _tempdir(job) as tempdir:
         log = Path(log_path) if log_path is not None else tempdir / "log"
-        exit_ = _run_worker(job, tempdir, log, start, progress or _ignore, stop=stop)
-        written = _read_result(tempdir / "result.json")
-        if written is None and exit_.ended.status == void_status:
+        ended, failure = _run_worker(job, tempdir, log, start, progress, stop=stop)
+        path = tempdir / "result.json"  # the worker writes a whole file or none
+        written = ProbeResult.from_json(json.loads(path.read_text())) if path.is_file() else None
+        if written is None and ended.status == void_status:
             raise VoidError
         output = _tail(log)
-        result = _failed(job, exit_, output) if written is None else _with_output(written, output)
-        if written is not None and exit_.unclean:
-            result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
+        if written is None:
+            backend: MeasuredOn = "command" if isinstance(job.target, CommandTarget) else backend_of(job)
+            result = without_measurement(job, backend, replace(failure, detail=output))
+        else:
+            result = _with_output(written, output)
+            if failure.kind == "timeout" or ended.status:
+                result = replace(result, notes=(*result.notes, f"after the measurement {failure.message}"))
     return replace(
         result,
         variables=request_variables(job, own_environment()),
         wall_s=time.monotonic() - started,
-        worker_rss_bytes=exit_.ended.max_rss_bytes,
+        worker_rss_bytes=ended.max_rss_bytes,
     )
 
 
 @contextlib.contextmanager
 def _tempdir(job: ProbeJob) -> Iterator[Path]:
-    """Yield a temporary directory that holds the job, and is gone afterwards, or when the next probe begins."""
+    """Yield a temporary directory that holds the job, with paths that mean the same in any working directory."""
+    if isinstance(job.target, CheckoutTarget):
+        job = replace(job, target=job.target.absolute())
+    if job.snapshot_path is not None:
+        job = replace(job, snapshot_path=str(Path(job.snapshot_path).absolute()))
     with contextlib.ExitStack() as stack:
         try:
             tempdir = stack.enter_context(tempdirs.tempdir(Path(tempfile.gettempdir()), "oomscope-probe"))
-            (tempdir / "job.json").write_text(json.dumps(_absolute(job).to_json()))
+            (tempdir / "job.json").write_text(json.dumps(job.to_json()))
         except OSError as error:
             raise MachineUnfitError(
                 f"no place for temporary files: {error.strerror}", remedy="set TMPDIR to a folder with some room"
@@ -107,52 +166,16 @@ def _tempdir(job: ProbeJob) -> Iterator[Path]:
         yield tempdir
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Exit:
-    """How the worker ended."""
-
-    ended: Ended
-    timed_out: bool
-    oom_killed: bool
-    """The kernel killed for want of memory while it ran."""
-    stage: str
-    """What the worker last said it was doing."""
-    timeout_s: float
-
-    @property
-    def unclean(self) -> bool:
-        return self.timed_out or self.ended.status != 0
-
-    @property
-    def kind(self) -> ErrorKind:
-        if self.timed_out:
-            return "timeout"
-        return "killed" if self.ended.signal in {signal.SIGKILL, signal.SIGTERM} else "crash"
-
-    @property
-    def text(self) -> str:
-        """What happened, in one line."""
-        during = f" during {self.stage}" if self.stage else ""
-        if self.timed_out:
-            return f"ended{during}, having taken more than {self.timeout_s:g} s; give a longer --timeout"
-        if self.ended.status == ExitCode.INTERNAL:
-            return f"a defect of oomscope itself ended the probe{during}; please report it with the log"
-        if self.ended.signal is None:
-            return f"the probe's process exited{during} with status {self.ended.status} and without a result"
-        if self.ended.signal == signal.SIGKILL and self.oom_killed:
-            return f"the kernel's out-of-memory killer ended the probe{during}: the host ran out of memory"
-        return f"the probe's process was ended by {signal_name(self.ended.signal)}{during}"
-
-
 def _run_worker(
     job: ProbeJob,
     tempdir: Path,
     log: Path,
     start: Start,
-    progress: OnProgress,
+    progress: OnProgress | None,
     *,
     stop: threading.Event | None,
-) -> _Exit:
+) -> tuple[Ended, Failure]:
+    """Run the worker to its end; return how it ended, and what that is a failure of where it left no result."""
     deadline = time.monotonic() + job.timeout_s
     kills_before = kernel_oom_kills()
     reader, writer = os.pipe()
@@ -165,17 +188,31 @@ def _run_worker(
         try:
             for step in _follow(lines, worker, deadline, stop):
                 stage = step.stage
-                progress(step)
+                if progress is not None:
+                    progress(step)
             timed_out = not _await_end(worker, deadline, stop)
         finally:
             ended = worker.kill()
-    return _Exit(
-        ended=ended,
-        timed_out=timed_out,
-        oom_killed=kernel_oom_kills() > kills_before,
-        stage=stage,
-        timeout_s=job.timeout_s,
-    )
+    during = f" during {stage}" if stage else ""
+    if timed_out:
+        text = f"ended{during}, having taken more than {job.timeout_s:g} s; give a longer --timeout"
+        return ended, Failure(kind="timeout", message=text)
+    kind: ErrorKind = "killed" if ended.signal in {signal.SIGKILL, signal.SIGTERM} else "crash"
+    return ended, Failure(kind=kind, message=_text_of(ended, during, kernel_oom_kills() > kills_before))
+
+
+def _text_of(ended: Ended, during: str, oom_killed: bool) -> str:
+    """Return how the worker ended, in one line.
+
+    ``oom_killed``: the kernel killed for want of memory while it ran.
+    """
+    if ended.status == ExitCode.INTERNAL:
+        return f"a defect of oomscope itself ended the probe{during}; please report it with the log"
+    if ended.signal is None:
+        return f"the probe's process exited{during} with status {ended.status} and without a result"
+    if ended.signal == signal.SIGKILL and oom_killed:
+        return f"the kernel's out-of-memory killer ended the probe{during}: the host ran out of memory"
+    return f"the probe's process was ended by {signal_name(ended.signal)}{during}"
 
 
 def _started(job: ProbeJob, tempdir: Path, log: Path, start: Start, writer: int) -> Family:
@@ -229,18 +266,6 @@ def _await_end(worker: Family, deadline: float, stop: threading.Event | None) ->
     return True
 
 
-def _read_result(path: Path) -> ProbeResult | None:
-    """Return the result that the worker wrote; it writes whole files or none."""
-    if not path.is_file():
-        return None
-    return ProbeResult.from_json(json.loads(path.read_text()))
-
-
-def _failed(job: ProbeJob, exit_: _Exit, output: str) -> ProbeResult:
-    backend: MeasuredOn = "command" if isinstance(job.target, CommandTarget) else backend_of(job)
-    return without_measurement(job, backend, Failure(kind=exit_.kind, message=exit_.text, detail=output))
-
-
 def _with_output(result: ProbeResult, output: str) -> ProbeResult:
     """Return ``result`` with what the target printed before it failed, ahead of its traceback."""
     failure = result.failure
@@ -248,16 +273,6 @@ def _with_output(result: ProbeResult, output: str) -> ProbeResult:
         return result
     detail = "\n".join(part.strip("\n") for part in (output, failure.detail) if part)
     return replace(result, failure=replace(failure, detail=f"{detail}\n"))
-
-
-def _absolute(job: ProbeJob) -> ProbeJob:
-    """Return ``job`` with paths that mean the same in the child's working directory."""
-    changes: dict[str, Any] = {}
-    if isinstance(job.target, CheckoutTarget):
-        changes["target"] = job.target.absolute()
-    if job.snapshot_path is not None:
-        changes["snapshot_path"] = str(Path(job.snapshot_path).absolute())
-    return replace(job, **changes)
 
 
 def _tail(path: Path) -> str:
@@ -269,7 +284,3 @@ def _tail(path: Path) -> str:
         file.seek(max(0, size - _LOG_TAIL_BYTES))
         text = file.read().decode(errors="replace")
     return text if size <= _LOG_TAIL_BYTES else text.partition("\n")[2]
-
-
-def _ignore(progress: Progress) -> None:
-    """Default no-op callback."""

@@ -8,26 +8,132 @@ was lost, get a fresh process each.
 from __future__ import annotations
 
 import atexit
+import json
 import os
-import resource
+import socket
+import subprocess
 import sys
 import threading
-from dataclasses import replace
-from typing import Literal
+import time
+from collections.abc import Iterable, Mapping
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from pathlib import Path
+from typing import Any
 
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, StartedTarget
 from oomscope.probe.machine.backends import backend_of
-from oomscope.probe.machine.processes import Family
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, CUBLAS_VARIABLE
+from oomscope.probe.machine.processes import Family, receive
 from oomscope.probe.process import launch
-from oomscope.probe.process.forkserver import NEEDS_FRESH
-from oomscope.probe.process.parent import OF_THE_JOB, Parent
-from oomscope.probe.process.preload import hides_some_of
-from oomscope.probe.process.workers import FRESH, Order
+from oomscope.probe.process.forkserver import NEEDS_FRESH, NO_BYTECODE
+from oomscope.probe.process.launch import FRESH, WORKER, Order
+from oomscope.probe.process.worker import SERVE
 from oomscope.probe.result import ProbeResult
 
-LOST = "the warm process that probes are forked from was lost; this one and those after it were run in fresh processes"
 MOST_PARENTS = 2
 """Warm parents at once, a few hundred MiB each."""
+OF_THE_JOB = (*ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, "CUDA_VISIBLE_DEVICES", NO_BYTECODE)
+"""Variables that may differ between workers of one parent: but for the last, which a worker heeds when it is forked,
+only a GPU's libraries read them, and it touches none."""
+
+_START_S = 120.0
+_LOOK_S = 0.25
+
+
+class Parent:
+    """One warm parent, which lives until it is closed or this process ends, however that ends.
+
+    Its workers do not depend on it: each has a supervisor, which knows who wants the worker.
+
+    Args:
+        environment: what its workers see, but for :data:`OF_THE_JOB`.
+        stop: once it is set, from another thread, nobody wants it any more.
+
+    Raises:
+        OSError: it did not come up.
+        StoppedError: ``stop`` was set before it did.
+    """
+
+    def __init__(self, environment: Mapping[str, str], stop: threading.Event | None = None) -> None:
+        self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far:
+            self._process = subprocess.Popen(
+                [*WORKER, SERVE, str(far.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={**environment, NO_BYTECODE: "1"},
+                pass_fds=(far.fileno(),),
+                start_new_session=True,
+            )
+        try:
+            self.early: list[str] = _answered(self._orders, stop)["early"]
+            """Top-level modules that its workers have from the beginning, and fresh ones only later."""
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def fork(self, order: Order, stop: threading.Event | None = None) -> Family:
+        """Have a worker forked.
+
+        Raises:
+            OSError: the parent is lost.
+            StoppedError: ``stop`` was set meanwhile.
+        """
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        document = {
+            "job": str(order.job),
+            "result": str(order.result),
+            "cwd": str(order.cwd),
+            "environment": {name: order.environment.get(name) for name in OF_THE_JOB},
+        }
+        try:
+            with far:
+                descriptors = [order.output, order.progress, far.fileno()]
+                socket.send_fds(self._orders, [json.dumps(document).encode()], descriptors)
+            _answered(near, stop)
+        except BaseException:
+            near.close()  # the supervisor ends a worker that nobody wants
+            raise
+        return Family(near)
+
+    def close(self) -> None:
+        """End it."""
+        self._orders.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _answered(control: socket.socket, stop: threading.Event | None) -> Any:
+    """Return the first message, for as long as ``stop`` is not set.
+
+    Raises:
+        StoppedError: ``stop`` is set.
+        TimeoutError: none came in time.
+        ConnectionError: the other end is closed.
+    """
+    deadline = time.monotonic() + _START_S
+    while stop is None or not stop.is_set():
+        try:
+            return receive(control, min(deadline, time.monotonic() + _LOOK_S))
+        except TimeoutError:
+            if time.monotonic() >= deadline:
+                raise
+    raise launch.StoppedError
 
 
 def suits(job: ProbeJob) -> bool:
@@ -48,8 +154,8 @@ class WarmParents:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._parents: dict[object, Parent] = {}
-        self._loss: Literal["", "unsaid", "said"] = ""
+        self._parents: dict[frozenset[tuple[str, str]], Parent] = {}
+        self._has_lost_one = False
 
     def run(
         self,
@@ -61,8 +167,7 @@ class WarmParents:
     ) -> ProbeResult:
         """Measure ``job`` in a process of its own and return what came of it.
 
-        Arguments, result and errors are those of :func:`oomscope.probe.process.launch.run`. That a warm parent was lost
-        is noted on the first result that comes after it.
+        Arguments, result and errors are those of :func:`oomscope.probe.process.launch.run`.
         """
         if not suits(job):
             return launch.run(job, progress, log_path=log_path, stop=stop)
@@ -71,10 +176,9 @@ class WarmParents:
             return self._start(job, order, stop)
 
         try:
-            result = launch.run(job, progress, log_path=log_path, stop=stop, start=start, void_status=NEEDS_FRESH)
+            return launch.run(job, progress, log_path=log_path, stop=stop, start=start, void_status=NEEDS_FRESH)
         except launch.VoidError:
-            result = launch.run(job, progress, log_path=log_path, stop=stop)
-        return self._with_the_loss_said(result)
+            return launch.run(job, progress, log_path=log_path, stop=stop)
 
     @property
     def running(self) -> list[Parent]:
@@ -95,16 +199,15 @@ class WarmParents:
             if stop is not None and stop.is_set():  # which it may be only since another thread came before
                 raise launch.StoppedError
             try:
-                parent = None if self._loss else self._parent(order, stop)
+                parent = None if self._has_lost_one else self._parent(order, stop)
                 return FRESH(order) if parent is None or _would_notice(parent, job) else parent.fork(order, stop)
             except OSError:
-                self._loss = "unsaid"
+                self._has_lost_one = True
                 return FRESH(order)
 
     def _parent(self, order: Order, stop: threading.Event | None = None) -> Parent:
         """Return the parent that serves the environment of ``order``; the one that was used first makes room."""
-        shared = {name: value for name, value in order.environment.items() if name not in OF_THE_JOB}
-        key = (frozenset(shared.items()), *_inherited())
+        key = frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:
@@ -113,27 +216,26 @@ class WarmParents:
         self._parents[key] = parent
         return parent
 
-    def _with_the_loss_said(self, result: ProbeResult) -> ProbeResult:
-        with self._lock:
-            if self._loss != "unsaid":
-                return result
-            self._loss = "said"
-        return replace(result, notes=(*result.notes, LOST))
-
 
 def _would_notice(parent: Parent, job: ProbeJob) -> bool:
     """Whether the target of ``job`` could tell that ``parent`` has imported something."""
     return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early, job.target.place)
 
 
-def _inherited() -> tuple[object, ...]:
-    """Return what a process takes over from the one that starts it, beside its environment."""
-    limits = (name for name in dir(resource) if name.startswith("RLIMIT_"))
-    return (
-        tuple(resource.getrlimit(getattr(resource, name)) for name in limits),
-        frozenset(os.sched_getaffinity(0)),
-        os.getpriority(os.PRIO_PROCESS, 0),
+def hides_some_of(names: Iterable[str], checkout: Path) -> bool:
+    """Whether ``checkout``, or its ``src/``, has a module or package of its own by one of ``names``.
+
+    A folder without ``__init__`` is none: an installed package of its name comes before it anyway.
+    """
+    places = [place for place in (checkout, checkout / "src") if place.is_dir()]
+    loaders = (
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (SourceFileLoader, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
     )
+    finders = [FileFinder(str(place), *loaders) for place in places]
+    specs = (finder.find_spec(name) for finder in finders for name in names)
+    return any(spec is not None and spec.loader is not None for spec in specs)
 
 
 _parents = WarmParents()

@@ -1,6 +1,6 @@
 """The child of :func:`oomscope.probe.process.launch.run`: reads a job, measures it, writes the result.
 
-Called with ``JOB RESULT PROGRESS_FD`` (:data:`oomscope.probe.process.workers.WORKER`); what it prints is the target's.
+Called with ``JOB RESULT PROGRESS_FD`` (:data:`oomscope.probe.process.launch.WORKER`); what it prints is the target's.
 Called with ``--serve SOCKET_FD`` it is a warm parent (:mod:`oomscope.probe.process.forkserver`), whose forks come back
 here.
 """
@@ -27,17 +27,15 @@ SERVE = "--serve"
 """The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
 
 
-class ProgressPipe:
-    """Writes progress as lines of JSON; keeps quiet once nobody listens."""
+def _told_over(descriptor: int) -> Callable[[Progress], None]:
+    """Return what writes progress as lines of JSON; it keeps quiet once nobody listens."""
+    os.set_inheritable(descriptor, False)
 
-    def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)
-        self._descriptor = descriptor
-
-    def __call__(self, progress: Progress) -> None:
-        """Send one line."""
+    def tell(progress: Progress) -> None:
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._descriptor, json.dumps(progress.to_json()).encode() + b"\n")
+            os.write(descriptor, json.dumps(progress.to_json()).encode() + b"\n")
+
+    return tell
 
 
 def main(arguments: list[str]) -> None:
@@ -47,11 +45,11 @@ def main(arguments: list[str]) -> None:
         arguments = _serve(int(arguments[1]))
     die_with_parent()
     job_path, result_path, descriptor = arguments
-    progress: Callable[[Progress], None] = ProgressPipe(int(descriptor))
+    progress = _told_over(int(descriptor))
     if warm:
-        from oomscope.probe.process.forkserver import OnceImported
+        from oomscope.probe.process.forkserver import once_imported
 
-        progress = OnceImported(progress)
+        progress = once_imported(progress)
     progress(Progress(stage="import"))
     job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
     path = Path(result_path).absolute()

@@ -17,8 +17,7 @@ import pytest
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
-from oomscope.probe.process.launch import StoppedError, run
-from oomscope.probe.process.workers import Fresh
+from oomscope.probe.process.launch import Fresh, StoppedError, run
 from oomscope.probe.result import ProbeResult
 
 PRELUDE = """
@@ -37,7 +36,7 @@ CALLER = [
     "-c",
     (
         "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process.launch import run\n"
-        "from oomscope.probe.process.workers import Fresh\n"
+        "from oomscope.probe.process.launch import Fresh\n"
         "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
     ),
 ]

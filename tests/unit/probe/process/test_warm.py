@@ -21,8 +21,8 @@ import pytest
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.machine.environment import INDUCTOR
-from oomscope.probe.process import launch, parent, warm
-from oomscope.probe.process.warm import LOST, WarmParents
+from oomscope.probe.process import launch, warm
+from oomscope.probe.process.warm import WarmParents
 from oomscope.probe.result import ProbeResult
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="warm parents need Linux")
@@ -315,7 +315,7 @@ def test_a_parent_that_still_imports_is_not_waited_for(
         print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
         time.sleep(1000)
     """
-    monkeypatch.setattr(parent, "WORKER", (sys.executable, "-S", "-c", source, str(checkout / "out")))
+    monkeypatch.setattr(warm, "WORKER", (sys.executable, "-S", "-c", source, str(checkout / "out")))
     parents = WarmParents()
     started = time.monotonic()
     with pytest.raises(error):
@@ -337,7 +337,7 @@ def test_who_is_suited(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not warm.suits(job)
 
 
-def test_a_lost_parent_is_said_once_and_the_answers_come(checkout: Path) -> None:
+def test_the_answers_come_though_a_parent_is_lost(checkout: Path) -> None:
     source = STARTER + textwrap.dedent("""
         import os, signal
         with open(OUT, "a") as out: out.write(f"{starter()}\\n")
@@ -352,7 +352,6 @@ def test_a_lost_parent_is_said_once_and_the_answers_come(checkout: Path) -> None
     finally:
         parents.close()
     assert all("an answer" in result.failure.message for result in results)
-    assert [result.notes for result in results] == [(), (LOST,), ()]
     warmed, *fresh = map(int, (checkout / "out").read_text().split())
     assert not is_running(warmed)
     assert fresh == [os.getpid()] * 2
