@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from oomscope.errors import ConfigError
 from oomscope.probe.machine.checks import check_card
-from oomscope.probe.tuning.combined_remedies import laid_upon, overrides_together, title
-from oomscope.probe.tuning.remedies import Family, Remedy, remedies
+from oomscope.probe.tuning.remedies import Family, Remedy, laid_upon, overrides_of, remedies
 from oomscope.probe.tuning.variants import (
     LoadWith,
     Probe,
@@ -35,11 +35,6 @@ _RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model
 memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""
 
 
-def splits_anew(overrides: Sequence[str]) -> bool:
-    """Return whether ``overrides`` cut the model into other parts, over the same ranks."""
-    return any(override.partition("=")[0] in _RESPLIT for override in overrides)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
     """A change, or several together, and what came of it."""
@@ -55,7 +50,7 @@ class Proposal:
     @property
     def splits_anew(self) -> bool:
         """Whether the model is cut into other parts, over the same ranks."""
-        return splits_anew(self.variant.overrides)
+        return _splits_anew(self.variant.overrides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +88,6 @@ class Advice:
 
 Announce = Callable[[str, Variant], None]
 _Sum = tuple[Remedy, ...]
-_Trial = Callable[[threading.Event], list[tuple[_Sum, Variant]]]
 
 
 def advise(
@@ -117,7 +111,7 @@ def advise(
     Raises:
         ConfigError: the configuration itself is refused, or its card or allocator settings are unknown.
     """
-    return _Adviser(load, probe, jobs, announce or (lambda _name, _variant: None)).advice(enough)
+    return _Adviser(load, probe, jobs, announce).advice(enough)
 
 
 @dataclass
@@ -125,21 +119,21 @@ class _Adviser:
     load: LoadWith
     probe: Probe
     jobs: int
-    announce: Announce
+    announce: Announce | None
     tried: list[Proposal] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     probes: int = 0
-    _known: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
     """Rules of which the configuration as it is is warned."""
-    _now: Variant | None = None
-    _free: Remedy | None = None
+    now: Variant | None = None
+    free: Remedy | None = None
     """The allocator's change, where it does not suffice alone."""
 
     def advice(self, enough: int | None) -> Advice:
         loaded = self.load(())
         check_card(loaded)
-        self._known = frozenset(finding.rule for finding in loaded.findings)
-        self._now = now = self._measured((), "as it is")
+        self.known = frozenset(finding.rule for finding in loaded.findings)
+        now = self.now = self._measured(())
         if now.outcome == "oom" or (now.fits and enough is None):
             self._try_single(list(self._allowed(remedies(loaded.config))), enough)
             if not now.fits and not self._fitting:
@@ -170,57 +164,48 @@ class _Adviser:
             loaded = self.load(overrides)
         except ConfigError as error:
             return objection_text(error)
-        new = tuple(finding for finding in loaded.findings if finding.rule not in self._known)
+        new = tuple(finding for finding in loaded.findings if finding.rule not in self.known)
         idle = idle_finding(replace(loaded, findings=new), overrides)
         return idle.message if idle else None
 
     def _try_single(self, changes: Sequence[Remedy], enough: int | None) -> None:
         """Try what costs nothing first, then in order, until enough fit; then what may be cheaper than the best."""
         free = [change for change in changes if change.family == "allocator"]
-        others = [change for change in changes if change.family != "allocator"]
         self._try(free, enough)
-        self._free = None if self._fitting else next(iter(free), None)
-        untried = self._try(others, enough)
-        if enough is not None and self._fitting:
-            self._try_cheaper(untried)
+        self.free = None if self._fitting else next(iter(free), None)
+        untried = self._try([change for change in changes if change.family != "allocator"], enough)
+        if enough is None or not self._fitting:
+            return
+        best = min(self._fitting, key=_rank).slowdown
+        cheaper: list[tuple[float, int]] = []
+        for place, change in enumerate(untried):
+            cost = self._slowdown(estimated_sequence(self.load(change.overrides).config))
+            if cost is not None and best is not None and cost < best and not _splits_anew(change.overrides):
+                cheaper.append((cost, place))
+        self._try([untried[place] for _cost, place in sorted(cheaper)], len(self._fitting) + 1)
 
     def _try(self, changes: Sequence[Remedy], enough: int | None) -> list[Remedy]:
         """Try ``changes`` in order until ``enough`` fit in all, and return those that were not tried."""
-        if enough is not None and len(self._fitting) >= enough:
-            return list(changes)
         found: dict[int, list[Proposal]] = {}
         fitting = len(self._fitting)
-        for number, outcomes in side_by_side([self._trial(change) for change in changes], self.jobs):
-            found[number] = [self._told(changed, variant) for changed, variant in outcomes]
+        if enough is not None and fitting >= enough:
+            return list(changes)
+        trials = [partial(self._trial, change) for change in changes]
+        for number, outcomes in side_by_side(trials, self.jobs):
+            found[number] = [self._proposal(changed, variant) for changed, variant in outcomes]
             fitting += sum(proposal.variant.fits for proposal in found[number])
             if enough is not None and fitting >= enough:
                 break
         self.tried += [proposal for number in sorted(found) for proposal in found[number]]
         return [change for number, change in enumerate(changes) if number not in found]
 
-    def _try_cheaper(self, changes: Sequence[Remedy]) -> None:
-        """Try those of ``changes`` that are estimated below the best that fits, cheapest first, until one fits too."""
-        best = min(self._fitting, key=_rank).slowdown
-        cheaper: list[tuple[float, int]] = []
-        for place, change in enumerate(changes):
-            cost = self._slowdown(estimated_sequence(self.load(change.overrides).config))
-            if cost is not None and best is not None and cost < best and not splits_anew(change.overrides):
-                cheaper.append((cost, place))
-        self._try([changes[place] for _cost, place in sorted(cheaper)], len(self._fitting) + 1)
-
-    def _trial(self, change: Remedy) -> _Trial:
-        """Return what measures ``change``, and where fragments alone stand in its way, with expandable segments too."""
-
-        def trial(stop: threading.Event) -> list[tuple[_Sum, Variant]]:
-            variant = self._measure(change.overrides, stop)
-            if not variant.fails_over_fragments or self._free is None:
-                return [((change,), variant)]
-            both = (self._free, change)
-            if self._objection(overrides_together(both)) is not None:
-                return [((change,), variant)]
-            return [((change,), variant), (both, self._measure(overrides_together(both), stop))]
-
-        return trial
+    def _trial(self, change: Remedy, stop: threading.Event) -> list[tuple[_Sum, Variant]]:
+        """Measure ``change``, and where fragments alone stand in its way, with expandable segments too."""
+        alone = self._measure(change.overrides, stop)
+        both: _Sum = (self.free, change) if self.free is not None else ()
+        if not (alone.fails_over_fragments and both) or self._objection(overrides_of(both)) is not None:
+            return [((change,), alone)]
+        return [((change,), alone), (both, self._measure(overrides_of(both), stop))]
 
     def _try_together(self) -> None:
         """Lay the best change of each family upon those before, until the sum fits; then take out what it can spare."""
@@ -228,7 +213,7 @@ class _Adviser:
         least: int | None = None
         for change in self._best_of_families():
             together = laid_upon(chosen, change)
-            if self._objection(overrides_together(together)) is not None:
+            if self._objection(overrides_of(together)) is not None:
                 continue
             proposal = self._tried(together)
             live = proposal.variant.requested_bytes
@@ -236,74 +221,70 @@ class _Adviser:
                 continue
             chosen, least = together, live
             if proposal.variant.fits:
-                self._spare(chosen)
-                return
+                break
+        else:
+            return
+        for change in reversed(chosen):  # dearest family first
+            rest = tuple(other for other in chosen if other is not change)
+            if self._objection(overrides_of(rest)) is None and self._tried(rest).variant.fits:
+                chosen = rest
 
     def _best_of_families(self) -> list[Remedy]:
         """Return of each family the change that leaves least alive, in the documents' order."""
         best: dict[Family, Proposal] = {}
         for proposal in self.tried:
-            family = proposal.families[0]
-            known = best.get(family)
+            known = best.get(proposal.families[0])
             if len(proposal.names) == 1 and (known is None or (proposal.saved_bytes or 0) > (known.saved_bytes or 0)):
-                best[family] = proposal
+                best[proposal.families[0]] = proposal
         return [
             Remedy(family=family, name=proposal.names[0], overrides=proposal.variant.overrides)
             for family, proposal in best.items()
             if family == "allocator" or (proposal.saved_bytes or 0) > 0
         ]
 
-    def _spare(self, changes: _Sum) -> None:
-        """Take out, dearest family first, each change without which the rest fits too."""
-        kept = changes
-        for change in reversed(changes):
-            rest = tuple(other for other in kept if other is not change)
-            if self._objection(overrides_together(rest)) is None and self._tried(rest).variant.fits:
-                kept = rest
-
     def _tried(self, changes: _Sum) -> Proposal:
         """Return what comes of ``changes``: from memory, where that was tried before."""
-        overrides = overrides_together(changes)
+        overrides = overrides_of(changes)
         for known in self.tried:
             if known.variant.overrides == overrides:
                 return known
-        proposal = self._proposal(changes, self._measured(overrides, title(changes)))
-        self.tried.append(proposal)
-        return proposal
+        self.tried.append(self._proposal(changes, self._measured(overrides)))
+        return self.tried[-1]
 
     def _measure(self, overrides: Sequence[str], stop: threading.Event) -> Variant:
-        first = self._now.rank if self._now else None
+        first = self.now.rank if self.now else None
         return measure_variant(self.load, overrides, self.probe, stop, first_rank=first)
 
-    def _measured(self, overrides: Sequence[str], name: str) -> Variant:
-        ((_, variant),) = side_by_side([lambda stop: self._measure(overrides, stop)], 1)
-        self._tell(name, variant)
+    def _measured(self, overrides: Sequence[str]) -> Variant:
+        ((_, variant),) = side_by_side([partial(self._measure, overrides)], 1)
+        if not overrides:
+            self._tell("as it is", variant)
         return variant
-
-    def _told(self, changes: _Sum, variant: Variant) -> Proposal:
-        self._tell(title(changes), variant)
-        return self._proposal(changes, variant)
 
     def _tell(self, name: str, variant: Variant) -> None:
         self.probes += 1
-        self.announce(name, variant)
+        if self.announce is not None:
+            self.announce(name, variant)
 
     def _slowdown(self, sequence_s: float | None) -> float | None:
-        now_s = self._now.sequence_s if self._now else None
+        now_s = self.now.sequence_s if self.now else None
         return sequence_s / now_s - 1 if now_s and sequence_s is not None else None
 
     def _proposal(self, changes: _Sum, variant: Variant) -> Proposal:
-        now = self._now
-        saved = None
-        if now is not None and now.requested_bytes is not None and variant.requested_bytes is not None:
-            saved = now.requested_bytes - variant.requested_bytes
+        self._tell(" + ".join(change.name for change in changes), variant)
+        now = self.now.requested_bytes if self.now else None
+        is_known = now is not None and variant.requested_bytes is not None
         return Proposal(
             names=tuple(change.name for change in changes),
             families=tuple(change.family for change in changes),
             variant=variant,
             slowdown=self._slowdown(variant.sequence_s),
-            saved_bytes=saved,
+            saved_bytes=(now or 0) - (variant.requested_bytes or 0) if is_known else None,
         )
+
+
+def _splits_anew(overrides: Sequence[str]) -> bool:
+    return any(override.partition("=")[0] in _RESPLIT for override in overrides)
 
 
 def _rank(proposal: Proposal) -> tuple[bool, float]:

@@ -7,7 +7,7 @@ of the model. A change here is only a proposal: the rules say whether it may be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,6 +25,25 @@ class Remedy:
     name: str
     """What it does, in a few words."""
     overrides: tuple[str, ...]
+
+
+def laid_upon(chosen: Sequence[Remedy], change: Remedy) -> tuple[Remedy, ...]:
+    """Return ``chosen`` and ``change``, less those of ``chosen`` of which ``change`` sets a key to something else.
+
+    So a name in a sum is a change that the configuration really has.
+    """
+    values = dict(override.split("=", 1) for override in change.overrides)
+
+    def stands(other: Remedy) -> bool:
+        pairs = (override.split("=", 1) for override in other.overrides)
+        return all(values.get(key, value) == value for key, value in pairs)
+
+    return (*filter(stands, chosen), change)
+
+
+def overrides_of(changes: Sequence[Remedy]) -> tuple[str, ...]:
+    """Return what ``changes`` set together, each key once."""
+    return tuple(dict.fromkeys(override for change in changes for override in change.overrides))
 
 
 def remedies(config: Config) -> Iterator[Remedy]:

@@ -6,9 +6,9 @@ there.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -143,10 +143,11 @@ def sweep(
     points = list(product(*(axis.values for axis in axes)))
     if len(points) > MOST_ROWS:
         raise UsageError(f"a grid of {len(points):,} combinations", remedy=f"vary less: at most {MOST_ROWS:,}")
+    calls = [partial(measure_variant, load, overrides_of(axes, point), probe) for point in points]
     found: dict[int, Variant] = {}
     interrupted = False
     try:
-        for number, variant in side_by_side([_call(load, axes, point, probe) for point in points], jobs):
+        for number, variant in side_by_side(calls, jobs):
             found[number] = variant
             if announce is not None:
                 announce(len(found), len(points), points[number], variant)
@@ -187,18 +188,12 @@ def overrides_of(axes: Sequence[Axis], values: Sequence[str]) -> tuple[str, ...]
     return tuple(override for axis, value in pairs for override in axis.overrides(value))
 
 
-def _call(
-    load: LoadWith, axes: Sequence[Axis], point: Sequence[str], probe: Probe
-) -> Callable[[threading.Event], Variant]:
-    return lambda stop: measure_variant(load, overrides_of(axes, point), probe, stop)
-
-
 def _rows(axes: Sequence[Axis], points: Sequence[tuple[str, ...]], found: dict[int, Variant]) -> list[SweepRow]:
-    quickest = min((variant.sequence_s for variant in found.values() if variant.sequence_s is not None), default=0.0)
+    times = [variant.sequence_s for variant in found.values() if variant.sequence_s is not None]
+    quickest = min(times, default=0.0)
     rows = []
     for number, point in enumerate(points):
-        missing = Variant(overrides=overrides_of(axes, point), outcome="interrupted")
-        variant = found.get(number, missing)
+        variant = found.get(number) or Variant(overrides=overrides_of(axes, point), outcome="interrupted")
         known = variant.sequence_s is not None and quickest > 0
         slowdown = (variant.sequence_s or 0.0) / quickest - 1 if known else None
         rows.append(SweepRow(values=point, variant=variant, slowdown=slowdown))

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ConfigError
-from oomscope.probe.job import ProbeJob
+from oomscope.probe.job import ProbeJob, bundled_job
+from oomscope.probe.machine.checks import check_card
 from oomscope.probe.process import warm
 from oomscope.probe.ranks import chosen_ranks, worst_of
 from oomscope.probe.result import ProbeResult
@@ -31,12 +32,8 @@ STILL_HELP = frozenset({"O8", "O14", "O17"})
 """Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
 
 
-class Probe(Protocol):
-    """Measures a job; :func:`oomscope.probe.process.warm.run` by way of :func:`launched` does."""
-
-    def __call__(self, job: ProbeJob, stop: threading.Event, /) -> ProbeResult:
-        """Return what came of ``job``; raises ``launch.StoppedError`` soon after ``stop`` was set."""
-        ...
+Probe = Callable[[ProbeJob, threading.Event], ProbeResult]
+"""Measures a job, as :func:`launched` does; raises ``launch.StoppedError`` soon after the event was set."""
 
 
 def launched(job: ProbeJob, stop: threading.Event) -> ProbeResult:
@@ -104,33 +101,27 @@ def measure_variant(
     overrides = tuple(overrides)
     try:
         loaded = load(overrides)
-        config = _checked(loaded)
+        check_card(loaded)
     except ConfigError as error:
         return Variant(overrides=overrides, outcome="refused", message=objection_text(error))
-    from oomscope.probe.job import bundled_job
-
+    config = loaded.config
     job, results = bundled_job(config), []
     for rank in sorted(chosen_ranks(config.probe.rank, config), key=lambda rank: rank != first_rank):
         results.append(probe(replace(job, rank=rank), stop))
         if results[-1].outcome != "fits":
             break
-    step_s = slowest_step(config)
-    measured = variant_of(worst_of(results), overrides)
     idle = idle_finding(loaded, overrides)
     return replace(
-        measured,
-        step_s=step_s,
-        sequence_s=_of_one_sequence(step_s, config),
+        variant_of(worst_of(results), overrides),
+        step_s=slowest_step(config),
+        sequence_s=estimated_sequence(config),
         idle=f"{idle.message} (rule {idle.rule})" if idle else "",
     )
 
 
 def estimated_sequence(config: Config) -> float | None:
     """Return the estimated seconds of a step over its sequences, of all replicas; None where speeds are not known."""
-    return _of_one_sequence(slowest_step(config), config)
-
-
-def _of_one_sequence(step_s: float | None, config: Config) -> float | None:
+    step_s = slowest_step(config)
     sequences = config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
     return None if step_s is None else step_s / sequences
 
@@ -149,13 +140,6 @@ def objection_text(error: ConfigError) -> str:
     first = error.problems[0]
     text, rule, _source = first.message.rpartition(f" {first.rule}: ")
     return f"{text}{rule.removesuffix(': ')})" if rule else first.message
-
-
-def _checked(loaded: LoadedConfig) -> Config:
-    from oomscope.probe.machine.checks import check_card
-
-    check_card(loaded)
-    return loaded.config
 
 
 def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
