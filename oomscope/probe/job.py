@@ -53,10 +53,8 @@ class CheckoutTarget:
 
     def identity(self) -> dict[str, Any]:
         """Return what tells it from others of the same checkout, as JSON values; files outside count by content."""
-        return {name: value for name, value in asdict(self).items() if name not in {"repo", "folder"}} | self._inside()
-
-    def _inside(self) -> dict[str, Any]:
-        return {"folder": self.folder} if self.folder else {}
+        where = {"repo"} if self.folder else {"repo", "folder"}
+        return {name: value for name, value in asdict(self).items() if name not in where}
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -82,12 +80,12 @@ class HarnessTarget(CheckoutTarget):
     kind: Literal["harness"] = "harness"
 
     def absolute(self) -> Self:
-        """Return the same target by paths that mean the same in any working directory."""
+        """Return the same target by absolute paths."""
         return replace(super().absolute(), harness=str(Path(self.harness).absolute()))
 
     def identity(self) -> dict[str, Any]:
-        """Return its kind: where the file lies does not matter."""
-        return {"kind": self.kind, **self._inside()}
+        """Return its kind and folder: where the file lies does not matter."""
+        return {name: value for name, value in super().identity().items() if name != "harness"}
 
     @property
     def outside(self) -> tuple[str, ...]:

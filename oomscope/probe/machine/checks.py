@@ -16,7 +16,6 @@ from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.units import KiB
 from oomscope.virtual.cards import find_card
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def check_card(loaded: LoadedConfig) -> None:
     checks: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
         ("device.gpu", device.gpu, find_card),
         ("allocator.conf", allocator.conf, _allocator),
-        ("device.cublas_workspace_config", device.cublas_workspace_config, workspace_bytes),
+        ("device.cublas_workspace_config", device.cublas_workspace_config, _check_workspace),
     )
     for key, value, parse in checks:
         try:
@@ -45,42 +44,29 @@ def check_card(loaded: LoadedConfig) -> None:
 
 
 def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:
-    """Check the variables of torch's allocator and of cuBLAS, where they are in force because ``job`` sets nothing.
+    """Check the variable of torch's allocator, where it is in force because ``job`` sets nothing.
 
     Raises:
-        AllocatorConfError: torch would not take the allocator's variable.
-        ConfigError: cuBLAS's cannot be read.
+        AllocatorConfError: torch would not take it.
     """
     name = allocator_variable(environment)
-    if name is not None and not job.allocator_conf:
-        try:
-            _allocator(environment[name])
-        except AllocatorConfError as error:
-            place = (error.where or VARIABLE).replace(VARIABLE, name, 1)
-            raise AllocatorConfError(
-                error.message, where=f"environment variable {place}", remedy=error.remedy
-            ) from None
-    workspace = environment.get(CUBLAS_VARIABLE)
-    if workspace and not job.cublas_workspace_config:
-        workspace_bytes(workspace)
+    if name is None or job.allocator_conf:
+        return
+    try:
+        _allocator(environment[name])
+    except AllocatorConfError as error:
+        place = (error.where or VARIABLE).replace(VARIABLE, name, 1)
+        raise AllocatorConfError(error.message, where=f"environment variable {place}", remedy=error.remedy) from None
 
 
 def _allocator(conf: str) -> AllocatorSettings:
     return AllocatorSettings.parse(conf, torch_version=installed_torch())
 
 
-_PAIR = re.compile(r":(\d+):(\d+)")
-
-
-def workspace_bytes(config: str) -> int:
-    """Return the bytes of ``config``, a sum of ``:KiB:count``.
+def _check_workspace(config: str) -> None:
+    """Refuse what torch would warn of, and take its default for.
 
     Source: PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
-
-    Raises:
-        ConfigError: there is no ``:KiB:count`` in it. (Torch warns, and takes its default.)
     """
-    pairs = _PAIR.findall(config)
-    if not pairs:
+    if not re.search(r":(\d+):(\d+)", config):
         raise ConfigError(f"cannot read {config!r}", where=CUBLAS_VARIABLE, remedy="give it as :4096:8")
-    return sum(int(size) * int(count) for size, count in pairs) * KiB

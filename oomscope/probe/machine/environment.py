@@ -39,12 +39,8 @@ MEASURED_VARIABLES = (
 """Variables that change what is allocated: part of a measurement's fingerprint."""
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_OF_THE_MACHINE = {_VISIBLE}
-"""Of these what says which cards a process sees, and nothing of another machine."""
-
 _OF_THE_CONTEXT = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
 """Of these what changes the CUDA context alone, and nothing that torch allocates."""
-
 _REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
 _REMOVED = {
     # Python's own start-up
@@ -64,9 +60,7 @@ def own_environment() -> dict[str, str]:
 
 def told_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what has to be set on another machine as well, so that the same is allocated there."""
-    return {
-        name: environment[name] for name in MEASURED_VARIABLES if name in environment and name not in _OF_THE_MACHINE
-    }
+    return {name: environment[name] for name in MEASURED_VARIABLES if name in environment and name != _VISIBLE}
 
 
 def request_variables(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:

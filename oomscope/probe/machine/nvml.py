@@ -24,11 +24,6 @@ class CardMemory:
     """Held by all processes together."""
     driver_version: str
 
-    @property
-    def free_bytes(self) -> int:
-        """What nobody holds."""
-        return self.total_bytes - self.used_bytes
-
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
@@ -49,8 +44,18 @@ def list_cards() -> tuple[Card, ...]:
     Raises:
         MachineUnfitError: the driver cannot be asked.
     """
+    cards = []
     with _session() as nvml:
-        return tuple(_card(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            try:
+                processes = tuple(sorted(int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+            except nvml.NVMLError:  # a card that is cut into parts (MIG), Windows' subsystem for Linux
+                processes = ()
+            name, uuid = str(nvml.nvmlDeviceGetName(handle)), str(nvml.nvmlDeviceGetUUID(handle))
+            memory = _memory(nvml, handle)
+            cards.append(Card(index=index, name=name, uuid=uuid, memory=memory, processes=processes))
+    return tuple(cards)
 
 
 def read_card(uuid: str) -> CardMemory:
@@ -64,24 +69,6 @@ def read_card(uuid: str) -> CardMemory:
     with _session() as nvml:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
         return _memory(nvml, handle)
-
-
-def _card(nvml: Any, index: int) -> Card:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return Card(
-        index=index,
-        name=str(nvml.nvmlDeviceGetName(handle)),
-        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-        memory=_memory(nvml, handle),
-        processes=_processes(nvml, handle),
-    )
-
-
-def _processes(nvml: Any, handle: Any) -> tuple[int, ...]:
-    try:
-        return tuple(sorted(int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
-    except nvml.NVMLError:  # a card that is cut into parts (MIG), Windows' subsystem for Linux
-        return ()
 
 
 def _memory(nvml: Any, handle: Any) -> CardMemory:

@@ -118,7 +118,7 @@ def run(
     Raises:
         StoppedError: ``stop`` was set.
         VoidError: the worker asked for a fresh process.
-        ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
+        AllocatorConfError: the allocator's variable in the environment is in force, and ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
     check_environment(job, environment_of(job, own_environment()))

@@ -16,15 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from importlib.machinery import (
-    BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
 from pathlib import Path
 from typing import Any
 
@@ -223,19 +214,9 @@ def _would_notice(parent: Parent, job: ProbeJob) -> bool:
 
 
 def hides_some_of(names: Iterable[str], checkout: Path) -> bool:
-    """Whether ``checkout``, or its ``src/``, has a module or package of its own by one of ``names``.
-
-    A folder without ``__init__`` is none: an installed package of its name comes before it anyway.
-    """
-    places = [place for place in (checkout, checkout / "src") if place.is_dir()]
-    loaders = (
-        (ExtensionFileLoader, EXTENSION_SUFFIXES),
-        (SourceFileLoader, SOURCE_SUFFIXES),
-        (SourcelessFileLoader, BYTECODE_SUFFIXES),
-    )
-    finders = [FileFinder(str(place), *loaders) for place in places]
-    specs = (finder.find_spec(name) for finder in finders for name in names)
-    return any(spec is not None and spec.loader is not None for spec in specs)
+    """Whether ``checkout``, or its ``src/``, may have a module or package of its own by one of ``names``."""
+    places = (checkout, checkout / "src")
+    return any(any(place.glob(f"{name}.*")) or (place / name).is_dir() for place in places for name in names)
 
 
 _parents = WarmParents()

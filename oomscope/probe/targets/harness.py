@@ -1,25 +1,31 @@
-"""Loads a harness file and lets it build its target from the checkout.
+"""Loads what builds a target from a checkout: a harness file outside it, or an entry, a function inside it.
 
 The checkout (and its ``src/``) comes first on ``sys.path``; the harness itself is loaded from wherever it lies,
 under a name that no import statement can produce, so that it never shadows a module of the checkout. Its own folder
 comes last: a module beside it can be imported, unless the checkout or an installed package has one of that name.
+
+An entry (``pkg.module:function``) lies in each commit, so whatever is wrong with it is that commit's own fault. An
+installed module of that name would be measured in place of every commit, and is refused.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import reduce
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Final, cast
 
+import oomscope
 from oomscope.errors import InputError, TargetError
-from oomscope.probe.job import CheckoutTarget, HarnessTarget
+from oomscope.probe.job import CheckoutTarget, EntryTarget, HarnessTarget
 from oomscope.probe.recording.settings import listed
 from oomscope.probe.targets.context import Context, Target
 from oomscope.probe.targets.importing import forget_modules, make_importable, takes_one_argument
@@ -29,6 +35,8 @@ Setup = Callable[[Context], object]
 
 _MODULE = "<oomscope harness>"
 _SETUP_REMEDY = "define setup(ctx: oomscope.Context) -> oomscope.Target"
+_ENTRY: Final = "see that it is there, from the root of the checkout or its src/"
+_SIGNATURE: Final = "define it as function(ctx: oomscope.Context) -> oomscope.Target"
 
 
 class HarnessError(InputError):
@@ -54,8 +62,7 @@ def check_harness(path: Path) -> None:
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise HarnessError(f"{type(error).__name__}: {error.msg}", where=place, remedy="mend the harness") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise HarnessError(f"cannot be read: {reason}", where=str(path), remedy="give a Python file") from None
+        raise HarnessError(f"cannot be read: {error}", where=str(path), remedy="give a Python file") from None
 
 
 def harness_files(path: Path) -> list[Path]:
@@ -108,6 +115,60 @@ def load_setup(target: HarnessTarget) -> Setup:
     return cast("Setup", setup)
 
 
+def check_entry(entry: str) -> None:
+    """Check the text that names an entry.
+
+    Raises:
+        HarnessError: it names none, or one of oomscope's own.
+    """
+    module, colon, function = entry.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        raise HarnessError(f"{entry!r} is not an entry", where="--entry", remedy=f"write pkg.module:function; {_ENTRY}")
+    if module.partition(".")[0] == oomscope.__name__:
+        raise HarnessError(
+            f"{entry!r} is in oomscope, which is never taken from the checkout",
+            where="--entry",
+            remedy="run the checkout's own oomscope with --command",
+        )
+
+
+def load_entry(target: EntryTarget) -> Setup:
+    """Return the function that ``target`` names, with the checkout made importable.
+
+    Whatever the checkout raises while being imported passes through.
+
+    Raises:
+        HarnessError: the text names no entry, or there is no such checkout.
+        TargetError: the checkout has no such folder, module or function, or it cannot be called with ``ctx`` alone.
+    """
+    check_entry(target.entry)
+    place = place_of(target)
+    make_importable(place)
+    module, _, path = target.entry.partition(":")
+    try:
+        function = reduce(getattr, path.split("."), cast("object", _imported(module, place)))
+    except AttributeError:
+        raise TargetError(f"the module has no {path}", where=module, remedy=_SIGNATURE) from None
+    if not callable(function) or not takes_one_argument(function):
+        raise TargetError(f"{path} cannot be called with ctx alone", where=module, remedy=_SIGNATURE)
+    return cast("Setup", function)
+
+
+def _imported(name: str, place: Path) -> ModuleType:
+    """Return the module ``name`` of the checkout."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+        raise TargetError(f"the checkout has no module {error.name}", where=name, remedy=_ENTRY) from None
+    origin = getattr(module, "__file__", None)
+    if origin is None or not Path(origin).resolve().is_relative_to(place.resolve()):
+        found = f"it was found at {origin}" if origin else "it is not a module with a file"
+        raise TargetError(f"the checkout has no such module: {found}", where=name, remedy=_ENTRY)
+    return module
+
+
 def build_target(setup: Setup, context: Context, *, where: str) -> Target:
     """Call ``setup`` and check what it returns; a bare callable counts as ``Target(step)``.
 
@@ -139,21 +200,15 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
             where=where,
             remedy="give Target a plain function that runs one iteration: Target(step)",
         )
-    _check_members(target, where)
-    return target
-
-
-def _check_members(target: Target, where: str) -> None:
-    """Refuse a model without modules and an optimizer without states; their classes are the user's to choose."""
-    members = {"model": (target.model, "named_modules"), "optimizer": (target.optimizer, "state")}
-    for name, (given, attribute) in members.items():
-        for each in listed(given):
+    for name, attribute in (("model", "named_modules"), ("optimizer", "state")):  # their classes are the user's
+        for each in listed(getattr(target, name)):
             if isinstance(each, type) or not hasattr(each, attribute):
                 raise TargetError(
                     f"the {name} of the Target that setup returned is {_kind(each)}, not one {name} or a list of them",
                     where=where,
                     remedy=f"give Target(step, {name}=...) what torch trains with, or leave it out",
                 )
+    return target
 
 
 def forget(target: CheckoutTarget) -> None:
@@ -168,19 +223,17 @@ def _imported_beside(folder: Path, file: Path) -> Iterator[Path]:
             tree = ast.parse(file.read_bytes())
     except (OSError, ValueError, SyntaxError):
         return  # to import it will fail, and say why
-    for name in sorted({name.partition(".")[0] for name in _imported_names(tree)}):
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    for name in sorted({name.partition(".")[0] for name in names}):
         if (folder / f"{name}.py").is_file():
             yield folder / f"{name}.py"
         elif (folder / name).is_dir():
             yield from sorted((folder / name).rglob("*.py"))
-
-
-def _imported_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
 
 
 def _load(path: Path) -> ModuleType:

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import oomscope
@@ -36,29 +37,18 @@ def forget_modules(root: Path, files: Iterable[Path] = ()) -> None:
     What is installed stays, also where the environment lies inside the checkout: no library stands being imported
     twice.
     """
-    below, chosen = _beginning(root.resolve()), {str(file.resolve()) for file in files}
-    installed = tuple(_beginning(place) for place in _installed_places())
-    directories: dict[str, str] = {}  # torch alone has two thousand modules in some hundred directories
+    paths = sysconfig.get_paths()
+    installed = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    kept = tuple(f"{place}/" for place in (*installed, Path(oomscope.__file__).resolve().parent))
+    below, chosen = f"{root.resolve()}/", {str(file.resolve()) for file in files}
+    real = cache(os.path.realpath)  # torch alone has two thousand modules in some hundred directories
     for name, module in list(sys.modules.items()):
         origin = getattr(module, "__file__", None)
-        path = _resolved(origin, directories) if origin else ""
-        if (path in chosen or path.startswith(below)) and not path.startswith(installed):
-            del sys.modules[name]
-
-
-def _beginning(directory: Path) -> str:
-    """Return what the names of all that lies below ``directory`` begin with."""
-    return os.path.join(directory, "")  # noqa: PTH118 # a Path has no separator at its end
-
-
-def _resolved(file: str, directories: dict[str, str]) -> str:
-    """Return ``file`` without symbolic links; ``directories`` holds those that were resolved before."""
-    if os.path.islink(file):  # noqa: PTH114 # thousands of files
-        return os.path.realpath(file)
-    directory, name = os.path.split(file)
-    if directory not in directories:
-        directories[directory] = os.path.realpath(directory)
-    return os.path.join(directories[directory], name)  # noqa: PTH118 # thousands of files
+        if origin:
+            directory, file = os.path.split(origin)
+            path = os.path.realpath(origin) if os.path.islink(origin) else f"{real(directory)}/{file}"  # noqa: PTH114
+            if (path in chosen or path.startswith(below)) and not path.startswith(kept):
+                del sys.modules[name]
 
 
 def takes_one_argument(function: Callable[..., object]) -> bool:
@@ -70,13 +60,6 @@ def takes_one_argument(function: Callable[..., object]) -> bool:
     except ValueError:  # a builtin that does not tell: the call will
         return True
     return True
-
-
-def _installed_places() -> set[Path]:
-    """Return where Python's library, installed packages and oomscope itself lie."""
-    paths = sysconfig.get_paths()
-    places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return places | {Path(oomscope.__file__).resolve().parent}
 
 
 @contextmanager

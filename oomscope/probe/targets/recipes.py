@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING
 from oomscope.probe.job import BundledTarget, CheckoutTarget, EntryTarget, HarnessTarget, ProbeJob, StartedTarget
 from oomscope.probe.targets.command import check_command
 from oomscope.probe.targets.context import Context, Target
-from oomscope.probe.targets.entry import check_entry, load_entry
-from oomscope.probe.targets.harness import HarnessError, Setup, build_target, check_harness, forget, load_setup
+from oomscope.probe.targets.harness import (
+    HarnessError,
+    Setup,
+    build_target,
+    check_entry,
+    check_harness,
+    forget,
+    load_entry,
+    load_setup,
+)
 
 if TYPE_CHECKING:
     from oomscope.probe.recording.session import Session

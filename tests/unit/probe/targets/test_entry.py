@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import oomscope
 from oomscope.errors import TargetError
 from oomscope.probe.job import EntryTarget
-from oomscope.probe.targets.entry import check_entry, load_entry
-from oomscope.probe.targets.harness import HarnessError, forget
+from oomscope.probe.targets.harness import HarnessError, check_entry, forget, load_entry
 
 MINE = "the_entry_"
 
