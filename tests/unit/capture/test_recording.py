@@ -99,14 +99,6 @@ def test_a_snapshot_that_fails_never_takes_the_place_of_the_failure(allocator, c
     assert capsys.readouterr().err.count("warning: no snapshot was written") == 2
 
 
-def test_a_place_that_cannot_be_written_to_is_a_warning(allocator, capsys) -> None:
-    Path("taken").write_text("a file")
-    allocator.initialise()
-    with oomscope.record("taken/snap.pickle"):
-        pass
-    assert "warning: no snapshot was written" in capsys.readouterr().err
-
-
 def test_recording_waits_until_cuda_is_used(allocator, capsys) -> None:
     with oomscope.record() as recording:
         assert allocator.log == []
@@ -144,15 +136,6 @@ def test_a_probe_is_not_disturbed(allocator, monkeypatch, capsys) -> None:
     assert "oomscope probe records this process already" in capsys.readouterr().err
 
 
-def test_the_outer_of_two_records(allocator, capsys) -> None:
-    allocator.initialise()
-    with oomscope.record("outer.pickle"), oomscope.record("inner.pickle"):
-        pass
-    assert files() == ["outer.pickle"]
-    assert allocator.log.count("stop") == 1
-    assert "another oomscope.record" in capsys.readouterr().err
-
-
 def test_a_program_that_records_itself_keeps_its_history(allocator) -> None:
     allocator.initialise()
     allocator.recording = True
@@ -160,18 +143,6 @@ def test_a_program_that_records_itself_keeps_its_history(allocator) -> None:
         pass
     assert allocator.log == []
     assert load_snapshot("snap-0.pickle").provenance.max_entries == -1
-
-
-def test_it_decorates_a_function(allocator) -> None:
-    @oomscope.record(force=True)
-    def train(size: int) -> int:
-        allocator.alloc(size)
-        return size
-
-    allocator.initialise()
-    assert [train(1), train(2)] == [1, 2]
-    assert files() == ["snap-0.pickle"]
-    assert allocator.log.count("stop") == 2
 
 
 def test_nothing_is_written_over_unless_forced(allocator) -> None:
@@ -194,13 +165,6 @@ def test_a_program_that_changes_its_folder_finds_its_snapshot_where_it_was(alloc
     with oomscope.record():
         monkeypatch.chdir(tmp_path)
     assert (tmp_path / "{odd} folder" / "snap-0.pickle").is_file()
-
-
-def test_a_snapshot_on_demand(allocator) -> None:
-    allocator.initialise()
-    with oomscope.record() as recording:
-        assert recording.dump("before eval").name == "snap-0.before_eval.pickle"
-    assert files() == ["snap-0.before_eval.pickle", "snap-0.pickle"]
 
 
 def test_steps_are_counted_and_marked(allocator) -> None:
@@ -232,22 +196,6 @@ def test_steps_are_those_of_the_optimizer_that_stepped_first(allocator) -> None:
     assert allocator.metadata == ""
 
 
-def test_marks_of_the_program_are_left_alone(allocator) -> None:
-    allocator.initialise()
-    with oomscope.record() as recording:
-        allocator.metadata = "mine"
-        recording.step()
-    assert allocator.metadata == "mine"
-
-
-def test_a_full_ring_is_said_to_be(allocator, capsys) -> None:
-    allocator.initialise()
-    with oomscope.record(max_entries=2):
-        allocator.alloc()
-        allocator.alloc()
-    assert "the ring is full" in capsys.readouterr().err
-
-
 def test_sigterm_keeps_a_snapshot_and_goes_on_as_before(allocator) -> None:
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
@@ -261,17 +209,6 @@ def test_sigterm_keeps_a_snapshot_and_goes_on_as_before(allocator) -> None:
     assert heard == [signal.SIGTERM]
     assert files() == ["snap-0.2.pickle", "snap-0.pickle"], "the program lived on for a step"
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_program_that_leaves_at_sigterm_is_told_once(allocator) -> None:
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(3)
-
-    signal.signal(signal.SIGTERM, leave)
-    allocator.initialise()
-    with pytest.raises(SystemExit), oomscope.record():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert files() == ["snap-0.pickle"]
 
 
 def test_sigterm_while_a_snapshot_is_written_waits_for_it(allocator, monkeypatch) -> None:

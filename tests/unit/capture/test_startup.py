@@ -78,17 +78,6 @@ def test_a_torch_without_cuda_is_a_line(python, tmp_path: Path) -> None:
     assert snapshots(tmp_path) == []
 
 
-def test_a_failure_ends_the_program_as_it_would_have(python, tmp_path: Path) -> None:
-    done = python(TRAIN + "    torch.cuda.fail()\n")
-    assert done.returncode == 1
-    assert "torch.OutOfMemoryError: CUDA out of memory" in done.stderr
-    assert snapshots(tmp_path) == ["snap-0.oom.pickle"], "the end would tell the same failure again"
-
-
-def test_the_exit_code_is_the_program_s(python) -> None:
-    assert python("raise SystemExit(42)").returncode == 42
-
-
 def test_children_of_the_program_record_too(python, tmp_path: Path) -> None:
     launcher = """
         import os, subprocess, sys
@@ -105,11 +94,6 @@ def test_the_environment_alone_is_enough(python, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert snapshots(tmp_path) == ["mine.pickle.gz"]
     assert load_snapshot(tmp_path / "mine.pickle.gz").provenance is not None
-
-
-def test_the_folder_on_the_path_alone_does_nothing(python, tmp_path: Path) -> None:
-    done = python(TRAIN, record=False, PYTHONPATH=os.pathsep.join([STARTUP, str(PAPER), str(ROOT)]))
-    assert (done.returncode, done.stderr, snapshots(tmp_path)) == (0, "", [])
 
 
 def test_a_wrong_variable_is_a_line(python, tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
 from oomscope.probe.git_bisect import git_bisect_code, git_bisect_code_of
-from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, bundled_job, checkout_job
 from oomscope.probe.result import (
+    ErrorKind,
     Failure,
     Oom,
     Peak,
@@ -22,7 +26,10 @@ from oomscope.probe.result import (
     Site,
     SiteBytes,
 )
+from oomscope.probe.targets.context import Context
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
+from oomscope.units import format_size
+from oomscope.virtual.cards import CARDS
 
 sizes = st.integers(0, 2**50)
 words = st.text(max_size=12)
@@ -132,11 +139,6 @@ def test_a_job_survives_json(job: ProbeJob) -> None:
     assert ProbeJob.from_json(json.loads(json.dumps(job.to_json()))) == job
 
 
-@given(st.builds(Progress, stage=words, done=sizes, total=sizes, detail=st.dictionaries(words, sizes, max_size=2)))
-def test_progress_survives_json(progress: Progress) -> None:
-    assert Progress(**json.loads(json.dumps(progress.to_json()))) == progress
-
-
 def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
     peak = Peak(
         requested_bytes=5,
@@ -178,3 +180,70 @@ def test_git_bisect_is_told_good_bad_untestable_or_stop(outcome: str, kind: str 
 @pytest.mark.parametrize("code", [code for code in ExitCode if code is not ExitCode.OK])
 def test_no_error_of_ours_is_an_answer_to_git_bisect(code: ExitCode) -> None:
     assert 128 <= git_bisect_code_of(code) <= 255
+
+
+CHANGED = {
+    "probe.backend=virtual": ("backend", "virtual"),
+    "probe.iterations=7": ("iterations", 7),
+    "probe.seed=8": ("seed", 8),
+    "probe.timeout_s=9": ("timeout_s", 9.0),
+    "probe.max_entries=10": ("max_entries", 10),
+    "probe.max_frames=11": ("max_frames", 11),
+    "device.gpu=a100-80gb": ("gpu", "a100-80gb"),
+    "device.limit=12GiB": ("limit_bytes", 12 * 1024**3),
+    "device.non_torch_bytes=13MiB": ("non_torch_bytes", 13 * 1024**2),
+    "device.other_process_bytes=14MiB": ("other_process_bytes", 14 * 1024**2),
+    "device.cublas_workspace_config=:16:8": ("cublas_workspace_config", ":16:8"),
+    "device.stream_lag=15": ("stream_lag", 15),
+    "device.address_policy=descending": ("address_policy", "descending"),
+    "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
+}
+CHOSEN_BY_THE_CALLER = {
+    "target",
+    "rank",
+    "world_size",
+    "snapshot_path",
+    "snapshot_force",
+    "measure_demand",
+    "confirm",
+    "environment",
+}
+
+
+def test_every_setting_reaches_the_job() -> None:
+    config = load_preset("gpt-tiny", list(CHANGED)).config
+    job = bundled_job(config, rank=0)
+    assert {name: getattr(job, name) for name, _ in CHANGED.values()} == dict(CHANGED.values())
+    assert job.target.config == config.model_dump(mode="json")
+
+
+def test_every_field_of_a_job_is_a_setting_or_the_callers_choice() -> None:
+    assert {field.name for field in fields(ProbeJob)} == {name for name, _ in CHANGED.values()} | CHOSEN_BY_THE_CALLER
+
+
+def test_a_harness_has_its_own_world() -> None:
+    of_the_model = "parallel.data_parallel_size=8"
+    config = load_preset("gpt-tiny", [*CHANGED, "probe.world_size=8", of_the_model], enforce=False).config
+    target = HarnessTarget(harness="/h.py", repo="/repo")
+    assert checkout_job(target, load_preset("gpt-tiny", [of_the_model]).config).world_size == 1
+    job = checkout_job(target, config, rank=3)
+    assert (job.target, job.rank, job.world_size, job.iterations) == (target, 3, 8, 7)
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_card_is_listed_with_its_total(name: str) -> None:
+    assert f"| `{name}` | {format_size(CARDS[name].total_bytes)} |" in (DOCS / "probe.md").read_text()
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Context)])
+def test_what_a_harness_is_told_is_listed(name: str) -> None:
+    table = (DOCS / "probe.md").read_text().split("\n## A harness\n")[1].split("\n##")[0]
+    assert f"`{name}`" in table
+
+
+@pytest.mark.parametrize("kind", get_args(ErrorKind))
+def test_every_kind_of_failure_is_listed(kind: str) -> None:
+    assert f"`{kind}`" in (DOCS / "probe.md").read_text()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe import measure as measure_module
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
@@ -261,18 +260,6 @@ def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, sourc
     assert result.gpu is result.allocator_conf is result.peak is result.reserved_peak is None
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(MachineUnfitError("no such card"), "unfit"), (AllocatorConfError("no such key"), "usage")],
-)
-def test_a_session_that_cannot_be_opened_is_no_fault_of_the_target(bench: Bench, error: Exception, kind: str) -> None:
-    def refuse(*_, **__):
-        raise error
-
-    result = bench("def setup(ctx): return lambda: None", session=refuse)
-    assert (result.failure.kind, result.failure.message) == (kind, error.message)
-
-
 def test_a_harness_plays_a_rank_of_its_world(bench: Bench) -> None:
     source = (
         "from torch import distributed as dist\n"
@@ -322,12 +309,6 @@ def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(
     assert (result.peak.reserved_bytes, result.demand_peak.reserved_bytes) == (128 * MiB, 4 * GiB)
     assert bench.kept == [replace(result, demand_peak=None, demand_cut=True)]
     assert bench(source, measure_demand=False).demand_peak is None
-
-
-def test_the_demand_is_not_measured_where_nobody_wants_it(bench: Bench) -> None:
-    bench.oom = FAILED
-    assert bench(RAISING.format(step="raise OOM"), measure_demand=False).outcome == "oom"
-    assert len(bench.sessions) == 1
 
 
 class FragmentedSession(FakeSession):
@@ -455,12 +436,6 @@ def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) ->
     [card] = told.cards
     assert card.total_bytes == result.limit_bytes
     assert card.free_bytes == result.available_bytes - held
-
-
-def test_a_snapshot_that_cannot_be_written_is_a_note(bench: Bench, tmp_path: Path) -> None:
-    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(tmp_path / "no" / "out.pickle"))
-    assert (result.outcome, result.snapshot) == ("fits", None)
-    assert any(note.startswith("no snapshot:") for note in result.notes)
 
 
 def test_a_snapshot_that_may_replace_nothing_leaves_what_somebody_else_wrote(bench: Bench, tmp_path: Path) -> None:

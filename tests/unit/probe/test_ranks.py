@@ -91,11 +91,6 @@ def test_the_worst_result_lists_all_ranks() -> None:
     assert worst.ranks[2].message == "boom"
 
 
-def test_a_single_rank_speaks_for_itself() -> None:
-    job = ProbeJob(target=BundledTarget(config={}))
-    assert probe_ranks(job, [2], lambda job: result(job.rank)).ranks == ()
-
-
 def test_the_worst_ranks_snapshot_is_the_one_that_stays(tmp_path: Path) -> None:
     def probe(job: ProbeJob) -> ProbeResult:
         Path(job.snapshot_path).write_text(f"rank {job.rank}")

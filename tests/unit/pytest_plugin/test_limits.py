@@ -1,12 +1,17 @@
+"""The markers that limit memory, and what a result is beyond."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import InputError
-from oomscope.pytest_plugin.limits import KINDS, Limit
-from oomscope.units import GiB, MiB, format_size
+from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, Site
+from oomscope.pytest_plugin.limits import KINDS, Limit, complaint, judge
+from oomscope.units import GiB, MiB
 
 MEMORY, OVERHEAD = KINDS
 
@@ -57,7 +62,98 @@ def test_sizes_are_exact(size: int) -> None:
     assert MEMORY.read(mark(MEMORY.name, f"{size} B")).limit_bytes == size
 
 
-@given(st.integers(0, 4096))
-def test_a_limit_reads_as_reports_write_it(mebibytes: int) -> None:
-    text = format_size(mebibytes * MiB, digits=10)
-    assert MEMORY.read(mark(MEMORY.name, text)).limit_bytes == mebibytes * MiB
+PEAK = "peak: 60.00 MiB requested in backward, at model.py:7 forward"
+SITE = Site(file="model.py", line=7, function="forward")
+
+
+def result(live: int = 60, reserved: int = 100, live_then: int = 40) -> ProbeResult:
+    """A run with ``live`` MiB at its peak, and ``reserved`` while ``live_then`` were alive."""
+    return ProbeResult(
+        backend="virtual",
+        outcome="fits",
+        gpu="h100-80gb",
+        peak=Peak(
+            requested_bytes=live * MiB,
+            allocated_bytes=live * MiB,
+            active_bytes=live * MiB,
+            reserved_bytes=reserved * MiB,
+            iteration=-1,
+            phase="backward",
+            microbatch=-1,
+            site=SITE,
+            event=3,
+        ),
+        reserved_peak=ReservedPeak(
+            reserved_bytes=reserved * MiB,
+            requested_bytes=live_then * MiB,
+            iteration=-1,
+            phase="optimizer",
+            microbatch=-1,
+            event=5,
+        ),
+    )
+
+
+def limit(metric: str, size: int) -> Limit:
+    return Limit(marker="limit", metric=metric, limit_bytes=size * MiB)
+
+
+@given(st.sampled_from(["requested", "reserved", "overhead"]), st.integers(0, 200))
+def test_a_limit_is_the_most_that_passes(metric: str, size: int) -> None:
+    measured = {"requested": 60, "reserved": 100, "overhead": 60}[metric]
+    assert (complaint(limit(metric, size), result()) is None) == (measured <= size)
+
+
+@pytest.mark.parametrize(
+    ("metric", "first", "second"),
+    [
+        (
+            "reserved",
+            "limit: 100.00 MiB held by the allocator on virtual h100-80gb, 90.00 MiB over the limit of 10.00 MiB",
+            f"{PEAK}; held: 100.00 MiB with 40.00 MiB requested in optimizer",
+        ),
+        (
+            "requested",
+            "limit: 60.00 MiB requested at once on virtual h100-80gb, 50.00 MiB over the limit of 10.00 MiB",
+            PEAK,
+        ),
+    ],
+)
+def test_two_lines(metric: str, first: str, second: str) -> None:
+    assert complaint(limit(metric, 10), result()) == f"{first}\n{second}"
+
+
+def out_of_memory() -> ProbeResult:
+    failed = Oom(requested_bytes=MiB, iteration=0, phase="forward", microbatch=0, site=SITE, message="out of memory")
+    return replace(result(), outcome="oom", oom=failed)
+
+
+@pytest.mark.parametrize("metric", ["reserved", "requested", "overhead"])
+def test_a_run_that_was_cut_off_keeps_to_no_limit(metric: str) -> None:
+    said = complaint(limit(metric, 1000), out_of_memory())
+    assert said is not None
+    assert "OUT OF MEMORY asking for 1.00 MiB in forward of iteration 0, microbatch 0, at model.py:7" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("metric", ["reserved", "requested", "overhead"])
+def test_out_of_memory_keeps_to_no_limit_even_where_less_was_needed(metric: str) -> None:
+    known = replace(out_of_memory(), demand_bytes=500 * MiB, demand_peak=result(live=500, reserved=600).peak)
+    said = complaint(limit(metric, 1000), known)
+    assert said is not None
+    assert "OUT OF MEMORY asking for 1.00 MiB in forward" in said
+    assert metric == "overhead" or "out of memory on virtual h100-80gb, though it needs less than the limit" in said
+
+
+def test_a_number_alone_tells_nothing_of_what_was_reserved() -> None:
+    printed = replace(result(), backend="command", gpu=None, reserved_peak=None)
+    said = complaint(limit("reserved", 1000), printed)
+    assert said is not None
+    assert "nothing tells what was held by the allocator (command)" in said
+    assert complaint(limit("requested", 60), printed) is None
+
+
+def test_nothing_measured_is_no_success() -> None:
+    with pytest.raises(pytest.fail.Exception, match="nothing was measured to hold against"):
+        judge([limit("requested", 1)], [])
+    judge([], [])

@@ -160,19 +160,9 @@ def test_what_is_in_force_already_is_no_candidate():
     assert "expandable_segments:True,large_segment_size_mb:12" not in further(f"{EXPANDABLE},large_segment_size_mb:12")
 
 
-def test_a_run_with_expandable_segments_is_tried_without():
-    assert "expandable_segments:False" in further(EXPANDABLE)
-    assert "expandable_segments:False" not in further()
-
-
 def test_a_split_size_that_no_request_reaches_is_left_out():
     assert {"max_split_size_mb:20", "max_split_size_mb:64"} < set(further(largest=100 * MiB))
     assert not {"max_split_size_mb:256", "max_split_size_mb:1024"} & set(further(largest=100 * MiB))
-
-
-def test_garbage_collection_needs_a_fraction():
-    assert not any("garbage_collection" in name for name in further())
-    assert any("garbage_collection" in name for name in further(has_fraction=True))
 
 
 @pytest.mark.parametrize("torch", ["2.11", "2.13", "2.15"])

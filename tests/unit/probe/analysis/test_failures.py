@@ -1,10 +1,15 @@
+"""What an exception of the measured code means, and what Triton could not compile for want of."""
+
 from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
 
-from oomscope.errors import UntestableError
-from oomscope.probe.analysis.failures import Refusal, chain, describe, details, refusal_in, untestable_reason
+from oomscope.probe.analysis.failures import Refusal, absent, chain, describe, details, refusal_in
 from oomscope.units import GiB, MiB
 
 OOM = (
@@ -88,25 +93,6 @@ def test_the_request_is_read_from_the_message(message: str, size: int | None) ->
     )
 
 
-def test_a_refusal_without_a_text_names_its_class_and_says_where_it_was_raised() -> None:
-    def load() -> None:
-        raise MemoryError
-
-    with pytest.raises(MemoryError) as caught:
-        load()
-    refusal = refusal_in(caught.value)
-    assert (refusal.message, refusal.stack[0].name) == ("MemoryError", "load")
-
-
-@pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'flash_attn'"), TypeError("x")])
-def test_the_targets_own_faults_are_its_own(error: Exception) -> None:
-    assert untestable_reason(error) is None
-
-
-def test_what_says_so_is_untestable() -> None:
-    assert untestable_reason(UntestableError("no")) == "no"
-
-
 def fail() -> None:
     raise ValueError("two\nlines")
 
@@ -133,11 +119,36 @@ def test_an_error_is_described_in_one_line_with_its_place() -> None:
     assert describe(KeyError()) == "KeyError"
 
 
-def test_an_error_that_has_no_text_is_told_by_its_class() -> None:
-    class MuteError(Exception):
-        def __str__(self) -> str:
-            raise ValueError
+NO_COMPILER = RuntimeError("Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.")
 
-    assert describe(MuteError()) == "MuteError: (an error whose text cannot be had)"
-    assert untestable_reason(MuteError()) is None
-    assert "MuteError" in details(MuteError())
+
+def build_failed(include: Path) -> BaseException:
+    return subprocess.CalledProcessError(1, ["gcc", "main.c", "-O3", "-shared", "-o", "main.so", f"-I{include}"])
+
+
+@pytest.fixture
+def include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Python's headers, empty."""
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path) if name == "include" else "")
+    monkeypatch.setenv("CC", "cc")
+    return tmp_path
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert describe(NO_COMPILER) == "Triton needs a C compiler, and there is none: install gcc, or name one in CC"
+
+
+def test_no_headers(include: Path) -> None:
+    said = describe(build_failed(include))
+    assert said.startswith(f"Triton needs Python's headers, and {include}/Python.h is absent: install python3.")
+
+
+def test_what_fails_for_another_reason_is_told_as_it_is(include: Path) -> None:
+    other = subprocess.CalledProcessError(1, ["gcc", "other.c"])
+    assert describe(other).startswith("CalledProcessError: Command")
+    (include / "Python.h").touch()
+    assert absent() is None
+    assert describe(build_failed(include)).startswith("CalledProcessError: Command")
+    assert describe(NO_COMPILER).startswith("RuntimeError: Failed to find C compiler")

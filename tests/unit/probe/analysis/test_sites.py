@@ -62,22 +62,6 @@ def test_other_code_of_the_user_comes_before_libraries(rule: SiteRule) -> None:
     assert str(rule.site_of((TORCH, STDLIB, shared, PROBE))) == "/opt/team/shared.py:3 blend"
 
 
-def test_something_is_better_than_nothing(rule: SiteRule) -> None:
-    assert str(rule.site_of((CPP, TORCH, PROBE))) == "torch/nn/modules/linear.py:1 forward"
-    assert str(rule.site_of((CPP,))) == "??:0 at::native::add"
-    assert rule.site_of(()) is None
-
-
-def test_lines_of_two_checkouts_are_the_same_line(tmp_path: Path) -> None:
-    sites = []
-    for name in ("one", "two"):
-        checkout = tmp_path / name
-        checkout.mkdir()
-        rule = site_rule(ProbeJob(target=HarnessTarget(harness="/h/harness.py", repo=str(checkout))))
-        sites.append(rule.site_of((Frame(f"{checkout}/src/model.py", 4, "forward"),)))
-    assert sites[0] == sites[1]
-
-
 def test_a_checkout_behind_a_symbolic_link_is_recognised(checkout: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(checkout)

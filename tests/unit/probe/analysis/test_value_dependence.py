@@ -130,12 +130,6 @@ def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
     assert said in result.failure.message
 
 
-def test_until_it_is_known_no_answer_is_kept() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB)))
-    runs.probed()
-    assert [kept.outcome for kept in runs.kept] == ["error", "fits"]
-
-
 def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
     refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
     short = Ending(measurement=measured(MiB), out_of_memory=refused)
@@ -152,14 +146,6 @@ def test_functions_that_are_not_supported_are_named() -> None:
     unanswered = replace(READ, reads=0, unsupported=("cufftExecC2C", "cusparseSpMM"))
     result = Runs(zeros=Ending(measurement=measured(MiB, unanswered=unanswered))).probed()
     assert result.notes == ("called, and not supported by the virtual card: cufftExecC2C, cusparseSpMM",)
-
-
-def test_workspaces_that_nobody_knows_are_named() -> None:
-    unanswered = replace(READ, reads=0, unknown_workspaces=("cudnn convolution forward",))
-    result = Runs(zeros=Ending(measurement=measured(MiB, unanswered=unanswered))).probed()
-    assert result.notes == (
-        "workspaces that only NVIDIA's libraries know, estimated or left out: cudnn convolution forward",
-    )
 
 
 sizes = st.lists(st.integers(1, 4), max_size=12)
@@ -193,20 +179,3 @@ def test_the_first_difference_is_that_of_the_sequences(ours: list[int], theirs: 
             stack=stack_of(place),
         )
         assert found == expected
-
-
-def test_a_refused_request_counts() -> None:
-    builder = TraceBuilder()
-    builder.event(Action.OOM, 0, 7, stack=stack_of(3))
-    found = first_difference(builder.build(), trace_of([8]))
-    assert found is not None
-    assert (found.requested_bytes, found.other_bytes, found.stack) == (7, 8, stack_of(3))
-
-
-def test_the_line_of_the_forward_operation_counts_for_one_in_backward() -> None:
-    builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 7, stack=stack_of(1), forward_stack=stack_of(2))
-    found = first_difference(builder.build(), trace_of([]))
-    assert found is not None
-    assert found.stack == stack_of(2)
-    assert str(found) == "7 B under the one rule, nothing more under the other"

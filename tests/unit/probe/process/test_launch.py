@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,16 +84,6 @@ def await_file(path: Path) -> str:
     return path.read_text()
 
 
-def test_the_worker_stands_in_the_folder_that_is_measured(tmp_path: Path, checkout: Path) -> None:
-    (checkout / "lib").mkdir()
-    job = job_of(checkout)
-    assert isinstance(job.target, HarnessTarget)
-    script = tmp_path / "worker.py"
-    script.write_text(f"{PRELUDE}open('here', 'w').close(); finish()")
-    run(replace(job, target=replace(job.target, folder="lib")), start=Fresh([sys.executable, "-P", "-S", str(script)]))
-    assert (checkout / "lib" / "here").exists()
-
-
 def test_result_and_progress_come_back(launch) -> None:
     steps: list[Progress] = []
     result = launch("say('setup'); say('step', 1, 2); finish(events=7)", steps.append)
@@ -119,12 +108,6 @@ def test_exit_without_result_is_a_crash_that_keeps_the_log(launch) -> None:
     assert result.failure.kind == "crash"
     assert "during step with status 9" in result.failure.message
     assert {"on stdout", "on stderr"} <= set(result.failure.detail.split("\n"))
-
-
-def test_output_goes_to_the_log_and_not_to_ours(launch, tmp_path: Path, capfd) -> None:
-    launch("print('chatter'); os.write(2, b'noise'); finish()", log_path=tmp_path / "log")
-    assert (tmp_path / "log").read_text() == "chatter\nnoise"
-    assert capfd.readouterr() == ("", "")
 
 
 def test_only_the_end_of_a_long_log_is_kept(launch) -> None:
@@ -201,13 +184,6 @@ HIDDEN = """
 """A daemon with an empty environment and a session of its own."""
 
 
-def test_a_daemon_with_an_empty_environment_is_killed(launch, tmp_path: Path) -> None:
-    pid = tmp_path / "daemon"
-    result = launch(textwrap.dedent(HIDDEN).replace("PID", repr(str(pid))) + "finish()")
-    assert result.outcome == "fits"
-    assert not is_running(int(pid.read_text()))
-
-
 def test_the_daemon_of_a_killed_oomscope_is_killed(tmp_path: Path, checkout: Path) -> None:
     script, pid = tmp_path / "worker.py", tmp_path / "daemon"
     script.write_text(PRELUDE + textwrap.dedent(HIDDEN).replace("PID", repr(str(pid))) + "time.sleep(1000)")
@@ -221,36 +197,10 @@ def test_the_daemon_of_a_killed_oomscope_is_killed(tmp_path: Path, checkout: Pat
     assert not is_running(int(pid.read_text()))
 
 
-def test_what_a_worker_leaves_behind_is_killed(launch, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    started = time.monotonic()
-    result = launch(
-        f"""
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                open({str(pid)!r}, "w").write(str(os.getpid()))
-                time.sleep(1000)
-            os._exit(0)
-        while not os.path.exists({str(pid)!r}) or not open({str(pid)!r}).read(): time.sleep(0.01)
-        finish()
-        """
-    )
-    assert result.outcome == "fits"
-    assert not is_running(int(pid.read_text()))
-    assert time.monotonic() - started < 25, "waited for the daemon, which holds the progress pipe"
-
-
 def test_a_result_survives_a_crash_after_it(launch) -> None:
     result = launch("finish(); os.kill(os.getpid(), signal.SIGKILL)")
     assert result.outcome == "fits"
     assert any("SIGKILL" in note for note in result.notes)
-
-
-def test_a_result_survives_a_time_out_after_it(launch) -> None:
-    result = launch("finish(); time.sleep(1000)", timeout_s=1.0)
-    assert result.outcome == "fits"
-    assert any("--timeout" in note for note in result.notes)
 
 
 def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout: Path) -> None:
@@ -267,23 +217,6 @@ def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout:
         run(job_of(checkout), start=Fresh([sys.executable, str(script)]))
     thread.join()
     assert not is_running(int(pid.read_text()))
-
-
-def test_error_in_the_callers_progress_passes_through(launch, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-
-    def fail(step: Progress) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        launch(f"open({str(pid)!r}, 'w').write(str(os.getpid())); say('step'); time.sleep(1000)", fail)
-    assert not is_running(int(pid.read_text()))
-
-
-def test_the_worker_runs_in_the_checkout_and_writes_no_bytecode(launch, tmp_path: Path, checkout: Path) -> None:
-    seen = tmp_path / "seen"
-    launch(f"open({str(seen)!r}, 'w').write(json.dumps([os.getcwd(), sys.dont_write_bytecode])); finish()")
-    assert json.loads(seen.read_text()) == [str(checkout), True]
 
 
 def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path, monkeypatch) -> None:
@@ -332,13 +265,6 @@ def test_a_failed_job_is_reported_under_the_backend_that_auto_stood_for(
     assert launch("sys.exit(9)", backend="auto", **fields).backend == backend
 
 
-def test_a_missing_harness_is_named(checkout: Path) -> None:
-    (checkout / "harness.py").unlink()
-    result = run(job_of(checkout, timeout_s=120.0))
-    assert result.failure.kind == "usage"
-    assert "no such harness file" in result.failure.message
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Path, checkout: Path, number: int) -> None:
     script, pid, places = tmp_path / "worker.py", tmp_path / "pid", tmp_path / "tmp"
@@ -350,14 +276,6 @@ def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Pat
     process.send_signal(number)
     assert process.wait(timeout=20) == 128 + number
     assert not is_running(int(pid.read_text()))
-    assert list(places.iterdir()) == []
-
-
-def test_a_worker_that_is_killed_leaves_nothing(launch, tmp_path: Path, monkeypatch) -> None:
-    places = tmp_path / "tmp"
-    places.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(places))
-    assert launch("os.kill(os.getpid(), signal.SIGKILL)").failure.kind == "killed"
     assert list(places.iterdir()) == []
 
 

@@ -72,14 +72,6 @@ def test_the_tempdir_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_owners_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with tempdir(tmp_path, "search") as first:
-        (first / "file").touch()
-        with tempdir(tmp_path, "search") as second:
-            assert first != second
-        assert (first / "file").exists()
-
-
 def test_read_only_trees_go_and_links_are_not_followed(tmp_path: Path) -> None:
     outside, tree = tmp_path / "outside", tmp_path / "tree"
     outside.mkdir()

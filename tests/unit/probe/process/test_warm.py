@@ -13,15 +13,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oomscope.config.load import load_preset
-from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
+from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.machine.environment import INDUCTOR
-from oomscope.probe.process import launch, warm
+from oomscope.probe.process import launch
 from oomscope.probe.process.warm import WarmParents
 from oomscope.probe.result import ProbeResult
 
@@ -150,19 +148,6 @@ def test_a_harness_that_runs_out_of_memory_gives_the_same_bytes(parents, checkou
     assert seen["warm"][2] < 100 < 800 < seen["fresh"][2], "the parent is to have imported what a probe needs"
 
 
-def test_the_bundled_transformer_gives_the_same_bytes(parents, tmp_path: Path) -> None:
-    config = load_preset("gpt-tiny", ["model.num_layers=1", "probe.iterations=1"]).config
-    job = replace(bundled_job(config), backend="virtual", snapshot_path=str(tmp_path / "snapshot.pickle"))
-
-    def measured(run) -> tuple[dict[str, object], dict[str, object]]:
-        return told(run(job)), without_times(tmp_path / "snapshot.pickle")
-
-    fresh = measured(launch.run)
-    assert fresh[0]["outcome"] == "fits"
-    assert measured(parents.run) == fresh
-    assert measured(parents.run) == fresh, "the second differs"
-
-
 def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path, tmp_path: Path) -> None:
     job = job_of(checkout, FACTS, allocator_conf="expandable_segments:True")
     seen = []
@@ -188,19 +173,6 @@ def test_what_a_job_sets_for_the_allocator_is_gone_in_the_next(parents, checkout
     assert json.loads((checkout / "out").read_text()) == [conf, conf, workspace]
     parents.run(job_of(checkout, source))
     assert json.loads((checkout / "out").read_text()) == [None, None, None]
-
-
-def test_exit_handlers_and_threads_of_the_target_come_to_their_end(parents, checkout: Path, tmp_path: Path) -> None:
-    source = """
-        import atexit, sys, threading, time
-        sys.stdout = open(1, "w", buffering=1 << 16, closefd=False)
-        atexit.register(print, "handled")
-        threading.Thread(target=lambda: time.sleep(0.2) or print("threaded")).start()
-        raise SystemExit("gone")
-    """
-    for name, run in (("fresh", launch.run), ("warm", parents.run)):
-        assert "gone" in run(job_of(checkout, source), log_path=tmp_path / name).failure.message
-        assert (tmp_path / name).read_text() == "threaded\nhandled\n"
 
 
 @pytest.mark.parametrize(
@@ -244,11 +216,6 @@ def test_the_whole_family_is_killed(parents, checkout: Path) -> None:
     assert all_end(pids)
 
 
-def test_time_out_is_told(parents, checkout: Path) -> None:
-    result = parents.run(job_of(checkout, "import time; time.sleep(1000)", timeout_s=0.5))
-    assert result.failure.kind == "timeout"
-
-
 @pytest.mark.parametrize("file", ["torch.py", "src/mpmath/__init__.py"])
 def test_every_place_of_a_checkout_is_looked_at(parents, checkout: Path, file: str) -> None:
     (checkout / file).parent.mkdir(parents=True, exist_ok=True)
@@ -290,53 +257,6 @@ def test_a_variable_set_by_the_target_before_torch_reads_it_means_a_fresh_proces
     assert seen == [[False], [False, True]]
 
 
-class Impatient(threading.Event):
-    """Asks for an end, in one way or another, as soon as a file is there."""
-
-    def __init__(self, file: Path, interrupts: bool) -> None:
-        super().__init__()
-        self._file = file
-        self._interrupts = interrupts
-
-    def is_set(self) -> bool:
-        if not (self._file.exists() and self._file.read_text().endswith("\n")):
-            return False
-        if self._interrupts:
-            raise KeyboardInterrupt
-        return True
-
-
-@pytest.mark.parametrize(("interrupts", "error"), [(False, launch.StoppedError), (True, KeyboardInterrupt)])
-def test_a_parent_that_still_imports_is_not_waited_for(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, interrupts: bool, error: type[BaseException]
-) -> None:
-    source = """if True:
-        import os, sys, time
-        print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
-        time.sleep(1000)
-    """
-    monkeypatch.setattr(warm, "WORKER", (sys.executable, "-S", "-c", source, str(checkout / "out")))
-    parents = WarmParents()
-    started = time.monotonic()
-    with pytest.raises(error):
-        parents.run(job_of(checkout, ""), stop=Impatient(checkout / "out", interrupts))
-    parents.close()
-    assert time.monotonic() - started < 60, "half of what a parent may take to start"
-    assert all_end([int(pid) for pid in awaited(checkout / "out").split()])
-
-
-def test_who_is_suited(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = job_of(checkout, "")
-    assert warm.suits(job)
-    assert not warm.suits(replace(job, backend="cuda"))
-    for backend, expected in (("cuda", False), ("virtual", True)):
-        monkeypatch.setattr(warm, "backend_of", lambda job, told=backend: told)
-        assert warm.suits(replace(job, backend="auto")) is expected
-    monkeypatch.undo()
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert not warm.suits(job)
-
-
 def test_the_answers_come_though_a_parent_is_lost(checkout: Path) -> None:
     source = STARTER + textwrap.dedent("""
         import os, signal
@@ -375,21 +295,3 @@ def test_nothing_is_left_when_the_caller_is_killed(checkout: Path, tmp_path: Pat
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert all_end(pids)
-
-
-def test_one_parent_serves_targets_of_every_kind_and_spellings_of_a_backend(checkout: Path) -> None:
-    (checkout / "part.py").write_text("")
-    told = "[sys.dont_write_bytecode, sys.flags.dont_write_bytecode]"
-    harness = job_of(checkout, f"import part, sys\ndef setup(ctx):\n    raise SystemExit({told})")
-    parents = WarmParents()
-    try:
-        bundled = bundled_job(load_preset("gpt-tiny", ["model.num_layers=1", "probe.iterations=1"]).config)
-        assert parents.run(replace(bundled, backend="virtual")).outcome == "fits"
-        for backend in ("auto", "virtual"):
-            assert "[True, 1]" in parents.run(replace(harness, backend=backend)).failure.message
-        assert len(parents.running) == 1
-        parents.run(replace(harness, environment={"A_LIBRARY_READS": "1"}))
-        assert len(parents.running) == 2
-    finally:
-        parents.close()
-    assert not list(checkout.rglob("*.pyc"))

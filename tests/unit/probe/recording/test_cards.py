@@ -74,14 +74,6 @@ def test_a_run_without_a_limit_uses_the_card_as_it_is(card: PaperCard) -> None:
     assert card.fraction is None, "a fraction that somebody else set stays"
 
 
-def test_a_harness_that_used_cuda_while_imported_is_not_another_process(card: PaperCard) -> None:
-    real = RealCard(SessionSettings(gpu=None))
-    card.reserved = 2 * GiB  # allocated by the harness before the session begins
-    card.after = FOREIGN + CONTEXT + card.reserved
-    budget = real.begin(0)
-    assert (budget.non_torch_bytes, budget.other_process_bytes) == (CONTEXT, FOREIGN)
-
-
 def test_a_smaller_card_is_played_by_the_fraction(card: PaperCard) -> None:
     real = RealCard(SessionSettings(gpu=CARDS["a100-40gb"]))
     budget = real.begin(0)
@@ -120,20 +112,6 @@ def test_a_card_that_others_fill_is_unfit(card: PaperCard) -> None:
     card.before = card.after = TOTAL
     with pytest.raises(MachineUnfitError, match="other processes hold 79"):
         RealCard(SessionSettings(gpu=None)).begin(0)
-
-
-def test_a_real_card_has_an_end() -> None:
-    with pytest.raises(MachineUnfitError, match="can only be virtual"):
-        RealCard(SessionSettings(gpu=None, unlimited=True))
-
-
-def test_a_virtual_card_is_as_large_as_it_was_told(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    settings = SessionSettings(
-        gpu=CARDS["h200"], limit_bytes=10 * GiB, non_torch_bytes=GiB, other_process_bytes=2 * GiB
-    )
-    budget = VirtualCard(settings).begin(0)
-    assert (budget.gpu, budget.limit_bytes, budget.available_bytes) == ("h200", 10 * GiB, 7 * GiB)
 
 
 def test_a_card_that_torch_has_no_kernels_for_is_unfit() -> None:

@@ -75,18 +75,6 @@ def test_blocks_that_were_allocated_before_the_recording_count(script: Script) -
     assert script.categories(told, allocations=12) == ["parameter", "activation"]
 
 
-def test_what_was_said_last_stands(script: Script) -> None:
-    script.alloc(0x100)
-    told = (Told(0x100, 5, Category.GRADIENT), Told(0x100, 6, Category.MAIN_GRADIENT))
-    assert script.categories(*told) == ["main_gradient"]
-
-
-def test_what_is_said_of_no_block_is_ignored(script: Script) -> None:
-    script.alloc(0x100, INIT)
-    told = (Told(0x900, 5, Category.GRADIENT), Told(0x100, 0, Category.GRADIENT))
-    assert script.categories(*told) == ["unknown"]
-
-
 def test_what_outlives_its_forward_is_an_activation(script: Script) -> None:
     script.alloc(0x100)
     script.alloc(0x200)
@@ -95,14 +83,6 @@ def test_what_outlives_its_forward_is_an_activation(script: Script) -> None:
     script.free(0x200, LOSS)  # forward and loss of a microbatch are one
     script.free(0x300, BACKWARD)
     assert script.categories() == ["temporary", "temporary", "activation"]
-
-
-def test_another_microbatch_ends_a_forward(script: Script) -> None:
-    script.alloc(0x100, FORWARD)
-    script.alloc(0x200, FORWARD._replace(microbatch=1))
-    script.free(0x100, FORWARD._replace(microbatch=1))
-    script.free(0x200, FORWARD._replace(microbatch=1))
-    assert script.categories() == ["activation", "temporary"]
 
 
 def test_events_of_a_thread_that_nobody_follows_end_no_phase(script: Script) -> None:
@@ -137,13 +117,6 @@ def test_a_failure_cuts_lives_short(script: Script) -> None:
     script.free(0x200, INIT)
     script.free(0x100, INIT)
     assert script.categories() == ["activation", "temporary"]
-
-
-def test_without_phases_nothing_is_guessed(script: Script) -> None:
-    nowhere = Moment("", -1, -1)
-    script.alloc(0x100, nowhere)
-    script.free(0x100, nowhere)
-    assert script.categories() == ["unknown"]
 
 
 def test_what_the_trace_says_itself_stands_before_lifetimes_and_after_what_was_told(script: Script) -> None:
@@ -217,14 +190,3 @@ def test_torchs_own_code_tells_what_it_communicates(script: Script, file: str, f
     for address in (0x100, 0x200):
         script.free(address, BACKWARD)
     assert script.categories() == [category, "temporary"]
-
-
-def test_whole_parameters_stay_parameters_where_backward_needs_them_too(script: Script) -> None:
-    torchs = "/x/site-packages/torch/distributed/fsdp/_fully_shard"
-    gathered = Frame(f"{torchs}/_fsdp_param.py", 9, "init_all_gather_outputs")
-    received = Frame(f"{torchs}/_fsdp_collectives.py", 9, "allocate")
-    script.alloc(0x100, stack=(gathered, *LINE))
-    script.alloc(0x200, stack=(received, *LINE))
-    for address in (0x100, 0x200):
-        script.free(address, BACKWARD)
-    assert script.categories() == ["parameter", "activation"]

@@ -109,22 +109,6 @@ def test_modules_are_named_as_their_model_names_them(followed: Followed) -> None
     assert list(dict.fromkeys(entered)) == ["0", "1", "1.0"]
 
 
-def test_a_program_that_tells_its_phases_is_not_told_over(followed: Followed) -> None:
-    parameter = torch.ones(2, requires_grad=True)
-    with followed.iteration(), followed.position.phase("backward", iteration=0, microbatch=2):
-        parameter.sum().backward()
-        assert followed.moments[-1] == Moment("backward", 0, 2)
-
-
-def test_what_recomputes_in_backward_stays_in_backward(followed: Followed) -> None:
-    model = torch.nn.Linear(4, 4)
-    followed.follower.watch([model], [])
-    with followed.iteration():
-        x = torch.ones(2, 4, requires_grad=True)
-        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=True).sum().backward()
-    assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer"]
-
-
 def test_roles_are_told_of_what_the_program_holds(followed: Followed) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters())

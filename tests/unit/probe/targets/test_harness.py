@@ -1,21 +1,25 @@
-"""What a harness file may be, what it may import, and what is asked of it before any code under test runs."""
+"""What a harness or an entry may be, what it may import, and what is asked of it before any code under test runs."""
 
 from __future__ import annotations
 
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import oomscope
 from oomscope.errors import TargetError
-from oomscope.probe.job import HarnessTarget
+from oomscope.probe.job import EntryTarget, HarnessTarget
 from oomscope.probe.targets.harness import (
     HarnessError,
     build_target,
+    check_entry,
     check_harness,
     forget,
     harness_files,
+    load_entry,
     load_setup,
 )
 
@@ -66,24 +70,10 @@ def test_what_is_no_python_is_told_without_running_it(tmp_path: Path, content: b
         check_harness(harness)
 
 
-def test_a_folder_is_no_harness(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="is a directory"):
-        check_harness(tmp_path)
-    with pytest.raises(HarnessError, match="no such harness file"):
-        check_harness(tmp_path / "gone.py")
-
-
 def test_a_harness_is_not_run_by_the_look_at_it(tmp_path: Path) -> None:
     harness = tmp_path / "harness.txt"
     harness.write_text("raise SystemExit('ran')\nx = '\\d'\n")
     check_harness(harness)
-
-
-@pytest.mark.parametrize("name", ["harness.py", "harness.txt", "harness"])
-def test_the_name_of_the_file_is_free(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("def setup(ctx): return __file__")
-    target = HarnessTarget(harness=str(tmp_path / name), repo=str(tmp_path))
-    assert says(target) == str(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -92,16 +82,6 @@ def test_the_name_of_the_file_is_free(tmp_path: Path, name: str) -> None:
 )
 def test_a_setup_that_can_be_called_with_ctx_is_taken(place, source: str) -> None:
     assert load_setup(place({"tools/harness.py": source}))
-
-
-def test_a_module_beside_the_harness_can_be_imported(place) -> None:
-    target = place(
-        {
-            "tools/harness.py": f"import {MINE}helper\ndef setup(ctx): return {MINE}helper.name",
-            f"tools/{MINE}helper.py": "name = 'beside the harness'",
-        }
-    )
-    assert says(target) == "beside the harness"
 
 
 def test_the_checkout_and_installed_packages_win_over_modules_beside_the_harness(place) -> None:
@@ -125,13 +105,6 @@ def test_the_order_of_the_path(place) -> None:
     assert sys.path[:2] == [target.repo, f"{target.repo}/src"]
     assert sys.path[-1] == tools
     assert sys.path.count(target.repo) == sys.path.count(tools) == 1
-
-
-def test_a_harness_inside_the_checkout_changes_nothing_of_the_order(place, tmp_path: Path) -> None:
-    place({"repo/harness.py": "def setup(ctx): ..."})
-    load_setup(HarnessTarget(harness=str(tmp_path / "repo" / "harness.py"), repo=str(tmp_path / "repo")))
-    assert sys.path[0] == str(tmp_path / "repo")
-    assert sys.path.count(sys.path[0]) == 1
 
 
 def test_forgetting_reads_harness_helper_and_checkout_anew(place) -> None:
@@ -175,12 +148,6 @@ def test_files_of_a_harness_are_those_that_its_imports_reach(place, tmp_path: Pa
     assert found == {"harness.py", "a.py", "b.py", "broken.py", "late.py", *pack}
 
 
-def test_a_target_without_a_step_names_harness_and_remedy(place) -> None:
-    target = place({"tools/harness.py": "import oomscope\ndef setup(ctx): return oomscope.Target(5)"})
-    with pytest.raises(TargetError, match=r"harness.py: the step of .* is an object of type int, not a function; give"):
-        build_target(load_setup(target), None, where=target.harness)
-
-
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
@@ -206,7 +173,76 @@ def setup(ctx): return {returned}
         build_target(load_setup(target), None, where=target.harness)
 
 
-def test_a_list_of_models_and_no_optimizer_is_a_target(place) -> None:
-    code = "import torch\nfrom oomscope import Target\ndef setup(ctx): return Target(len, model=[torch.nn.ReLU()])"
-    target = place({"tools/harness.py": code})
-    assert isinstance(build_target(load_setup(target), None, where=target.harness).model, list)
+@pytest.fixture
+def checkout(tmp_path: Path):
+    """Write files of the checkout and return the target of an entry in it."""
+
+    def write(files: dict[str, str], entry: str) -> EntryTarget:
+        for name, text in files.items():
+            path = tmp_path / "repo" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return EntryTarget(entry=entry, repo=str(tmp_path / "repo"))
+
+    return write
+
+
+@pytest.mark.parametrize("entry", ["", "a", "a:", ":f", "a.:f", "a:f()", "a b:f", "a:f:g", "a/b.py:f", "1a:f", "a:.f"])
+def test_a_text_that_names_no_function_is_refused(entry: str) -> None:
+    with pytest.raises(HarnessError, match="is not an entry"):
+        check_entry(entry)
+
+
+@pytest.mark.parametrize("place", ["", "src/"])
+def test_a_function_of_a_module_below_the_checkout_or_its_src(checkout, place: str) -> None:
+    name = f"{MINE}pack"
+    files = {
+        f"{place}{name}/__init__.py": "",
+        f"{place}{name}/train.py": "class Job:\n  @staticmethod\n  def build(ctx): return 7",
+    }
+    assert load_entry(checkout(files, f"{name}.train:Job.build"))(None) == 7
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "the checkout has no module the_harness_m"),
+        ("", "the module has no f"),
+        ("f = 3", "f cannot be called with ctx alone"),
+        ("def f(): ...", "f cannot be called with ctx alone"),
+        ("def f(ctx, more): ...", "f cannot be called with ctx alone"),
+    ],
+)
+def test_what_a_commit_lacks_is_its_own_fault(checkout, source: str | None, said: str) -> None:
+    target = checkout({"README": "", **({} if source is None else {f"{MINE}m.py": source})}, f"{MINE}m:f")
+    with pytest.raises(TargetError, match=said):
+        load_entry(target)
+
+
+def test_an_installed_module_does_not_stand_in_for_the_checkouts(checkout) -> None:
+    with pytest.raises(TargetError, match="the checkout has no such module: it was found at"):
+        load_entry(checkout({"README": ""}, "yaml:safe_load"))
+
+
+def test_an_oomscope_in_the_checkout_is_neither_an_entry_nor_imported(checkout) -> None:
+    with pytest.raises(HarnessError, match="never taken from the checkout"):
+        check_entry("oomscope.model:build")
+    files = {
+        "oomscope/__init__.py": "raise AssertionError('the checkout\\'s own')",
+        f"{MINE}m.py": "import oomscope\ndef f(ctx): return oomscope",
+    }
+    target = checkout(files, f"{MINE}m:f")
+    assert load_entry(target)(None) is oomscope
+    forget(target)
+    assert sys.modules["oomscope"] is oomscope
+
+
+def test_it_is_imported_from_the_folder_that_is_measured(checkout) -> None:
+    files = {
+        "the_harness_mono.py": "raise AssertionError",
+        "lib/the_harness_mono.py": "def build(ctx): return 'the folder'",
+    }
+    target = replace(checkout(files, "the_harness_mono:build"), folder="lib")
+    assert load_entry(target)(None) == "the folder"
+    with pytest.raises(TargetError, match="gone: the checkout has no such folder"):
+        load_entry(replace(target, folder="gone"))

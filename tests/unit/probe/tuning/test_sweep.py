@@ -14,8 +14,8 @@ from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.tuning.shorthand import offload_overrides, recompute_overrides
 from oomscope.probe.tuning.sweep import Axis, SweepRow, sweep, with_front
-from oomscope.probe.tuning.variants import Variant, VariantOutcome, side_by_side
-from tests.unit.probe.played import CARD, measured
+from oomscope.probe.tuning.variants import Variant, side_by_side
+from tests.unit.probe.played import measured
 
 
 def load(overrides) -> LoadedConfig:
@@ -160,18 +160,3 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[int | None, float | 
         return not any(other <= live and time <= slow and (other, time) != (live, slow) for other, time in known)
 
     assert [row.is_on_front for row in with_front(rows)] == [is_best(*point) for point in points]
-
-
-def test_what_runs_out_of_memory_is_never_the_best() -> None:
-    def row(outcome: VariantOutcome, requested: int) -> SweepRow:
-        variant = Variant(overrides=(), outcome=outcome, requested_bytes=requested)
-        return SweepRow(values=(outcome,), variant=variant, slowdown=0.0)
-
-    assert [row.is_on_front for row in with_front([row("oom", 100), row("fits", 200)])] == [False, True]
-
-
-def test_the_card_is_told_where_all_have_one() -> None:
-    axis = Axis.parse("recompute=none,full")
-    assert sweep(load, [axis], probe=played).available_bytes == CARD
-    several = sweep(load, [Axis.parse("device.limit=2GiB,4GiB")], probe=played)
-    assert several.available_bytes is None

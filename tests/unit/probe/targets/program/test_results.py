@@ -52,10 +52,6 @@ WRONG = Raised(text="ValueError: no data (train.py:3 in main)", details="Traceba
 EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
 
 
-def test_a_process_that_was_stopped_has_an_answer() -> None:
-    assert failure_in(ended(receipt(), status=1)) is None, "its exit status does not matter then"
-
-
 @pytest.mark.parametrize(
     ("left", "status", "kind", "said"),
     [
@@ -174,12 +170,6 @@ def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() ->
     assert representative([zero, more]) is more
 
 
-@given(st.lists(receipts, max_size=4), st.integers(-15, 127))
-def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
-    if not any(each.peak_bytes or ran_out(each) for each in left):
-        assert failure_in(ended(*left, status=status)) is not None
-
-
 def test_a_rank_can_be_chosen() -> None:
     zero, one = receipt(rank=0, peak=2 * MiB), receipt(rank=1)
     assert representative([zero, one], rank=1) is one
@@ -187,3 +177,9 @@ def test_a_rank_can_be_chosen() -> None:
     failure = failure_in(ended(zero, one), rank=5)
     assert failure is not None
     assert (failure.kind, failure.message) == ("usage", "the program started no rank 5; it started 0, 1")
+
+
+@given(st.lists(receipts, max_size=4), st.integers(-15, 127))
+def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
+    if not any(each.peak_bytes or ran_out(each) for each in left):
+        assert failure_in(ended(*left, status=status)) is not None

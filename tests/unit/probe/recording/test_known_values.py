@@ -1,7 +1,15 @@
-"""Integers that the host computes for a virtual card: whatever decides on them decides as on a real card."""
+"""Values that the host knows for a virtual card: whatever decides on them decides as on a real card."""
 
 from __future__ import annotations
 
+import inspect
+import math
+
+import pytest
+import torch
+from torch.nn import init
+
+from oomscope.probe.recording.assumed_values import rounds_of
 from tests.unit.virtual.on_card import on_card
 
 BEGIN = "from oomscope.probe.recording.known_integers import integers_are_followed\nd = 'cuda'\n"
@@ -45,36 +53,6 @@ torch.add(random, 1, out=changed)
 say([unknown(random), unknown(chosen), unknown(numbers), unknown(changed), unknown(torch.arange(8, device=d))])"""
     )
     assert said == [64, 64, 4000, 64, 0]
-
-
-def test_it_allocates_nothing_and_is_gone_afterwards() -> None:
-    said = followed(
-        """def work():
-        x = torch.arange(1 << 15, device=d)
-        y = (x % 7 == 3) & (x > 9)
-        return torch.stack([y.sum(), x.max()]).sort()
-work()
-torch.cuda.reset_peak_memory_stats()
-work()
-with_it = torch.cuda.max_memory_allocated()
-say(with_it)
-"""
-    )
-    plain = on_card(
-        """
-        d = 'cuda'
-        def work():
-            x = torch.arange(1 << 15, device=d)
-            y = (x % 7 == 3) & (x > 9)
-            return torch.stack([y.sum(), x.max()]).sort()
-        work()
-        torch.cuda.reset_peak_memory_stats()
-        work()
-        say(torch.cuda.max_memory_allocated())
-        """,
-        preamble="torch",
-    )
-    assert said == plain
 
 
 def test_scripted_functions_are_compiled_as_ever() -> None:
@@ -123,3 +101,84 @@ torch.nn.functional.embedding(tokens, torch.randn(512, 8, device=d))
 say([touch, unknown(labels), unknown(tokens)])"""
     )
     assert said == [4096, 0, 0]
+
+
+BEGIN = """
+from oomscope.probe.recording.known_integers import counts_are_known
+from oomscope.probe.recording.known_integers import integers_are_followed
+d = 'cuda'
+labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], device=d)
+"""
+pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
+
+
+def counted(script: str, **settings: object) -> object:
+    """Run a script on the card with counts known; return what it said."""
+    lines = "".join(f"    {line}\n" for line in script.strip().splitlines())
+    return on_card(f"{BEGIN}with integers_are_followed(), counts_are_known():\n{lines}", preamble="torch", **settings)
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_a_mask_of_copied_labels_selects_as_on_a_real_card(values: str) -> None:
+    said = counted(
+        """
+mask = labels != -100
+hidden = torch.randn(2, 4, 16, device=d, requires_grad=True)
+kept = hidden[mask]
+torch.zeros(2, 4, 16, device=d).masked_scatter(mask.unsqueeze(-1), kept).sum().backward()
+rows, columns = torch.where(mask)
+places = mask.nonzero()
+say([list(kept.shape), list(torch.masked_select(labels, mask).shape), rows.tolist(), columns.tolist(),
+     places.tolist(), state().unknown_reads])
+leave()
+""",
+        values=values,
+    )
+    assert said == [[3, 16], [3], [0, 0, 1], [1, 2, 0], [[0, 1], [0, 2], [1, 0]], 0]
+
+
+def test_a_mask_of_computed_numbers_stays_unknown() -> None:
+    said = counted(
+        """
+random = torch.randn(8, device=d)
+shape = list(random[random > 0].shape)
+say([shape, state().unknown_reads])
+"""
+    )
+    assert said == [[0], 1]
+
+
+draws_again = pytest.mark.skipif(
+    ".any()" not in inspect.getsource(init._no_grad_trunc_normal_), reason="this torch draws once"
+)
+
+
+@draws_again
+@pytest.mark.parametrize("bounds", [(0.0, 0.02, -2.0, 2.0), (0.0, 1.0, -2.0, 2.0), (0.0, 1.0, -1.0, 1.0)])
+def test_as_often_as_the_cpu_draws(bounds: tuple[float, float, float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    find = torch.Tensor.any
+    monkeypatch.setattr(torch.Tensor, "any", lambda *args: asked.append(1) or find(*args))
+    torch.manual_seed(0)
+    for _ in range(5):
+        init.trunc_normal_(torch.empty(100_000), *bounds)
+    drawn_again = len(asked) / 5 - 1
+    assert math.isclose(drawn_again, rounds_of(100_000, *bounds), abs_tol=2.5)
+    assert (drawn_again == 0) == (rounds_of(100_000, *bounds) == 0)
+
+
+@draws_again
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_nothing_unknown_is_read_and_it_ends(values: str) -> None:
+    said = on_card(
+        """
+        from oomscope.probe.recording.assumed_values import redrawn_as_expected
+        weight = torch.empty(1 << 18, device='cuda')
+        with redrawn_as_expected():
+            torch.nn.init.trunc_normal_(weight)
+        say([state().unknown_reads, torch.cuda.max_memory_allocated() // weight.nbytes])
+        """,
+        preamble="torch",
+        values=values,
+    )
+    assert said == [0, 4], "weight, what was drawn before and now, and their choice"

@@ -1,10 +1,11 @@
-"""From a template to a file's name, whoever launched the process."""
+"""From a template to a file's name, and a snapshot on disk: whole, packed as its name says."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from oomscope.capture import names
+from oomscope.capture.writer import Written, write
+from oomscope.snapshot.read.load import load_snapshot
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -33,10 +36,6 @@ def test_fields_are_filled_in() -> None:
 )
 def test_a_tag_goes_before_the_ending(name: str, tagged: str) -> None:
     assert names.tagged(Path(name), "oom") == Path(tagged)
-
-
-def test_a_tag_cannot_leave_the_folder() -> None:
-    assert names.tagged(Path("a/s.pickle"), "../../b c").parent == Path("a")
 
 
 def test_a_taken_name_gets_a_number(tmp_path: Path) -> None:
@@ -78,3 +77,34 @@ def test_processes_of_one_program_without_ranks_share_no_name(monkeypatch: pytes
     assert names.stand_in_rank() == "0"
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     assert names.stand_in_rank() == f"p{os.getpid()}"
+
+
+EVENT = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []}
+
+
+def document(events: int) -> dict[str, object]:
+    return {"segments": [], "device_traces": [[], [EVENT] * events]}
+
+
+@pytest.mark.parametrize("ending", ["pickle", "pickle.gz", "pickle.zst"])
+def test_packed_as_the_name_says(tmp_path: Path, ending: str) -> None:
+    if ending.endswith("zst"):
+        pytest.importorskip("zstandard")
+    path = tmp_path / "folder" / f"s.{ending}"
+    written = write(document(1000), path, since=time.perf_counter(), max_entries=4000, force=False)
+    assert (written.path, written.events, written.file_bytes) == (path, 1000, path.stat().st_size)
+    assert len(load_snapshot(path).traces[0]) == 1000
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("ring", "said"),
+    [
+        (4000, "1,000 events (25 % of the ring), 2.00 KiB in 0.4 s"),
+        (1000, "(the ring is full, older ones are lost: raise max_entries to keep more), 2.00 KiB"),
+        (None, "1,000 events, 2.00 KiB"),
+    ],
+)
+def test_the_price_is_told(ring: int | None, said: str) -> None:
+    written = Written(path=Path("s.pickle"), seconds=0.42, file_bytes=2048, events=1000, max_entries=ring)
+    assert said in str(written)

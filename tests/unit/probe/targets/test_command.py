@@ -1,25 +1,137 @@
-"""What exit status, output and snapshots of a command say together."""
+"""A command that measures by itself: what it may be, and what status, output and snapshots say."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from oomscope.errors import SnapshotError, TargetError
+from oomscope.errors import TargetError
 from oomscope.probe.analysis.failures import Refusal
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.targets.command import Said, answer, failure_of, variables_of
+from oomscope.probe.targets.command import (
+    Said,
+    answer,
+    argv_of,
+    check_command,
+    failure_of,
+    metric_in,
+    read_output,
+    variables_of,
+    words_of,
+)
 from oomscope.probe.targets.command_snapshots import stamps_of, written_since
+from oomscope.probe.targets.harness import HarnessError
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.units import GiB, MiB
+
+
+def target(command: str = "true", **fields: str) -> CommandTarget:
+    return CommandTarget(command=command, repo="/nowhere", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"command": ""}, "does not name a program"),
+        ({"command": "''"}, "does not name a program"),
+        ({"command": "a 'b"}, "cannot be split: no closing quotation"),
+        ({"command": "no-such-program-anywhere x"}, "no program no-such-program-anywhere on your PATH"),
+        ({"metric_regex": "("}, "is not a regular expression"),
+        ({"metric_regex": r"peak \d+"}, "has 0 groups"),
+        ({"metric_regex": r"(\d+) (\w+)"}, "has 2 groups"),
+        ({"snapshot_glob": ""}, "does not name files in the checkout"),
+        ({"snapshot_glob": "/tmp/*.pickle"}, "does not name files in the checkout"),
+        ({"snapshot_glob": "out/../../*.pickle"}, "does not name files in the checkout"),
+        ({"snapshot_glob": "a**b/**c"}, "--snapshot-glob"),
+        ({"snapshot_glob": "*.pickle", "metric_regex": r"(\d+)"}, "both --metric-regex and --snapshot-glob"),
+    ],
+)
+def test_what_cannot_be_run_or_read_is_refused_with_a_remedy(fields: dict[str, str], said: str) -> None:
+    if fields.get("snapshot_glob") == "a**b/**c" and sys.version_info >= (3, 13):
+        pytest.skip("Python 3.13 takes any pattern")
+    with pytest.raises(HarnessError) as refused:
+        check_command(target(**fields))
+    assert said in str(refused.value)
+    assert refused.value.remedy
+
+
+@given(st.lists(st.text(st.characters(blacklist_characters="\0"), max_size=6), min_size=1, max_size=4))
+def test_words_are_those_that_a_shell_would_see(words: list[str]) -> None:
+    if words[0]:
+        assert words_of(shlex.join(words)) == words
+
+
+def test_oomscope_is_the_one_that_runs() -> None:
+    assert argv_of("sh -c 'a b'") == ["sh", "-c", "a b"]
+    argv = argv_of("oomscope probe x.yaml")
+    assert argv[0] == sys.executable
+    assert argv[-2:] == ["probe", "x.yaml"]
+    assert (Path(argv[-4]) / "oomscope" / "__init__.py").is_file()
+
+
+PEAK = r"peak:? *([\d.,_]+ *\w*)"
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79 GiB"
+
+
+def said(output: bytes, pattern: str = PEAK, before: bytes = b"") -> Said:
+    with tempfile.TemporaryFile() as file:
+        file.write(before + output)
+        file.flush()
+        return read_output(file.fileno(), len(before), re.compile(pattern))
+
+
+@pytest.mark.parametrize(
+    ("output", "size"),
+    [
+        (b"peak 12 MiB\n", 12 * MiB),
+        (b"peak 1\npeak: 2\r\nnoise", 2),
+        (b"peak 1; peak 3\n", 3),
+        (b"\rstep 1 peak 5\rstep 2 peak 1.5MiB", 3 * MiB // 2),
+        (b"\xff\xfe peak 7KiB", 7 * 1024),
+        (b"peak 2048.0\n", 2048),
+    ],
+)
+def test_the_last_match_counts(output: bytes, size: int) -> None:
+    assert metric_in(said(output), PEAK)[0] == size
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (b"", "printed nothing that"),
+        (b"peak 12.5", "a fraction without a unit; put the unit into the group"),
+        (b"peak 3 parsecs", "which is not a size"),
+        (b"peak .", "which is not a size"),
+    ],
+)
+def test_what_is_no_number_of_bytes_is_the_commits_fault(output: bytes, words: str) -> None:
+    with pytest.raises(TargetError, match=words):
+        metric_in(said(output), PEAK)
+
+
+@pytest.mark.parametrize(
+    "line", [OOM, OOM.replace("torch.", "torch.cuda."), OOM.replace("torch.OutOfMemoryError", "RuntimeError")]
+)
+def test_torchs_words_for_a_failure(line: str) -> None:
+    found = said(f"[rank0]: {line}\nTraceback\n".encode()).refusal
+    assert found is not None
+    assert found.requested_bytes == 20 * MiB
+    assert found.message.startswith("[rank0]: ")
+
 
 FIXTURES = Path(__file__).parents[5] / "fixtures" / "snapshots"
 NOTHING = Said()
@@ -123,12 +235,6 @@ def test_an_allocation_that_failed_and_was_survived_is_a_note(tmp_path: Path) ->
     assert any("taken to have survived it" in note for note in result.notes)
 
 
-def test_a_snapshot_without_a_failed_allocation_does_not_excuse_a_status(tmp_path: Path) -> None:
-    snapshots(tmp_path, "torch-2.3-spans.pickle")
-    assert answered(tmp_path, 1, snapshot_glob="*.pickle").failure == answered(tmp_path, 1).failure
-    assert answered(tmp_path, 1, REFUSED, snapshot_glob="*.pickle").outcome == "oom"
-
-
 def test_a_run_that_went_through_is_asked_again_on_the_card_that_is_named(tmp_path: Path) -> None:
     name = "torch-2.3-spans.pickle"
     snapshots(tmp_path, name)
@@ -175,14 +281,6 @@ def test_only_new_or_changed_files_count(tmp_path: Path) -> None:
     new.write_bytes(b"1")
     (tmp_path / "folder.pickle").mkdir()
     assert written_since(tmp_path, "**/*.pickle", before) == [touched, new]
-
-
-def test_a_file_that_is_no_snapshot_is_told_unless_the_command_failed(tmp_path: Path) -> None:
-    (tmp_path / "a.pickle").write_bytes(b"no pickle")
-    with pytest.raises(SnapshotError):
-        answered(tmp_path, 0, snapshot_glob="*.pickle")
-    assert answered(tmp_path, 1, snapshot_glob="*.pickle").failure == answered(tmp_path, 1).failure
-    assert answered(tmp_path, 1, REFUSED, snapshot_glob="*.pickle").outcome == "oom"
 
 
 def test_the_command_is_told_of_its_job() -> None:
