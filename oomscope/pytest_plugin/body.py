@@ -38,9 +38,12 @@ class Recording:
     """
 
     def __init__(self, item: pytest.Item) -> None:
-        self._job = _job_of(item)
+        # How to record, and whose lines are the user's: the project's, then the test's.
+        target = HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path))
+        gpu = item.config.getini("oomscope_gpu") or None
+        self._job = ProbeJob(target=target, backend=item.config.getini("oomscope_backend"), gpu=gpu)
         self._backend, session = _opened(self._job)
-        self._device = session.device
+        self.device = session.device
         self._session: Session | None = session
         self._open = ExitStack()
         self._open.enter_context(session)
@@ -51,17 +54,11 @@ class Recording:
         """Whether it is still being recorded."""
         return self._session is not None
 
-    @property
-    def device(self) -> torch.device:
-        """The device that is recorded."""
-        return self._device
-
     @contextmanager
     def body(self) -> Iterator[None]:
         """Mark what runs inside as the test itself, and end the recording after it."""
         session, has_passed = self._session, False
-        if session is None:
-            raise RuntimeError("the recording has ended")
+        assert session is not None  # noqa: S101 - it is open
         try:
             with session.iteration(0):
                 yield
@@ -82,8 +79,24 @@ class Recording:
 
     @property
     def result(self) -> ProbeResult | None:
-        """What was recorded; None where nothing was."""
-        return None if self._measurement is None else _result(self._job, self._backend, self._measurement)
+        """The peaks of what was recorded, if anything was; a test is no iteration of anything, so they name none."""
+        from oomscope.probe.analysis.analyse import peak_of, reserved_peak_of, rules_of, timeline_of
+        from oomscope.probe.result import ProbeResult
+
+        measurement = self._measurement
+        peak = None if measurement is None else peak_of(self._job, measurement)
+        if measurement is None or peak is None:
+            return None
+        held = reserved_peak_of(timeline_of(measurement), rules_of(measurement))
+        return ProbeResult(
+            backend=self._backend,
+            outcome="fits",
+            gpu=measurement.device.gpu,
+            peak=replace(peak, iteration=-1, microbatch=-1),
+            reserved_peak=replace(held, iteration=-1, microbatch=-1),
+            allocator_conf=measurement.allocator_conf,
+            notes=measurement.notes,
+        )
 
 
 _RECORDING = pytest.StashKey[Recording]()
@@ -129,20 +142,9 @@ def _begun(item: pytest.Item) -> Recording:
 
 
 def _has_cuda(item: pytest.Item) -> bool:
-    if item.config.getini("oomscope_backend") == "virtual":
-        return True
     from oomscope.probe.recording.settings import sees_gpu
 
-    return sees_gpu()
-
-
-def _job_of(item: pytest.Item) -> ProbeJob:
-    """Return a job that says how to record, and whose lines are the user's: the project's, then the test's."""
-    return ProbeJob(
-        target=HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path)),
-        backend=item.config.getini("oomscope_backend"),
-        gpu=item.config.getini("oomscope_gpu") or None,
-    )
+    return item.config.getini("oomscope_backend") == "virtual" or sees_gpu()
 
 
 def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
@@ -167,23 +169,3 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
     gc.collect()  # what earlier tests left, in cycles and in the allocator's cache, is none of this one's memory
     torch.cuda.empty_cache()
     return backend, open_session(settings_of(replace(job, gpu=None), backend), backend)
-
-
-def _result(job: ProbeJob, backend: RunsOn, measurement: Measurement) -> ProbeResult | None:
-    """Return the peaks of ``measurement``; a test is no iteration of anything, so they name none."""
-    from oomscope.probe.analysis.analyse import peak_of, reserved_peak_of, rules_of, timeline_of
-    from oomscope.probe.result import ProbeResult
-
-    peak = peak_of(job, measurement)
-    if peak is None:
-        return None
-    held = reserved_peak_of(timeline_of(measurement), rules_of(measurement))
-    return ProbeResult(
-        backend=backend,
-        outcome="fits",
-        gpu=measurement.device.gpu,
-        peak=replace(peak, iteration=-1, microbatch=-1),
-        reserved_peak=replace(held, iteration=-1, microbatch=-1),
-        allocator_conf=measurement.allocator_conf,
-        notes=measurement.notes,
-    )

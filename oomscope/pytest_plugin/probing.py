@@ -12,7 +12,6 @@ import pytest
 from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
-    from oomscope.cli.probe import Plan
     from oomscope.probe.result import ProbeResult
 
 _FilePath = str | PathLike[str]
@@ -71,53 +70,36 @@ class Probing:
 
         Fails the test where what was asked for is wrong, or where nothing could be measured.
         """
-        target: dict[str, Any] = {"harness": harness, "entry": entry, "command": command}
-        target |= {"metric_regex": metric_regex, "snapshot_glob": snapshot_glob}
-        settings = {
-            **self._settings,
-            **_given(backend=backend, gpu=gpu, limit=limit, rank=rank),
-            **_given(world_size=world_size, iterations=iterations, timeout=timeout),
+        from oomscope.cli.options.common import settings_overrides
+        from oomscope.cli.options.source import config_source
+        from oomscope.cli.options.targets import TargetOptions
+        from oomscope.cli.probe import plan_of
+        from oomscope.probe.process import warm
+        from oomscope.probe.ranks import probe_ranks
+
+        given: dict[str, object] = {"backend": backend, "gpu": gpu, "limit": limit, "rank": rank}
+        given |= {"world_size": world_size, "iterations": iterations, "timeout": timeout}
+        settings = self._settings | {name: value for name, value in given.items() if value is not None}
+        target: dict[str, Any] = {
+            "entry": entry,
+            "command": command,
+            "metric_regex": metric_regex,
+            "snapshot_glob": snapshot_glob,
         }
+        target["harness"] = None if harness is None else self._root / harness
         with one_failure("probe: nothing was measured"):
-            plan = self._plan(words, preset, target, repo, settings)
-            result = _measured(plan)
+            source = config_source([str(word) for word in words], preset, settings_overrides(settings))
+            if source.path is not None:
+                source = replace(source, path=self._root / source.path)
+            options = TargetOptions.of(target)
+            checkout = self._root / (repo or "")
+            plan = plan_of(source, target=options, repo=checkout if options.option or repo else None, snapshot=None)
+            result = probe_ranks(plan.job, plan.ranks, warm.run)
         if result.failure is not None:
             failure = result.failure
             pytest.fail(f"probe: {plan.title} was not measured ({failure.kind})\n{failure.message}", pytrace=False)
         self.results.append(result)
         return result
-
-    def _plan(
-        self,
-        words: tuple[_FilePath, ...],
-        preset: str | None,
-        target: dict[str, Any],
-        repo: _FilePath | None,
-        settings: dict[str, object],
-    ) -> Plan:
-        from oomscope.cli.options.common import settings_overrides
-        from oomscope.cli.options.source import config_source
-        from oomscope.cli.options.targets import TargetOptions
-        from oomscope.cli.probe import plan_of
-
-        source = config_source([str(word) for word in words], preset, settings_overrides(settings))
-        if source.path is not None:
-            source = replace(source, path=self._root / source.path)
-        harness = target["harness"]
-        options = TargetOptions.of(target | {"harness": None if harness is None else self._root / harness})
-        checkout = self._root if repo is None else self._root / repo
-        return plan_of(source, target=options, repo=checkout if options.option or repo else None, snapshot=None)
-
-
-def _given(**values: object) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _measured(plan: Plan) -> ProbeResult:
-    from oomscope.probe.process import warm
-    from oomscope.probe.ranks import probe_ranks
-
-    return probe_ranks(plan.job, plan.ranks, warm.run)
 
 
 _PROBING = pytest.StashKey[Probing]()
