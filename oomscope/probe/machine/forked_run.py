@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
-import pickle
-import select
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Generic, NoReturn, TypeVar
 
 from oomscope.errors import ExitCode
 from oomscope.probe.machine.processes import die_with_parent
 
 Value = TypeVar("Value")
-
-_LENGTH_BYTES = 8
-_CHUNK_BYTES = 1 << 20
 
 
 class ForkedRun(Generic[Value]):
@@ -39,13 +34,13 @@ class ForkedRun(Generic[Value]):
     """
 
     def __init__(self, function: Callable[[], Value]) -> None:
-        self._reader, writer = os.pipe()
+        self._reader, writer = Pipe(duplex=False)
         self._status: int | None = None
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(self._reader)
+            self._reader.close()
             _serve(function, writer)
-        os.close(writer)
+        writer.close()
 
     def value(self) -> Value | None:
         """Wait for what the function returns; None where the child ended before. Call it once.
@@ -53,24 +48,14 @@ class ForkedRun(Generic[Value]):
         A process that the child started may hold its end of the pipe for longer than the child lives, hence the look at
         both.
         """
-        content = io.BytesIO()
         end = os.pidfd_open(self._pid)
         try:
-            poll = select.poll()
-            poll.register(self._reader, select.POLLIN)
-            poll.register(end, select.POLLIN)
-            while not _is_whole(content):
-                ready = {descriptor for descriptor, _ in poll.poll()}
-                if self._reader not in ready:
-                    return None
-                chunk = os.read(self._reader, _CHUNK_BYTES)
-                if not chunk:
-                    return None
-                content.write(chunk)
+            value: Value | None = self._reader.recv() if self._reader in wait([self._reader, end]) else None
+        except (EOFError, OSError):
+            return None
         finally:
             os.close(end)
-            os.close(self._reader)
-        value: Value = pickle.loads(content.getbuffer()[_LENGTH_BYTES:])  # noqa: S301 - of this process's own fork
+            self._reader.close()
         return value
 
     def wait(self) -> int:
@@ -109,27 +94,17 @@ def end_as(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _serve(function: Callable[[], object], writer: int) -> NoReturn:
+def _serve(function: Callable[[], object], writer: Connection) -> NoReturn:
     """Be the child."""
     status = ExitCode.INTERNAL
     try:
         die_with_parent()
-        content = pickle.dumps(function(), protocol=pickle.HIGHEST_PROTOCOL)
-        with os.fdopen(writer, "wb") as pipe:
-            pipe.write(len(content).to_bytes(_LENGTH_BYTES, "little"))
-            pipe.write(content)
+        with writer:
+            writer.send(function())
         status = ExitCode.OK
     except BaseException:  # noqa: BLE001 - nothing of the child may go on beyond this
         traceback.print_exc()
     leave(status)
-
-
-def _is_whole(content: io.BytesIO) -> bool:
-    """Return whether ``content`` is a length and as many bytes."""
-    got = content.tell()
-    if got < _LENGTH_BYTES:
-        return False
-    return got - _LENGTH_BYTES >= int.from_bytes(content.getbuffer()[:_LENGTH_BYTES], "little")
 
 
 def leave(status: int) -> NoReturn:
