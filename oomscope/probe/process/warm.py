@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
@@ -214,9 +215,13 @@ def _would_notice(parent: Parent, job: ProbeJob) -> bool:
 
 
 def hides_some_of(names: Iterable[str], checkout: Path) -> bool:
-    """Whether ``checkout``, or its ``src/``, may have a module or package of its own by one of ``names``."""
-    places = (checkout, checkout / "src")
-    return any(any(place.glob(f"{name}.*")) or (place / name).is_dir() for place in places for name in names)
+    """Whether ``checkout``, or its ``src/``, has a module or package of its own by one of ``names``.
+
+    A folder without ``__init__`` is none: an installed package of its name comes before it anyway.
+    """
+    endings = ("/__init__.py", *all_suffixes())
+    places = [place for place in (checkout, checkout / "src") if place.is_dir()]
+    return any(Path(f"{place}/{name}{ending}").is_file() for place in places for name in names for ending in endings)
 
 
 _parents = WarmParents()

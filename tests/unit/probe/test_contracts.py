@@ -20,113 +20,34 @@ from oomscope.probe.result import (
     Failure,
     Oom,
     Peak,
-    PhaseBytes,
     ProbeResult,
-    RankSummary,
-    Site,
-    SiteBytes,
 )
 from oomscope.probe.targets.context import Context
-from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
+from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import format_size
 from oomscope.virtual.cards import CARDS
 
-sizes = st.integers(0, 2**50)
-words = st.text(max_size=12)
-sites = st.builds(Site, file=words, line=sizes, function=words, module=words)
-verdicts = st.builds(
-    Verdict,
-    kind=st.sampled_from(["capacity", "fragmentation", "outside", "host", "headroom"]),
-    headline=words,
-    requested_bytes=sizes,
-    live_requested_bytes=sizes,
-    available_bytes=sizes,
-    reserved_bytes=sizes,
-    event=st.none() | sizes,
-    cured_by=st.lists(words, max_size=2).map(tuple),
-    tags=st.lists(words, max_size=2).map(tuple),
-    gaps=st.lists(st.builds(Gap, reason=words, bytes=sizes, text=words), max_size=2).map(tuple),
-    tried=st.lists(
-        st.builds(
-            FixTried,
-            name=words,
-            conf=words,
-            survives=st.booleans(),
-            peak_reserved_bytes=sizes,
-            margin_bytes=st.integers(-(2**40), 2**40),
-        ),
-        max_size=2,
-    ).map(tuple),
-)
-peaks = st.builds(
-    Peak,
-    requested_bytes=sizes,
-    allocated_bytes=sizes,
-    active_bytes=sizes,
-    reserved_bytes=sizes,
-    iteration=sizes,
-    phase=words,
-    microbatch=sizes,
-    site=st.none() | sites,
-    event=sizes,
-    categories=st.dictionaries(words, sizes, max_size=3),
-    sites=st.lists(st.builds(SiteBytes, site=sites, bytes=sizes, count=sizes, category=words), max_size=3).map(tuple),
-)
-results = st.builds(
+words, sizes, seconds = st.text(max_size=12), st.integers(0, 2**50), st.floats(0, 1e6)
+
+
+def with_fields(kind: type, *names: str, **chosen: st.SearchStrategy) -> st.SearchStrategy:
+    """Return documents of a dataclass in which its required fields vary, and those of ``names``, by their types."""
+    return st.builds(kind, **(dict.fromkeys(names, ...) | chosen))
+
+
+OF_A_RESULT = ("reserved_peak", "phases", "failure", "timeline", "curves", "flops", "versions", "ranks", "notes")
+results = with_fields(
     ProbeResult,
-    backend=st.sampled_from(["virtual", "cuda"]),
-    outcome=st.sampled_from(["fits", "oom", "error"]),
-    available_bytes=sizes,
-    peak=st.none() | peaks,
-    phases=st.lists(
-        st.builds(PhaseBytes, iteration=sizes, phase=words, requested_bytes=sizes, reserved_bytes=sizes), max_size=2
-    ).map(tuple),
-    oom=st.none()
-    | st.builds(
-        Oom,
-        requested_bytes=sizes,
-        iteration=sizes,
-        phase=words,
-        microbatch=sizes,
-        site=st.none() | sites,
-        message=words,
-    ),
-    verdict=st.none() | verdicts,
-    demand_bytes=st.none() | sizes,
-    demand_peak=st.none() | peaks,
-    failure=st.none() | st.builds(Failure, kind=st.sampled_from(["import", "crash"]), message=words, detail=words),
-    timeline=st.lists(sizes, max_size=4).map(tuple),
-    flops=st.dictionaries(words, sizes, max_size=2),
-    step_time_s=st.none() | st.floats(0, 1e6),
-    versions=st.dictionaries(words, words, max_size=2),
-    ranks=st.lists(
-        st.builds(
-            RankSummary,
-            rank=sizes,
-            outcome=st.sampled_from(["fits", "oom", "error"]),
-            requested_bytes=sizes,
-            reserved_bytes=sizes,
-            margin_bytes=sizes,
-            message=words,
-        ),
-        max_size=2,
-    ).map(tuple),
-    notes=st.lists(words, max_size=2).map(tuple),
+    *OF_A_RESULT,
+    peak=st.none() | with_fields(Peak, "categories", "sites"),
+    oom=st.none() | with_fields(Oom, "event"),
+    verdict=st.none() | with_fields(Verdict, "cured_by", "gaps", "tried", "leak"),
+    step_time_s=st.none() | seconds,
 )
 targets = st.builds(BundledTarget, config=st.dictionaries(words, sizes, max_size=3)) | st.builds(
     HarnessTarget, harness=words, repo=words
 )
-jobs = st.builds(
-    ProbeJob,
-    target=targets,
-    backend=st.sampled_from(["auto", "virtual", "cuda"]),
-    limit_bytes=st.none() | sizes,
-    gpu=st.none() | words,
-    allocator_conf=words,
-    timeout_s=st.floats(0.1, 1e6),
-    measure_demand=st.booleans(),
-    confirm=st.sampled_from([None, False, True]),
-)
+jobs = with_fields(ProbeJob, "limit_bytes", "confirm", "environment", "backend", target=targets, timeout_s=seconds)
 
 
 @given(results)
