@@ -271,7 +271,6 @@ class Progress:
     during runs under settings that may cure it."""
     done: int = 0
     total: int = 0
-    detail: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the line's JSON values."""

@@ -57,11 +57,6 @@ class Session:
         self._failure: tuple[Refusal, Moment, Any] | None = None
         self._steps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
-    @property
-    def observer(self) -> RecordedObserver:
-        """What the bundled transformer tells its phases and roles."""
-        return RecordedObserver(self._recorder)
-
     def __enter__(self) -> Self:
         """Begin to use the card, set the limit and start to record."""
         self._budget = self._card.begin(INDEX)
@@ -101,6 +96,16 @@ class Session:
     def watch(self, model: Modules, optimizer: Optimizers) -> None:
         """Tell parameters, gradients, optimizer states, modules and phases of the target."""
         self._recorder.follower.watch(listed(model), listed(optimizer))
+
+    def phase(
+        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Mark what runs inside, as an observer of the bundled transformer does; None keeps the enclosing value."""
+        return self._recorder.position.phase(phase, iteration=iteration, microbatch=microbatch)
+
+    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of ``tensors`` are for, as an observer does."""
+        self._recorder.blocks.tell(Category[role.upper()], tensors)
 
     def measurement(self) -> Measurement:
         """Return what was recorded."""
@@ -143,20 +148,3 @@ class Session:
             moment=moment,
             snapshot=snapshot_of(document, where="torch.cuda.memory._snapshot() at the failure"),
         )
-
-
-class RecordedObserver:
-    """An observer (:mod:`oomscope.model.base.observer`) of a run on a card."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def phase(
-        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
-    ) -> AbstractContextManager[None]:
-        """Mark what runs inside; None keeps the enclosing value."""
-        return self._recorder.position.phase(phase, iteration=iteration, microbatch=microbatch)
-
-    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the storages of ``tensors`` are for."""
-        self._recorder.blocks.tell(Category[role.upper()], tensors)

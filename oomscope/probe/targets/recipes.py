@@ -121,7 +121,7 @@ def _bundled(job: ProbeJob, target: BundledTarget) -> Recipe:
         state = build_parallel_state(config, rank=job.rank, world_size=job.world_size)
 
     def build(session: Session) -> Target:
-        trainer = Trainer(config, state, device=session.device, observer=session.observer)
+        trainer = Trainer(config, state, device=session.device, observer=session)
         trainer.setup()
         session.watch(list(trainer.model), None)  # names its modules; phases and roles it tells itself
         iterations = count()

@@ -52,10 +52,6 @@ class FakeSession:
     oom: FailedAllocation | None = None
     retries: int = 0
 
-    @property
-    def observer(self):
-        return None
-
     def __enter__(self):
         self.log.append("enter")
         return self
