@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.config.load import load_config, load_preset
+from oomscope.config.load import load_config
 from oomscope.errors import AllocatorConfError, ConfigError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.machine import backends
@@ -21,7 +21,7 @@ from oomscope.probe.machine.environment import (
     child_environment,
     told_variables,
 )
-from oomscope.probe.machine.fingerprint import PACKAGES, fingerprint, sources_hash
+from oomscope.probe.machine.fingerprint import sources_hash
 
 BUNDLED = ProbeJob(target=BundledTarget(config={}))
 
@@ -95,12 +95,6 @@ def test_a_wrong_setting_is_named_with_its_line(tmp_path: Path, section: str, ke
         check_card(load_config(file))
 
 
-def test_what_is_right_passes() -> None:
-    overrides = ["device.gpu=H100", "allocator.conf=max_split_size_mb:128"]
-    check_card(load_preset("gpt-tiny", [*overrides, "device.cublas_workspace_config=:4096:8:16:2"]))
-    check_card(load_preset("gpt-tiny"))
-
-
 @pytest.mark.parametrize(
     ("environment", "job", "error"),
     [
@@ -129,11 +123,6 @@ def test_what_makes_runs_differ_is_removed_and_the_rest_kept() -> None:
     assert {"GIT_DIR", "RANK", "PYTHONSTARTUP"}.isdisjoint(child)
     assert child | {"OMP_NUM_THREADS": "2", "HF_HOME": "/hf", "PATH": "/b"} == child
     assert child["PYTHONHASHSEED"] == "0"
-
-
-def test_no_bytecode_is_shared_between_checkouts() -> None:
-    assert child_environment(HARNESS, {})["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert "PYTHONDONTWRITEBYTECODE" not in child_environment(BUNDLED, {})
 
 
 def test_nobody_hides_a_virtual_card_but_the_job_itself() -> None:
@@ -197,20 +186,3 @@ def test_any_byte_of_any_source_counts(tree: Path) -> None:
         assert sources_hash(tree) != before
         path.write_text(old)
     assert sources_hash(tree) == before
-
-
-def test_names_count_and_bytecode_does_not(tree: Path) -> None:
-    before = sources_hash(tree)
-    (tree / "__pycache__").mkdir()
-    (tree / "__pycache__" / "a.pyc").write_bytes(b"1")
-    assert sources_hash(tree) == before
-    (tree / "a.py").rename(tree / "b.py")
-    assert sources_hash(tree) != before
-
-
-def test_versions_and_measured_variables_are_named() -> None:
-    plain = fingerprint({})
-    assert {"python", "oomscope", "sources", *PACKAGES} == set(plain)
-    assert plain["torch"] != "none"
-    with_conf = fingerprint({"PYTORCH_ALLOC_CONF": "expandable_segments:True", "EDITOR": "vi"})
-    assert with_conf == plain | {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}

@@ -99,18 +99,6 @@ class FakeSession:
         )
 
 
-class WrappedSession(FakeSession):
-    """A ring in which only the frees of the 32 MiB are left, and the return of a segment of 256 MiB."""
-
-    def measurement(self) -> Measurement:
-        builder = TraceBuilder()
-        for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
-            builder.event(action, SECOND, 32 * MiB, moment=Moment("backward", 0, -1))
-        builder.event(Action.SEGMENT_FREE, 0x9000000, 256 * MiB, moment=Moment("backward", 0, -1))
-        whole = super().measurement()
-        return replace(whole, truncated=True, snapshot=replace(whole.snapshot, traces=(builder.build(),)))
-
-
 class Bench:
     """Measures a harness, given as source text, on fake sessions."""
 
@@ -180,15 +168,6 @@ def test_a_target_that_fits(bench: Bench) -> None:
     assert stages == ["import", "setup", "step", "analyse"]
 
 
-def test_a_peak_before_what_the_ring_kept_is_not_lost(bench: Bench) -> None:
-    result = bench(STEPPING.format(step="lambda: None"), session=WrappedSession)
-    peak, held = result.peak, result.reserved_peak
-    assert (peak.requested_bytes, peak.event, peak.iteration, peak.phase) == (96 * MiB, -1, -1, "")
-    assert sum(row.bytes for row in peak.sites) == sum(peak.categories.values()) == 96 * MiB
-    assert (held.reserved_bytes, held.requested_bytes, held.event) == (384 * MiB, 96 * MiB, -1)
-    assert ProbeResult.from_json(result.to_json()) == result
-
-
 def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
     result = bench(STEPPING.format(step="lambda: None"))
     peak = result.peak
@@ -254,18 +233,6 @@ def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, sourc
     numbers = {name for name, value in result.to_json().items() if isinstance(value, (int, float))}
     assert numbers == OF_THE_PROBE, "nothing measured, nothing claimed"
     assert result.gpu is result.allocator_conf is result.peak is result.reserved_peak is None
-
-
-def test_a_harness_plays_a_rank_of_its_world(bench: Bench) -> None:
-    source = (
-        "from torch import distributed as dist\n"
-        "def setup(ctx):\n"
-        "    group = f'{dist.get_backend()} {dist.get_rank()} of {dist.get_world_size()}'\n"
-        "    raise RuntimeError(f'{group}, told {ctx.rank} of {ctx.world_size}')\n"
-    )
-    result = bench(source, rank=5, world_size=8)
-    assert "fake 5 of 8, told 5 of 8" in result.failure.message
-    assert (result.rank, result.world_size) == (5, 8)
 
 
 FAILED = FailedAllocation(requested_bytes=2 * GiB, message="CUDA out of\nmemory.", moment=FORWARD)
@@ -394,26 +361,6 @@ def test_what_the_allocator_did_not_refuse_is_neither_capacity_nor_fragmentation
     assert len(bench.sessions) == 1, "a card without a limit has no more to say"
 
 
-class LeakingSession(FakeSession):
-    """Five iterations, each of which leaves 2 MiB alive; on a card with a limit the first fails."""
-
-    def measurement(self) -> Measurement:
-        if self.oom and not self.settings.unlimited:
-            return super().measurement()
-        builder = TraceBuilder()
-        for iteration in range(5):
-            stack = (Frame(str(self.repo / "model.py"), 7, "forward"),)
-            moment = Moment("forward", iteration, -1)
-            builder.event(Action.ALLOC, FIRST + iteration * 2 * MiB, 2 * MiB, stack=stack, moment=moment)
-        return replace(super().measurement(), snapshot=Snapshot(segments=(), traces=(builder.build(),)))
-
-
-def test_a_leak_is_named_by_the_line_of_the_checkout(bench: Bench) -> None:
-    verdict = bench(STEPPING.format(step="lambda: None"), session=LeakingSession).verdict
-    assert str(verdict.leak.site) == "model.py:7 forward"
-    assert "2.00 MiB an iteration, mostly from model.py:7 forward" in verdict.headline
-
-
 def test_an_error_of_the_programs_own_is_not_an_earlier_failure_that_it_survived(bench: Bench) -> None:
     bench.oom = FAILED
     result = bench(RAISING.format(step="raise torch.OutOfMemoryError('mine')"))
@@ -440,12 +387,3 @@ def test_a_snapshot_that_may_replace_nothing_leaves_what_somebody_else_wrote(ben
     result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path), snapshot_force=False)
     assert (result.outcome, result.snapshot, path.read_text()) == ("fits", None, "theirs")
     assert any(note.startswith(f"no snapshot: {path}: file exists") for note in result.notes)
-
-
-def test_the_second_run_sees_fresh_modules(bench: Bench) -> None:
-    bench.oom = FAILED
-    (bench.repo / "the_repo_state.py").write_text("calls = []\n")
-    bench("import the_repo_state\ndef setup(ctx):\n    the_repo_state.calls.append(1)\n"
-          "    if len(the_repo_state.calls) > 1: raise ValueError('state leaked')\n    raise OOM\n")  # fmt: skip
-    assert len(bench.sessions) == 2
-    assert len(sys.modules["the_repo_state"].calls) == 1

@@ -72,12 +72,6 @@ def test_an_error_is_worst_then_out_of_memory_then_the_least_margin() -> None:
     assert worst_of([fits, result(1, reserved=10 * GiB)]) is fits
 
 
-def test_among_failures_the_one_that_needs_most_is_worst() -> None:
-    some, more = result(0, "oom", live=79 * GiB), result(2, "oom", live=81 * GiB)
-    assert worst_of([some, more]) is more
-    assert worst_of([result(0, "oom", live=79 * GiB, demand=200 * GiB), more]).rank == 0
-
-
 def test_the_worst_result_lists_all_ranks() -> None:
     results = {0: result(0, reserved=10 * GiB), 2: result(2, reserved=70 * GiB), 4: result(4, "error")}
     job = ProbeJob(target=BundledTarget(config={}))

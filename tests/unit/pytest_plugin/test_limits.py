@@ -136,15 +136,6 @@ def test_a_run_that_was_cut_off_keeps_to_no_limit(metric: str) -> None:
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("metric", ["reserved", "requested", "overhead"])
-def test_out_of_memory_keeps_to_no_limit_even_where_less_was_needed(metric: str) -> None:
-    known = replace(out_of_memory(), demand_bytes=500 * MiB, demand_peak=result(live=500, reserved=600).peak)
-    said = complaint(limit(metric, 1000), known)
-    assert said is not None
-    assert "OUT OF MEMORY asking for 1.00 MiB in forward" in said
-    assert metric == "overhead" or "out of memory on virtual h100-80gb, though it needs less than the limit" in said
-
-
 def test_a_number_alone_tells_nothing_of_what_was_reserved() -> None:
     printed = replace(result(), backend="command", gpu=None, reserved_peak=None)
     said = complaint(limit("reserved", 1000), printed)

@@ -142,12 +142,6 @@ def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
     ]
 
 
-def test_functions_that_are_not_supported_are_named() -> None:
-    unanswered = replace(READ, reads=0, unsupported=("cufftExecC2C", "cusparseSpMM"))
-    result = Runs(zeros=Ending(measurement=measured(MiB, unanswered=unanswered))).probed()
-    assert result.notes == ("called, and not supported by the virtual card: cufftExecC2C, cusparseSpMM",)
-
-
 sizes = st.lists(st.integers(1, 4), max_size=12)
 
 

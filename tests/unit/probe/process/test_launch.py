@@ -130,9 +130,7 @@ def test_a_signal_is_named(launch, name: str, kind: str) -> None:
 
 
 def test_a_real_time_signal_has_a_number_only(launch) -> None:
-    result = launch("os.kill(os.getpid(), 35)")
-    assert result.failure.kind == "crash"
-    assert "was ended by signal 35" in result.failure.message
+    assert "was ended by signal 35" in launch("os.kill(os.getpid(), 35)").failure.message
 
 
 def test_kill_by_the_kernel_for_want_of_memory_is_told_apart(launch, monkeypatch) -> None:
@@ -219,13 +217,6 @@ def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout:
     assert not is_running(int(pid.read_text()))
 
 
-def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    launch("finish(snapshot=job['snapshot_path'])", snapshot_path="out.pickle")
-    result = launch("finish(snapshot=job['snapshot_path'])", snapshot_path="out.pickle")
-    assert result.snapshot == str(tmp_path / "out.pickle")
-
-
 @pytest.mark.parametrize(
     ("harness", "kind", "said"),
     [
@@ -246,14 +237,6 @@ def test_a_harness_that_cannot_be_imported(checkout: Path, harness: str, kind: s
     assert said in result.failure.message
     assert "\n" not in result.failure.message
     assert not list(checkout.rglob("__pycache__"))
-
-
-def test_what_a_target_printed_before_it_failed_is_kept(checkout: Path) -> None:
-    (checkout / "harness.py").write_text("print('width is 5')\nraise ValueError('too wide')\n")
-    failure = run(job_of(checkout, timeout_s=120.0)).failure
-    lines = failure.detail.splitlines()
-    assert lines[0] == "width is 5"
-    assert lines[-1] == "ValueError: too wide"
 
 
 @pytest.mark.parametrize(("target", "backend"), [("harness", "virtual"), ("command", "command")])

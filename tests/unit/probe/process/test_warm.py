@@ -161,20 +161,6 @@ def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path
     assert seen[2] == seen[0], "something of one worker reached the next"
 
 
-def test_what_a_job_sets_for_the_allocator_is_gone_in_the_next(parents, checkout: Path) -> None:
-    source = """
-        import json, os
-        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
-        open(OUT, "w").write(json.dumps([os.environ.get(name) for name in names]))
-        os._exit(3)
-    """
-    conf, workspace = "max_split_size_mb:64", ":4096:8"
-    parents.run(job_of(checkout, source, allocator_conf=conf, cublas_workspace_config=workspace))
-    assert json.loads((checkout / "out").read_text()) == [conf, conf, workspace]
-    parents.run(job_of(checkout, source))
-    assert json.loads((checkout / "out").read_text()) == [None, None, None]
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -221,12 +207,6 @@ def test_every_place_of_a_checkout_is_looked_at(parents, checkout: Path, file: s
     (checkout / file).parent.mkdir(parents=True, exist_ok=True)
     (checkout / file).write_text("")
     assert parent_of_a_worker(parents, checkout) == os.getpid()
-
-
-def test_a_checkout_of_oomscope_itself_is_not_what_runs(parents, checkout: Path) -> None:
-    (checkout / "oomscope").mkdir()
-    (checkout / "oomscope" / "__init__.py").write_text("raise ZeroDivisionError\n")
-    assert parent_of_a_worker(parents, checkout, "import oomscope; from oomscope import Target") != os.getpid()
 
 
 def test_a_worker_that_was_warm_in_vain_is_run_afresh(parents, checkout: Path) -> None:

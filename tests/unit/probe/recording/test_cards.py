@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +12,8 @@ from hypothesis import strategies as st
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.machine.nvml import Card, CardMemory
 from oomscope.probe.recording import cards
-from oomscope.probe.recording.cards import RealCard, VirtualCard, check_kernels, fraction_for
-from oomscope.probe.recording.settings import UNLIMITED_BYTES, SessionSettings
+from oomscope.probe.recording.cards import RealCard, check_kernels, fraction_for
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.units import GiB, MiB
 from oomscope.virtual.cards import CARDS
 
@@ -121,18 +119,3 @@ def test_a_card_that_torch_has_no_kernels_for_is_unfit() -> None:
         MachineUnfitError, match=r"no kernels for a v100-32gb \(compute capability 7.0\), only for sm_80"
     ):
         check_kernels(CARDS["v100-32gb"], ["sm_80", "sm_90"])
-
-
-def test_the_process_is_told_of_its_card(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    variables: dict[str, str] = {}
-    monkeypatch.setattr(os, "environ", variables)
-    settings = SessionSettings(
-        gpu=CARDS["h200"], limit_bytes=10 * GiB, non_torch_bytes=GiB, stream_lag=3, address_policy="scattered"
-    )
-    VirtualCard(settings)
-    told = dict(pair.split("=") for pair in variables["OOMSCOPE_CARD"].split(";"))
-    assert (told["total"], told["used"]) == (str(10 * GiB), str(GiB))
-    assert (told["event_lag"], told["addresses"], told["values"]) == ("3", "scattered", "zeros")
-    VirtualCard(replace(settings, unlimited=True))
-    told = dict(pair.split("=") for pair in variables["OOMSCOPE_CARD"].split(";"))
-    assert int(told["total"]) == UNLIMITED_BYTES

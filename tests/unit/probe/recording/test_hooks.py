@@ -100,30 +100,6 @@ def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) ->
     ]
 
 
-def test_modules_are_named_as_their_model_names_them(followed: Followed) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.GELU()))
-    followed.follower.watch([model], [])
-    with followed.iteration():
-        model(torch.ones(2, 4))
-    entered = [name for name in followed.modules if name]
-    assert list(dict.fromkeys(entered)) == ["0", "1", "1.0"]
-
-
-def test_roles_are_told_of_what_the_program_holds(followed: Followed) -> None:
-    model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.AdamW(model.parameters())
-    batch = torch.ones(2, 4)
-    followed.follower.watch([model], [optimizer])
-    with followed.iteration():
-        model(batch).sum().backward()
-        optimizer.step()
-    blocks = followed.blocks
-    assert blocks.of(Category.INPUT) == {id(batch)}
-    assert blocks.of(Category.GRADIENT) == {id(each.grad) for each in model.parameters()}
-    states = (value for state in optimizer.state.values() for value in state.values())
-    assert blocks.of(Category.OPTIMIZER_STATE) == {id(value) for value in states}
-
-
 def test_a_failed_step_leaves_no_hooks_behind(followed: Followed) -> None:
     class Failing(torch.optim.SGD):
         def _init_group(self, *_: object) -> bool:

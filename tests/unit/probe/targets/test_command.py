@@ -226,12 +226,6 @@ def test_a_snapshot_with_a_failed_allocation_is_judged_as_explain_does(tmp_path:
     assert ProbeResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
-def test_an_allocation_that_failed_and_was_survived_is_a_note(tmp_path: Path) -> None:
-    result = answered(snapshots(tmp_path, "torch-2.13-oom.pickle.zst"), 0, snapshot_glob="*.zst")
-    assert (result.outcome, result.verdict) == ("fits", None)
-    assert any("taken to have survived it" in note for note in result.notes)
-
-
 def test_a_run_that_went_through_is_asked_again_on_the_card_that_is_named(tmp_path: Path) -> None:
     name = "torch-2.3-spans.pickle"
     snapshots(tmp_path, name)

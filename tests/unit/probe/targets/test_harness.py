@@ -54,34 +54,10 @@ def says(target: HarnessTarget) -> object:
     return load_setup(target)(None)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"def setup(ctx)", r"harness.py:1: SyntaxError: expected ':'"),
-        (b"def setup(ctx):\nreturn 1", r"harness.py:2: IndentationError"),
-        (b"x = '\xff'", "SyntaxError: "),
-        (b"x = 1\0", "null byte"),
-    ],
-)
-def test_what_is_no_python_is_told_without_running_it(tmp_path: Path, content: bytes, said: str) -> None:
-    harness = tmp_path / "harness.py"
-    harness.write_bytes(content)
-    with pytest.raises(HarnessError, match=said):
-        check_harness(harness)
-
-
 def test_a_harness_is_not_run_by_the_look_at_it(tmp_path: Path) -> None:
     harness = tmp_path / "harness.txt"
     harness.write_text("raise SystemExit('ran')\nx = '\\d'\n")
     check_harness(harness)
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["def setup(ctx, *, seed=0): ...", "def setup(*args): ...", "setup = dict", "setup = lambda ctx: None"],
-)
-def test_a_setup_that_can_be_called_with_ctx_is_taken(place, source: str) -> None:
-    assert load_setup(place({"tools/harness.py": source}))
 
 
 def test_the_checkout_and_installed_packages_win_over_modules_beside_the_harness(place) -> None:

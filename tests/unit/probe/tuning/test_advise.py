@@ -129,13 +129,6 @@ def test_another_split_comes_last_whatever_it_seems_to_cost() -> None:
     assert costs != sorted(costs)
 
 
-def test_nothing_fits_a_card_that_is_too_small() -> None:
-    advice = advice_for("device.limit=100MiB")
-    assert not advice.solved
-    assert advice.fitting == ()
-    assert advice.insufficient
-
-
 def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
     probe = Played()
     advice = advice_for("device.limit=100MiB", probe=probe)
