@@ -24,7 +24,7 @@ import json, os, signal, subprocess, sys, time
 job = json.load(open(sys.argv[1]))
 result, pipe = sys.argv[2], int(sys.argv[3])
 def say(stage, done=0, total=0):
-    os.write(pipe, json.dumps(dict(stage=stage, done=done, total=total, detail={})).encode() + b"\\n")
+    os.write(pipe, json.dumps(dict(stage=stage, done=done, total=total)).encode() + b"\\n")
 def finish(**fields):
     open(result, "w").write(json.dumps(dict(backend="virtual", outcome="fits", **fields)))
 """
