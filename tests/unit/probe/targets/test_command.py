@@ -130,7 +130,7 @@ def test_torchs_words_for_a_failure(line: str) -> None:
     assert found.message.startswith("[rank0]: ")
 
 
-FIXTURES = Path(__file__).parents[5] / "fixtures" / "snapshots"
+FIXTURES = Path(__file__).parents[4] / "fixtures" / "snapshots"
 NOTHING = Said()
 REFUSED = Said(refusal=Refusal(failed_in="device", message="torch.OutOfMemoryError", requested_bytes=5, stack=()))
 PRINTED = Said(match=("7 MiB", "peak 7 MiB"))
