@@ -26,7 +26,7 @@ from torch.utils import _device as default_device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomscope import virtual
-from oomscope.capture.import_hook import AroundImport
+from oomscope.capture.arming import AroundImport
 from oomscope.probe.recording.replaced import replaced
 
 MOST_ELEMENTS: Final = 1 << 16
