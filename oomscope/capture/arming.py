@@ -71,7 +71,7 @@ class AroundImport:
     before it imports it, as transformers and accelerate do with torch.
 
     Args:
-        name: of a top-level module.
+        name: of the module.
         before: called just before the module is made and runs; what it raises ends the import, and the hook stays.
         then: called once, when the module has run.
     """
