@@ -26,8 +26,9 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.scheduler import Action, Threads
-from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.probe.job import HarnessTarget
 from oomscope.probe.targets.settings import harness_settings
 
 OVERRIDES = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=virtual")
@@ -74,10 +75,11 @@ def side_by_side(repo: Path, folder: Path, jobs: int) -> tuple[int, int, str]:
 
 def bisect(repo: Path, folder: Path, executor: Threads) -> BisectResult:
     """Do the demo's first bisect, with nothing remembered."""
+    target = HarnessTarget(harness=str(DEMO / "harness.py"), repo="")
     request = CommitRequest(
         repo=repo,
         range=RevisionRange(good="v0.1", bad="v0.2"),
-        subject=HarnessFile(path=DEMO / "harness.py", settings=harness_settings(OVERRIDES), overrides=OVERRIDES),
+        subject=own_code_of(target, harness_settings(OVERRIDES), OVERRIDES),
         use_cache=False,
         places=Places(folder / "state"),
     )

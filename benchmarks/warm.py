@@ -23,10 +23,10 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
-from oomscope.probe.job import ProbeJob, bundled_job
+from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.measure import measure
 from oomscope.probe.process import launch
 from oomscope.probe.process.warm import WarmParents
@@ -77,7 +77,7 @@ def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
     request = CommitRequest(
         repo=repo,
         range=RevisionRange(good="v0.1", bad="v0.2"),
-        subject=HarnessFile(path=DEMO / "harness.py", settings=settings, overrides=overrides),
+        subject=own_code_of(HarnessTarget(harness=str(DEMO / "harness.py"), repo=""), settings, overrides),
         bad=Bad.parse("any-oom"),
         use_cache=False,
         places=Places(state),

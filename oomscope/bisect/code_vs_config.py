@@ -1,7 +1,7 @@
 """``oomscope bisect good..bad --axis both``: whether the code is at fault, the configuration, or only both.
 
 The two corners that no commit holds (old code with the new configuration, new code with the old one) are probed first.
-What is guilty is then searched with the other held fast, so that what is found is at fault by itself; where only both
+What is at fault is then searched with the other unchanged, so that what is found is at fault by itself; where only both
 together are, each is searched with the other as in the bad commit.
 """
 
@@ -11,23 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from oomscope.bisect.changes.delta_bisect import DeltaBisect
+from oomscope.bisect.change_bisect import DeltaBisect
 from oomscope.bisect.changes.yaml_leaves import ConfigLeaves, WithConfigOf
 from oomscope.bisect.commit_bisect import CommitBisect
-from oomscope.bisect.journal.journalled import journalled
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
 from oomscope.bisect.results.sections import CodeVsConfig, Corner
-from oomscope.bisect.run.deadline import OutOfTimeError
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Prober, Question, Services
 from oomscope.bisect.run.weighing import Weighing
+from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.line import Search
-from oomscope.bisect.search_setup import open_repository, prepared
+from oomscope.bisect.search.measured import Untestable
+from oomscope.bisect.search_setup import journalled, open_repository, prepared
 from oomscope.bisect.targets.subjects import Subject, path_in_repo
-from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import CommitLine, Repository
+from oomscope.bisect.vcs.repository import Commit, CommitLine, Repository
 
 _CORNERS = 4
 MESSAGES = {
@@ -39,7 +38,7 @@ MESSAGES = {
 }
 
 
-@journalled("square")
+@journalled("both")
 def bisect_code_vs_config(request: CommitRequest, config: str, **services: Unpack[Services]) -> BisectResult:
     """Find whether the code or the configuration of ``request.range`` is at fault, and what in it.
 
@@ -72,33 +71,9 @@ class CodeVsConfigSearch:
     path: str
 
     def run(self) -> BisectResult:
-        """Probe the corners, search what is guilty, and return the answer."""
-        self._announce()
-        base = BisectResult(
-            axis="both",
-            outcome="inconclusive",
-            message="the deadline passed before the corners were known",
-            good=self.good.hash,
-            bad=self.bad.hash,
-            bad_class=str(self.request.bad),
-            candidates=self.repository.count(self.good, self.bad, first_parent=self.request.first_parent),
-            on_line=len(self.line.commits),
-            considered=len(self.line.commits),
-        )
-        try:
-            answered = self._answered(base)
-        except OutOfTimeError:
-            answered = base
-        return replace(
-            answered,
-            probes=tuple(self.prober.records),
-            notes=tuple(self.prober.notes),
-            cost=self.prober.cost,
-        )
-
-    def _announce(self) -> None:
+        """Probe the corners, search what is at fault, and return the answer."""
         commits = len(self.line.commits)
-        self.prober.reporter.planned(
+        self.prober.announce(
             SearchPlan(
                 title=f"{self.repository.path}: code and {self.path} of {self.good.short}..{self.bad.short}",
                 good=f"{self.good.short} {self.good.subject}",
@@ -109,6 +84,21 @@ class CodeVsConfigSearch:
                 more_if=("the configuration has a part in it (its keys are searched too)",),
             )
         )
+        base = BisectResult(
+            axis="both",
+            outcome="inconclusive",
+            message="the deadline passed before the corners were known",
+            good=self.good.hash,
+            bad=self.bad.hash,
+            bad_class=str(self.request.bad),
+            candidates=self.repository.count(self.good, self.bad, first_parent=self.request.first_parent),
+            on_line=commits,
+            considered=commits,
+        )
+        try:
+            return self.prober.completed(self._answered(base))
+        except OutOfTimeError:
+            return self.prober.completed(base)
 
     def _answered(self, base: BisectResult) -> BisectResult:
         weighing = Weighing(self.prober, self.request.noise, _CORNERS)
@@ -135,7 +125,7 @@ class CodeVsConfigSearch:
         return record
 
     def _corners(self) -> Iterator[Experiment | Untestable]:
-        """Yield how the corners are measured, in their order: all of them are asked about unless an end answers."""
+        """Yield how the corners are measured, in the order in which they are asked about."""
         corners = ((self.good, self.good), (self.bad, self.bad), (self.bad, self.good), (self.good, self.bad))
         return (self._experiment(code, config) for code, config in corners)
 
@@ -143,16 +133,21 @@ class CodeVsConfigSearch:
         return WithConfigOf(self.subject, self.repository, self.path, config).experiment(code)
 
     def _searched(self, base: BisectResult, square: CodeVsConfig) -> BisectResult:
-        """Search what is guilty; where both have a part the code is the culprit and the keys stand beside it."""
+        """Search what is at fault; where both have a part, the commit is the culprit and the keys stand beside it."""
         message = MESSAGES[square.guilty]
         if square.guilty == "unknown":
             return replace(base, message=message)
-        together = square.guilty == "combination"
-        keys = self._keys(code=self.bad if together else self.good) if square.guilty != "code" else None
+        code, config = (self.bad, self.bad) if square.guilty == "combination" else (self.good, self.good)
+        keys = None
+        if square.guilty != "code":
+            leaves = ConfigLeaves(self.subject, self.repository, self.path, code, self.good, self.bad)
+            keys = DeltaBisect(leaves, self.prober, axis="both", noise=self.request.noise).run()
         if keys is not None and square.guilty == "config":
             answered = keys
         else:
-            answered = self._commits(config=self.bad if together else self.good)
+            subject = WithConfigOf(self.subject, self.repository, self.path, config)
+            search = CommitBisect(self.request, self.repository, subject, self.prober, self.good, self.bad, self.line)
+            answered = search.run()
             if keys is not None and isinstance(keys.culprit, KeysCulprit):
                 answered = replace(answered, also=keys.culprit)
         return replace(
@@ -166,17 +161,6 @@ class CodeVsConfigSearch:
             on_line=base.on_line,
             considered=base.considered,
         )
-
-    def _commits(self, *, config: Commit) -> BisectResult:
-        """Search the commits, each with the configuration of ``config``."""
-        subject = WithConfigOf(self.subject, self.repository, self.path, config)
-        request, line = self.request, self.line
-        return CommitBisect(request, self.repository, subject, self.prober, self.good, self.bad, line).run()
-
-    def _keys(self, *, code: Commit) -> BisectResult:
-        """Search the leaves of the configuration with the code of ``code``."""
-        leaves = ConfigLeaves(self.subject, self.repository, self.path, code, self.good, self.bad)
-        return DeltaBisect(leaves, self.prober, axis="both", noise=self.request.noise).run()
 
 
 def _corner(code: Commit, config: Commit, record: ProbeRecord) -> Corner:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.run.request import SearchRequest
+from oomscope.bisect.run.prober import SearchRequest
 from oomscope.bisect.targets.preparation import Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
@@ -17,21 +17,21 @@ from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 class CheckoutRequest(SearchRequest):
     """A search that lays out commits."""
 
+    repo: Path
+    subject: ConfigInRepo | OwnCode
     preparation: Preparation = field(default_factory=Preparation)
-    """What is done to each before it is measured."""
+    """What is done to each checkout before it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRequest(CheckoutRequest):
     """A search over the commits of a repository."""
 
-    repo: Path
     range: RevisionRange
-    subject: ConfigInRepo | OwnCode
     first_parent: bool = False
     """Stop at a merge at fault instead of searching what it brought in."""
     paths: tuple[str, ...] = ()
-    """Only commits that touch these (git pathspecs, from the repository's root) can be at fault."""
+    """Commits that touch these (git pathspecs, from the repository's root) are searched first."""
     hunks: bool = False
     """Narrow the commit at fault to the hunks (or configuration keys) at fault."""
     steps: StepsWanted | None = None
@@ -50,14 +50,12 @@ class ConfigRequest(SearchRequest):
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of both files."""
     layers: tuple[ChangeSet, ...] = ()
-    """Changes of the surroundings, which are mixed with the keys."""
+    """Changes of the environment, which are combined with the keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentRequest(CheckoutRequest):
     """A search among changes of the environment that one commit runs in."""
 
-    repo: Path
     revision: str
-    subject: ConfigInRepo | OwnCode
     layers: tuple[ChangeSet, ...]

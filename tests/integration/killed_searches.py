@@ -24,13 +24,11 @@ from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.identity import Machine
 from oomscope.bisect.run.places import JournalUse, Places
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.bisect.vcs.ranges import RevisionRange
-from oomscope.config.load import load_preset
 from oomscope.errors import InputError
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.worlds import FakeProbe
+from tests.unit.bisect.worlds import FakeProbe, harness_code
 
 PROBE_S = 0.005
 LOOKS = 6
@@ -63,9 +61,7 @@ class Lives:
         return CommitRequest(
             repo=self.directory / "repo",
             range=RevisionRange(good="good", bad="main"),
-            subject=HarnessFile(
-                path=self.directory / "harness.py", settings=load_preset("gpt-tiny", ["probe.backend=virtual"]).config
-            ),
+            subject=harness_code(self.directory / "harness.py"),
             places=Places(self.home / "state"),
             use_cache=False,
             steps=StepsWanted(looks=LOOKS),

@@ -18,7 +18,6 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
@@ -27,6 +26,7 @@ from oomscope.probe.result import ProbeResult
 from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.worlds import harness_code
 
 Seen = TypeVar("Seen")
 
@@ -51,7 +51,7 @@ def search(repo: Repo, tmp_path: Path, good: str, bad: str = "main", paths: tupl
         repo=repo.path,
         range=RevisionRange(good=good, bad=bad),
         paths=paths,
-        subject=HarnessFile(path=harness, settings=load_preset("gpt-tiny", ["probe.backend=virtual"]).config),
+        subject=harness_code(harness, load_preset("gpt-tiny", ["probe.backend=virtual"]).config),
         places=Places(tmp_path / "state"),
     )
     return bisect_commits(request, probe=probe, environment={})

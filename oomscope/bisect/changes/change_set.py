@@ -6,63 +6,63 @@ search (:mod:`oomscope.bisect.changes.delta_search`) only numbers them. Several 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
 
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.bisect.targets.subjects import Subject
-from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Commit
 
 NOTHING_RUNS = Untestable("there is nothing to measure")
 
 
-class ChangeSet(Protocol):
+class ChangeSet(ABC):
     """Two states, and every state between them."""
 
     @property
+    @abstractmethod
     def good(self) -> str:
         """What people call the state with no change made."""
-        ...
 
     @property
+    @abstractmethod
     def bad(self) -> str:
         """What people call the state with all changes made."""
-        ...
 
     @property
+    @abstractmethod
     def keys(self) -> tuple[str, ...]:
         """The names of the changes, by number."""
-        ...
 
     def units(self) -> list[Changes]:
-        """Return the changes in groups that make sense only together, prerequisites first."""
-        ...
+        """Return the changes in groups that make sense only together, prerequisites first; by default each alone."""
+        return [frozenset({change}) for change in range(len(self.keys))]
 
-    def is_valid(self, changes: Changes) -> bool:
+    def is_valid(self, _changes: Changes) -> bool:
         """Whether the state with ``changes`` made can be tested at all, as far as that is known without a probe."""
-        ...
+        return True
 
+    @abstractmethod
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the change ``key`` with both its values."""
-        ...
 
+    @abstractmethod
     def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the state with ``changes`` made is measured, or why it cannot be.
 
         Args:
             changes: those made.
-            on: for changes of what surrounds a run: the run.
+            on: for changes of the environment of a run: the run.
         """
-        ...
 
+    @abstractmethod
     def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
-        """Return shell commands that repeat the probe of ``changes``; for changes around a run ``on`` repeats that."""
-        ...
+        """Return shell commands that repeat the probe of ``changes``; for changes of an environment ``on`` runs it."""
 
 
 def everything(change_set: ChangeSet) -> Changes:
@@ -71,7 +71,7 @@ def everything(change_set: ChangeSet) -> Changes:
 
 
 def names(change_set: ChangeSet, changes: Changes) -> tuple[str, ...]:
-    """Return what ``changes`` are called, in the order of their numbers."""
+    """Return the names of ``changes``, in the order of their numbers."""
     return tuple(change_set.keys[change] for change in sorted(changes))
 
 
@@ -88,8 +88,8 @@ def listed(keys: tuple[str, ...], shown: int = 3) -> str:
 
 
 @dataclass(frozen=True)
-class OneCommit:
-    """A change set without a change of its own: what one commit is measured by."""
+class OneCommit(ChangeSet):
+    """What one commit is measured by: a change set without a change of its own."""
 
     subject: Subject
     commit: Commit
@@ -101,14 +101,6 @@ class OneCommit:
         return f"{self.commit.short} {self.commit.subject}"
 
     bad = good
-
-    def units(self) -> list[Changes]:
-        """Return nothing."""
-        return []
-
-    def is_valid(self, _changes: Changes) -> bool:
-        """Return True."""
-        return True
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Raise: there is none."""
@@ -124,8 +116,8 @@ class OneCommit:
 
 
 @dataclass(frozen=True)
-class CombinedChanges:
-    """The changes of all ``parts``, numbered in this order: what is measured, then what surrounds it."""
+class CombinedChanges(ChangeSet):
+    """The changes of all ``parts``, numbered in this order: what is measured, then its environment."""
 
     parts: Sequence[ChangeSet]
 
@@ -161,7 +153,7 @@ class CombinedChanges:
         return next(part for part in self.parts if key in part.keys).change(key, delta)
 
     def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
-        """Return the experiment of the first part in the surroundings that the others make."""
+        """Return the experiment of the first part in the environment of the others."""
         for part, own in self._split(changes):
             found = part.experiment(own, on)
             if isinstance(found, Untestable):
@@ -170,7 +162,7 @@ class CombinedChanges:
         return on or NOTHING_RUNS
 
     def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
-        """Return the commands of the first part, the last of them (the probe) in the surroundings of the others."""
+        """Return the commands of the first part, the last of them (the probe) in the environment of the others."""
         for part, own in self._split(changes):
             on = part.commands(own, on)
         return on
@@ -180,7 +172,7 @@ class CombinedChanges:
         return list(accumulate((len(part.keys) for part in self.parts), initial=0))[:-1]
 
     def _split(self, changes: Changes) -> list[tuple[ChangeSet, Changes]]:
-        """Return each part with what of ``changes`` it has, in its own numbers."""
+        """Return each part with its own of ``changes``, in its own numbers."""
         return [
             (part, frozenset(change - begin for change in changes if begin <= change < begin + len(part.keys)))
             for begin, part in zip(self._begins, self.parts, strict=True)

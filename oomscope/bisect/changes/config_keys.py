@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from oomscope.bisect.changes.change_set import ChangeSet, names
 from oomscope.bisect.changes.environment import apart, join_settings
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, units_of
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.errors import ConfigError
 from oomscope.probe.job import bundled_job
 from oomscope.probe.machine.checks import check_card
@@ -38,7 +39,7 @@ class ConfigEnd:
 
 
 @dataclass(frozen=True)
-class ConfigKeys:
+class ConfigKeys(ChangeSet):
     """The mixtures of two configurations, as the bundled transformer runs them.
 
     Args:
@@ -67,7 +68,8 @@ class ConfigKeys:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """The keys whose values differ, in the order of the schema; of the allocator's settings each by itself."""
-        return tuple(key for key in self._good if self._good[key] != self._bad[key])
+        good, bad = self._flat
+        return tuple(key for key, value in good.items() if value != bad[key])
 
     def units(self) -> list[Changes]:
         """Return the keys that the rules make valid only together."""
@@ -75,7 +77,8 @@ class ConfigKeys:
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return ``key`` with both its values."""
-        return KeyChange(key=key, good=self._good[key], bad=self._bad[key], delta=delta)
+        good, bad = self._flat
+        return KeyChange(key=key, good=good[key], bad=bad[key], delta=delta)
 
     def config(self, changes: Changes) -> Config | Untestable:
         """Return the configuration with ``changes`` made, or the rule that it breaks."""
@@ -98,18 +101,10 @@ class ConfigKeys:
         """Return commands that probe the good file with ``changes`` as overrides."""
         dialect = ["--from", self.dialect] if self.dialect else []
         mixed = self._mixed(changes)
-        changed = dict.fromkeys(key.partition("/")[0] for key in self._names(changes))
+        changed = dict.fromkeys(key.partition("/")[0] for key in names(self, changes))
         overrides = (f"{key}={_as_override(mixed[key])}" for key in changed)
         words = ["oomscope", "probe", *dialect, self.low.file, *self.overrides, *overrides]
         return (*self.low.write, shlex.join(words))
-
-    @property
-    def _good(self) -> dict[str, Any]:
-        return self._flat[0]
-
-    @property
-    def _bad(self) -> dict[str, Any]:
-        return self._flat[1]
 
     @cached_property
     def _flat(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,13 +118,11 @@ class ConfigKeys:
 
     def _mixed(self, changes: Changes) -> dict[str, Any]:
         """Return the values with ``changes`` made, settings joined again."""
-        changed = set(self._names(changes))
-        mixed = {key: (self._bad if key in changed else self._good)[key] for key in self._good}
+        good, bad = self._flat
+        changed = set(names(self, changes))
+        mixed = {key: (bad if key in changed else good)[key] for key in good}
         settings = {key.partition("/")[2]: mixed.pop(key) for key in list(mixed) if key.startswith(f"{_CONF}/")}
         return mixed | {_CONF: join_settings(settings)} if settings else mixed
-
-    def _names(self, changes: Changes) -> tuple[str, ...]:
-        return tuple(self.keys[change] for change in sorted(changes))
 
     def _load(self, changes: Changes) -> Config | Untestable:
         from oomscope.config.load import config_from_mapping

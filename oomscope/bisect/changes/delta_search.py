@@ -11,21 +11,17 @@ from functools import partial
 from oomscope.bisect.changes.change_set import ChangeSet, everything, names, title
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_ends
-from oomscope.bisect.run.deadline import OutOfTimeError
-from oomscope.bisect.run.experiment import Experiment, Untestable
-from oomscope.bisect.run.prober import Ahead, Prober, Question, nothing_ahead
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.prober import Ahead, Prober, Question
 from oomscope.bisect.run.weighing import Weighing
+from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.bisect.search.measured import Bytes, bytes_of
+from oomscope.bisect.search.measured import Bytes, Untestable, bytes_of
 from oomscope.bisect.search.speculation import ahead
 from oomscope.probe.result import ProbeResult
 
 NONE: Changes = frozenset()
-
-
-def _nothing_learned(_changes: Changes, _reason: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +51,13 @@ class DeltaSearch:
     """A search among the changes between two states, with what is known of every state that was probed.
 
     Args:
-        mixture: the states.
-        prober: who answers.
-        noise: how to meet answers that may be wrong; None leaves it to the backend.
-        role: as what the search's questions are recorded.
-        role_alone: and those about one change by itself.
-        called: what people are shown of a choice of changes; the names of the changes unless given.
-        learn: given an untestable choice and the reason, learns what it lacks; returns whether it is now invalid.
+        change_set: the states.
+        prober: answers.
+        noise: how to treat answers that may be wrong; None leaves it to the backend.
+        role: the role of the search's questions in their records.
+        role_alone: the role of those about one change by itself.
+        called: what people are shown of some changes; their names unless given.
+        learn: given untestable changes and the reason, learns what they lack; returns whether they are now invalid.
     """
 
     change_set: ChangeSet
@@ -70,7 +66,7 @@ class DeltaSearch:
     role: Role = "search"
     role_alone: Role = "key alone"
     called: Callable[[Changes], str] | None = None
-    learn: Callable[[Changes, str], bool] = _nothing_learned
+    learn: Callable[[Changes, str], bool] = lambda _changes, _reason: False
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
     weighing: Weighing = field(init=False)
@@ -159,9 +155,8 @@ class DeltaSearch:
         return self._experiments[changes]
 
     def _title(self, changes: Changes) -> str:
-        if self.called is None:
-            return title(self.change_set, changes)
-        return f"{self.change_set.good} with {self.called(changes)}"
+        called = self.called
+        return f"{self.change_set.good} with {called(changes)}" if called else title(self.change_set, changes)
 
     def _is_valid(self, changes: Changes) -> bool:
         if changes not in self._valid:
@@ -177,7 +172,7 @@ class DeltaSearch:
         """Return the bytes of a state that was answered good or bad, and hence measured."""
         return bytes_of(self.results[changes]) or Bytes()
 
-    def ask(self, changes: Changes, role: Role, ahead: Ahead = nothing_ahead) -> ProbeRecord:
+    def ask(self, changes: Changes, role: Role, ahead: Ahead = tuple) -> ProbeRecord:
         """Return the answer for the state with ``changes`` made, and remember it; ``ahead`` is likely to follow.
 
         Raises:
@@ -204,9 +199,8 @@ class DeltaSearch:
                         self.ask(changes, self.role_alone)
             except OutOfTimeError:
                 self.prober.note("the deadline passed before every change was measured by itself")
-            measured = [bytes_of(self.results[changes]) for changes in (before, made) if changes in self.results]
-            known = [sizes for sizes in measured if sizes is not None]
-            alone.append(known[1] - known[0] if len(known) == 2 else None)
+            low, high = (bytes_of(self.results.get(changes)) for changes in (before, made))
+            alone.append(high - low if low is not None and high is not None else None)
         return alone
 
 

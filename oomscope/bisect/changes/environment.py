@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.bisect.changes.change_set import NOTHING_RUNS
+from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.errors import AllocatorConfError, InputError, UsageError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentDeltas:
+class EnvironmentDeltas(ChangeSet):
     """Two sets of variables; one that a set lacks is not there under it, whatever the user's environment holds.
 
     Variables of the terminal, the shell and the login are left out, since no result depends on them; so are
@@ -54,10 +54,6 @@ class EnvironmentDeltas:
         except AllocatorConfError:
             return False
         return True
-
-    def units(self) -> list[Changes]:
-        """Return each change by itself: no variable needs another."""
-        return [frozenset({change}) for change in range(len(self.keys))]
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the variable or setting with both its values; None where it is not set."""

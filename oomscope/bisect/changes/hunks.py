@@ -13,15 +13,15 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, grouped
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.bisect.targets.subjects import Subject
-from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.git import Git
 from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
-from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 
 _TOGETHER = "leave --hunks out: the commit is named all the same"
@@ -30,7 +30,7 @@ _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff",
 
 
 @dataclass(frozen=True)
-class Hunks:
+class Hunks(ChangeSet):
     """The states between a commit and the one before it, as a harness sees them.
 
     Args:

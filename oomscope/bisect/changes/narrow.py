@@ -15,14 +15,13 @@ from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import CommitCulprit, ProbeRecord, Role
 from oomscope.bisect.results.sections import HunkChange, Narrowed
-from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.prober import Prober
+from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.targets.subjects import Subject
-from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.patches import Hunk
-from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 from oomscope.probe.result import ProbeResult
 

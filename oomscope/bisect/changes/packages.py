@@ -21,11 +21,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from oomscope.bisect.changes.change_set import NOTHING_RUNS
+from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.errors import InputError, TargetError, UsageError
 from oomscope.probe.process.tempdirs import tempdir
 
@@ -44,7 +44,7 @@ def installed_version(name: str) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackageDeltas:
+class PackageDeltas(ChangeSet):
     """Two sets of requirements by name.
 
     Args:
@@ -81,14 +81,6 @@ class PackageDeltas:
     def keys(self) -> tuple[str, ...]:
         """``package:NAME`` for each package that differs."""
         return tuple(f"{_PREFIX}{name}" for name in self._names)
-
-    def units(self) -> list[Changes]:
-        """Return each package by itself: what a mixture lacks shows when it is run."""
-        return [frozenset({change}) for change in range(len(self.keys))]
-
-    def is_valid(self, _changes: Changes) -> bool:
-        """Return True: pip is told to install no dependencies, so every mixture can be made."""
-        return True
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the package with both its requirements; None where it is not named."""

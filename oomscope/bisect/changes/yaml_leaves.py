@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.targets.subjects import Subject
-from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Repository
-from oomscope.bisect.vcs.source_text import Source
+from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.targets.subjects import ChangedSubject, Subject
+from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError
 from oomscope.files import real_path
 
@@ -26,28 +25,16 @@ _NO_PLACE = "see that no folder of the commit has this name, and that the disk h
 
 
 @dataclass(frozen=True)
-class WithConfigOf:
-    """A subject in whose commits the file at one path is as in the commit ``source``.
+class WithConfigOf(ChangedSubject):
+    """A subject in whose commits the file at one path is as in another commit.
 
     Args:
-        subject: what of each commit is measured.
-        repository: where the commits are.
         path: the file's, from the root of the repository.
         holder: the commit whose file it is.
     """
 
-    subject: Subject
-    repository: Repository
     path: str
     holder: Commit
-
-    def check(self, end: Commit) -> None:
-        """Check ``end`` as the subject does."""
-        self.subject.check(end)
-
-    def contents(self, commits: Sequence[Commit]) -> list[str]:
-        """Return the names that the subject has for the commits."""
-        return self.subject.contents(commits)
 
     def experiment(self, commit: Commit) -> Experiment | Untestable:
         """Return how ``commit`` is measured with the file in place of its own."""
@@ -59,14 +46,6 @@ class WithConfigOf:
             return Untestable(str(error))
         return with_file(self.subject.experiment(commit), self.path, content)
 
-    def config(self, _commit: Commit) -> None:
-        """Return None: the file says nothing to oomscope."""
-        return
-
-    def source(self, commit: Commit) -> Source:
-        """Return the code that the subject has for ``commit``."""
-        return self.subject.source(commit)
-
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, put the file into it and probe it."""
         clone, checkout, *then = self.subject.commands(commit)
@@ -74,7 +53,7 @@ class WithConfigOf:
 
 
 @dataclass(frozen=True)
-class ConfigLeaves:
+class ConfigLeaves(ChangeSet):
     """One commit's code with mixtures of the file at one path as it stood at two commits.
 
     A file that is neither YAML nor JSON, or whose leaves are the same, is one change by itself.
@@ -113,10 +92,6 @@ class ConfigLeaves:
             GitError: the file is not there at one of the commits.
         """
         return tuple(".".join(place) for place in self._places) or (self.path,)
-
-    def units(self) -> list[Changes]:
-        """Return each leaf by itself: which go together is known to the code alone."""
-        return [frozenset({change}) for change in range(len(self.keys))]
 
     def is_valid(self, changes: Changes) -> bool:
         """Whether a document can have these leaves."""

@@ -1,6 +1,6 @@
-"""The lines of a journal, one JSON object for each event of a search, and the state that they fold to.
+"""The lines of a journal, one JSON object for each event of a search, and the state that they add up to.
 
-Lines are only appended. A line that cannot be read changes nothing: what it said is asked again. Only the first line
+Lines are only appended. A line that cannot be read changes nothing: its question is asked again. Only the first line
 has to be whole. The format is described in docs/bisect.md.
 """
 
@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.results.sections import WalkedLine
-from oomscope.bisect.run.cache import KeptAnswer
+from oomscope.bisect.search.measured import Measured
 from oomscope.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-
 Read = TypeVar("Read")
+Event = dict[str, Any]
+"""One line: ``event`` says what happened, ``at`` when."""
+Question = tuple[Any, ...]
+"""Identifies a question of a search."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +37,13 @@ class Begun:
     search: int
     """The number of the search, which is also the name of its file."""
     kind: str
-    """``commits``, ``configs``, ``surroundings`` or ``square``."""
+    """The axis: ``commits``, ``config``, ``environment`` or ``both``."""
     title: str
     """The ends as they were written."""
     bad: str
     """What counts as bad."""
+    first_parent: bool = False
+    """Merges are not opened."""
     words: tuple[str, ...]
     """The words after ``oomscope bisect``; none for a search that a program began."""
     cwd: str
@@ -48,15 +53,7 @@ class Begun:
     pins: dict[str, str]
     """The commits that the revisions stood for, by side."""
     inputs: dict[str, str]
-    """SHA-256 of each file that the search reads, by path."""
-    surroundings: dict[str, Any]
-    """Versions and variables (:class:`~oomscope.bisect.journal.inputs.Surroundings`)."""
-    request: dict[str, Any]
-    """The whole request, for people and programs to read."""
-
-
-Question = tuple[Any, ...]
-"""What tells a question of a search from all others."""
+    """Digests of all that the answers depend on, by name: files, versions, packages, variables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +66,70 @@ class Answered:
 
     @property
     def question(self) -> Question:
-        """What tells it from all other questions."""
+        """Identifies the question."""
         record = self.record
         return (record.role, record.commit, record.subject, record.keys, self.asked)
 
 
-Event = dict[str, Any]
-"""One line: ``event`` says what happened, ``at`` when."""
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """How a search ended, with an answer or without."""
+
+    outcome: str
+    """That of the result, or ``stopped`` where an error or Ctrl-C ended it."""
+    message: str
+    culprit: str | None = None
+    """Hash and subject of the commit at fault."""
+    last_good: str | None = None
+    first_bad: str | None = None
+    """Names of the probes that the answer rests on: of commits, their hashes."""
+
+
+@dataclass(kw_only=True)
+class JournalState:
+    """The state of a search, from the lines of its journal."""
+
+    begun: Begun
+    began_at: str = ""
+    """When, by the clock of that machine; nothing depends on it."""
+    probes_at_most: int | None = None
+    """As announced; untestable ones come on top."""
+    by_question: dict[Question, Answered] = field(default_factory=dict)
+    """The answers, in the order given."""
+    kept: dict[str, Measured] = field(default_factory=dict)
+    """The measurements that the answers rest on, by name."""
+    closing: Closing | None = None
+    """None for a search that runs, or was cut off."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be read, one line each."""
+
+    @property
+    def answers(self) -> tuple[Answered, ...]:
+        """The answers, in the order given."""
+        return tuple(self.by_question.values())
+
+    def tell(self, event: Event) -> None:
+        """Take in one more line; unknown events are ignored, and a line that raises changes nothing."""
+        kind = event["event"]
+        if kind == "planned":
+            self.probes_at_most = max(self.probes_at_most or 0, _count(event["probes_at_most"]))
+        elif kind == "resumed":
+            self.closing = None
+        elif kind == "probed":
+            self._answered(event)
+        elif kind == "ended":
+            self.closing = _closing(event)
+
+    def _answered(self, event: Event) -> None:
+        measured = event["measured"]
+        record = _checked(ProbeRecord, event["record"])
+        answered = Answered(record=record, asked=tuple(row["name"] for row in measured))
+        new = {row["name"]: Measured.from_json(row) for row in measured if len(row) > 1}
+        if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
+            raise KeyError(*missing)  # it rests on a line that could not be read
+        self.by_question.pop(answered.question, None)
+        self.by_question[answered.question] = answered
+        self.kept |= new
 
 
 def begun_event(begun: Begun) -> Event:
@@ -83,17 +137,7 @@ def begun_event(begun: Begun) -> Event:
     return {"event": "begun", "schema_version": SCHEMA_VERSION, **asdict(begun)}
 
 
-def resumed_event() -> Event:
-    """Return the line of a search that goes on."""
-    return {"event": "resumed"}
-
-
-def planned_event(title: str, probes_at_most: int) -> Event:
-    """Return the line that says what lies ahead."""
-    return {"event": "planned", "title": title, "probes_at_most": probes_at_most}
-
-
-def probed_event(answered: Answered, new: Mapping[str, KeptAnswer]) -> Event:
+def probed_event(answered: Answered, new: Mapping[str, Measured]) -> Event:
     """Return the line of an answer.
 
     Args:
@@ -105,8 +149,8 @@ def probed_event(answered: Answered, new: Mapping[str, KeptAnswer]) -> Event:
     return {"event": "probed", "record": record, "measured": measured}
 
 
-def ended_event(outcome: str, message: str, document: Mapping[str, Any] | None) -> Event:
-    """Return the last line of a search that came to its end.
+def ended_event(outcome: str, message: str, document: Mapping[str, Any] | None = None) -> Event:
+    """Return the last line of a search that ended.
 
     Args:
         outcome: that of the result, or ``stopped``.
@@ -121,13 +165,72 @@ def encode(event: Event, at: str) -> bytes:
     return json.dumps({"at": at, **event}, separators=(",", ":")).encode() + b"\n"
 
 
-def record_of(document: Mapping[str, Any]) -> ProbeRecord:
-    """Read back the record of a line; what a later oomscope adds to it is left out."""
-    return checked(ProbeRecord, document)
+def whole_lines(content: bytes) -> int:
+    """Return how many bytes of ``content`` are whole lines; what follows was being written when its writer died."""
+    return content.rfind(b"\n") + 1
 
 
-def checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
-    """Return the dataclass that ``document`` is the JSON of; what it has besides is left out.
+def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
+    """Return the state of the journal of ``search``. A torn last line counts as not written.
+
+    Args:
+        content: the file.
+        search: the number in its name.
+        where: the file's name, for errors.
+
+    Raises:
+        InputError: the first line cannot be read, is another search's or of another version.
+    """
+    lines = content[: whole_lines(content)].splitlines()
+    state = _beginning(lines[0] if lines else b"", search, where)
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            state.tell(json.loads(line))
+        except _UNREADABLE:
+            state.problems.append(f"{where}:{number}: the line cannot be read; its question is asked again")
+    return state
+
+
+def _beginning(line: bytes, search: int, where: str) -> JournalState:
+    remedy = "move the file away and begin a new search"
+    try:
+        event = json.loads(line)
+        version = event["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"is a journal of version {version}, and this oomscope writes version {SCHEMA_VERSION}",
+                where=where,
+                remedy="continue with the oomscope that began it",
+            )
+        begun = _checked(Begun, event)
+    except _UNREADABLE:
+        raise InputError("its first line does not describe a search", where=f"{where}:1", remedy=remedy) from None
+    if begun.search != search:
+        raise InputError(f"holds the journal of search {begun.search}: it is a copy", where=where, remedy=remedy)
+    return JournalState(begun=begun, began_at=str(event.get("at", "")))
+
+
+def _closing(event: Event) -> Closing:
+    document = event.get("document") or {}
+    culprit = document.get("culprit") or {}
+    ends = {end: (document.get(end) or {}).get("name") for end in ("last_good", "first_bad")}
+    named = f"{culprit['commit']} {culprit['subject']}" if "commit" in culprit else None
+    return _checked(Closing, {"outcome": event["outcome"], "message": event["message"], "culprit": named, **ends})
+
+
+def _count(value: object) -> int:
+    """Return ``value`` if it is a count.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
+    """Return the dataclass that ``document`` is the JSON of; further fields are ignored.
 
     Raises:
         ValueError: a field is missing, or is not of its type.
@@ -143,172 +246,12 @@ def _reader(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast("Any", kind))
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Closing:
-    """How a search came to its end, with an answer or without."""
-
-    outcome: str
-    """That of the result, or ``stopped`` where an error or Ctrl-C ended it."""
-    message: str
-    first_bad: str | None = None
-    """Hash and subject of the commit that was found to be at fault."""
-    lines: tuple[WalkedLine, ...] = ()
-    """The commits walked."""
-    between: tuple[str, str] = ("", "")
-    """Names of the last good and of the first bad of what was measured; empty where there is none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JournalState:
-    """The state of a search, from the lines of its journal."""
-
-    begun: Begun
-    began_at: str = ""
-    """When, by the clock of that machine; nothing depends on it."""
-    probes_at_most: int | None = None
-    """As announced; untestable ones come on top."""
-    answers: tuple[Answered, ...] = ()
-    """Those that stand, in the order given."""
-    kept: Mapping[str, KeptAnswer] = field(default_factory=dict)
-    """What the answers that stand rest on, by name."""
-    closing: Closing | None = None
-    """None for a search that runs, or was cut off."""
-    problems: tuple[str, ...] = ()
-    """What could not be read, one line each."""
-
-
-def whole_lines(content: bytes) -> int:
-    """Return how many bytes of ``content`` are whole lines; what follows was being written when its writer died."""
-    return content.rfind(b"\n") + 1
-
-
-def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
-    """Return what the journal of ``search`` comes to. A torn last line counts as not written.
-
-    Args:
-        content: the file.
-        search: the number in its name.
-        where: the file's name, for errors.
-
-    Raises:
-        InputError: the first line cannot be read, is another search's or of another version.
-    """
-    lines = content[: whole_lines(content)].splitlines()
-    fold = _beginning(lines[0] if lines else b"", search, where)
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            fold.tell(json.loads(line))
-        except _UNREADABLE:
-            fold.problems.append(f"{where}:{number}: the line cannot be read; what it said is asked again")
-    return fold.search_state
-
-
-def _beginning(line: bytes, search: int, where: str) -> _Fold:
-    remedy = "move the file away and begin a new search"
-    try:
-        event = json.loads(line)
-        version = event["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise InputError(
-                f"is a journal of version {version}, and this oomscope writes version {SCHEMA_VERSION}",
-                where=where,
-                remedy="go on with the oomscope that began it",
-            )
-        begun = checked(Begun, event)
-    except _UNREADABLE:
-        raise InputError("its first line does not describe a search", where=f"{where}:1", remedy=remedy) from None
-    if begun.search != search:
-        raise InputError(f"holds the journal of search {begun.search}: it is a copy", where=where, remedy=remedy)
-    return _Fold(begun=begun, began_at=str(event.get("at", "")))
-
-
-@dataclass(kw_only=True)
-class _Fold:
-    """A state to which one line after the other is told; a line that raises has told nothing."""
-
-    begun: Begun
-    began_at: str
-    probes_at_most: int | None = None
-    answers: dict[Question, Answered] = field(default_factory=dict)
-    kept: dict[str, KeptAnswer] = field(default_factory=dict)
-    closing: Closing | None = None
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def search_state(self) -> JournalState:
-        """What the lines told so far come to."""
-        return JournalState(
-            begun=self.begun,
-            began_at=self.began_at,
-            probes_at_most=self.probes_at_most,
-            answers=tuple(self.answers.values()),
-            kept=self.kept,
-            closing=self.closing,
-            problems=tuple(self.problems),
-        )
-
-    def tell(self, event: Event) -> None:
-        """Take in one more line; a kind of line that is not known yet says nothing."""
-        kind = event["event"]
-        if kind == "planned":
-            self.probes_at_most = max(self.probes_at_most or 0, _count(event["probes_at_most"]))
-        elif kind == "resumed":
-            self.closing = None
-        elif kind == "probed":
-            self._answered(event)
-        elif kind == "ended":
-            self.closing = _closing(event)
-
-    def _answered(self, event: Event) -> None:
-        measured = event["measured"]
-        answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
-        new = {row["name"]: KeptAnswer.from_json(row) for row in measured if len(row) > 1}
-        if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
-            raise KeyError(*missing)  # it rests on a line that could not be read
-        self.answers.pop(answered.question, None)
-        self.answers[answered.question] = answered
-        self.kept |= new
-
-
-def _count(value: object) -> int:
-    """Return ``value`` if it counts something.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(value)
-    return value
-
-
-def _closing(event: Event) -> Closing:
-    document = event.get("document") or {}
-    culprit = document.get("culprit") or {}
-    first_bad = f"{culprit['commit']} {culprit['subject']}" if "commit" in culprit else None
-    return checked(
-        Closing,
-        {
-            "outcome": event["outcome"],
-            "message": event["message"],
-            "first_bad": first_bad,
-            "lines": document.get("lines", ()),
-            "between": tuple((document.get(end) or {}).get("name", "") for end in ("last_good", "first_bad")),
-        },
-    )
-
-
-State = Literal["running", "interrupted", "ended"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class SearchStatus(Document):
     """One search."""
 
     search: int
-    state: State
+    state: Literal["running", "interrupted", "ended"]
     """``interrupted``: it has no answer and no process works on it."""
     title: str
     """Its ends as they were written."""
@@ -316,7 +259,7 @@ class SearchStatus(Document):
     place: str
     began_at: str
     probes: int
-    """Answers that stand."""
+    """Answers given."""
     probes_at_most: int | None
     """As announced; untestable ones come on top."""
     outcome: str | None = None
@@ -326,7 +269,7 @@ class SearchStatus(Document):
 
     @classmethod
     def of(cls, search_state: JournalState, *, is_running: bool) -> SearchStatus:
-        """Return where the search of ``search_state`` stands."""
+        """Return the status of the search of ``search_state``."""
         closing, begun = search_state.closing, search_state.begun
         ended = closing is not None and closing.outcome != "stopped"
         return cls(

@@ -26,6 +26,10 @@ _SHOWN = 5
 _PATIENCE_S = 1.0
 """How long a lock is waited for: a process may hold it briefly to see whether it is held."""
 _ANOTHER = "see that it is a file of yours, or give --state another directory"
+MOST: Final = 200
+"""The newest searches are kept, whatever their age, up to ``LONGEST_S``."""
+LONGEST_S: Final = 90 * 24 * 3600.0
+"""Seconds since the last line of a search was written after which it is removed."""
 
 
 class JournalFile:
@@ -54,7 +58,7 @@ class JournalFile:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file and of its lock."""
+        """Close the file and release its lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -75,11 +79,9 @@ class JournalStore:
     directory: Path
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the searches, the one that was begun last at the end.
-
-        An empty file is none: its search is about to write its first line, or died before.
-        """
-        names = [path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}") if _has_content(path)]
+        """Return the numbers of the searches, the newest last; an empty file has no first line yet and is none."""
+        paths = [path for path in self.directory.glob(f"*{_SUFFIX}") if not path.is_file() or path.stat().st_size]
+        names = [path.stem for path in paths]
         return sorted(int(name) for name in names if name.isdecimal() and name.isascii() and str(int(name)) == name)
 
     def path(self, number: int) -> Path:
@@ -87,30 +89,23 @@ class JournalStore:
         return self.directory / f"{number}{_SUFFIX}"
 
     def read(self, number: int) -> JournalState:
-        """Return what the journal of search ``number`` comes to; see :func:`journal_state_of`.
+        """Return the state of the journal of search ``number``; see :func:`journal_state_of`.
 
         Raises:
             InputError: there is none, or it cannot be read.
         """
         path = self.path(number)
         try:
-            content = path.read_bytes()
+            return journal_state_of(path.read_bytes(), number, str(path))
         except FileNotFoundError:
-            raise InputError(
-                f"there is no search {number}", where=str(self.directory), remedy=self._there_are()
-            ) from None
+            newest = ", ".join(map(str, self.numbers()[-_SHOWN:]))
+            remedy = f"the newest are {newest}" if newest else "begin one: oomscope bisect GOOD..BAD"
+            raise InputError(f"there is no search {number}", where=str(self.directory), remedy=remedy) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
-        return journal_state_of(content, number, str(path))
-
-    def _there_are(self) -> str:
-        """Return which searches there are, in words."""
-        numbers = self.numbers()
-        newest = ", ".join(map(str, numbers[-_SHOWN:]))
-        return f"the newest are {newest}" if numbers else "begin one: oomscope bisect GOOD..BAD"
 
     def begun(self, number: int) -> Begun:
-        """Return what the first line of the journal of search ``number`` says.
+        """Return the first line of the journal of search ``number``.
 
         Raises:
             InputError: there is none, or it cannot be read.
@@ -174,11 +169,26 @@ class JournalStore:
             raise
         return JournalFile(path, descriptor)
 
+    def remove_old(self, now_s: float) -> None:
+        """Remove journals of ended searches beyond the bounds; the newest one always stays.
 
-def _has_content(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size > 0
-    return True
+        Args:
+            now_s: seconds since the epoch.
+
+        What cannot be read or removed stays.
+        """
+        for newer, number in enumerate(reversed(self.numbers())):
+            with contextlib.suppress(OSError):
+                age_s = now_s - self.path(number).stat().st_mtime
+                if newer and (newer >= MOST or age_s > LONGEST_S):
+                    self._remove(number)
+
+    def _remove(self, number: int) -> None:
+        """Remove a journal if its search has ended and no process holds it."""
+        with self.path(number).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError where it is held
+            if _has_ended(file.read()):
+                self.path(number).unlink()
 
 
 def _lock(descriptor: int, number: int) -> None:
@@ -194,48 +204,9 @@ def _lock(descriptor: int, number: int) -> None:
         return
 
 
-MOST: Final = 200
-"""Searches of which the newest are kept, whatever their age, up to ``LONGEST_S``."""
-LONGEST_S: Final = 90 * 24 * 3600.0
-"""Seconds since the last line of a search was written after which it is removed."""
-
-
-def remove_old(store: JournalStore, now_s: float) -> list[int]:
-    """Remove journals of ended searches beyond the bound, and return their numbers; the newest one always stays.
-
-    Args:
-        store: the journals.
-        now_s: seconds since the epoch.
-
-    What cannot be read or removed stays.
-    """
-    numbers = store.numbers()
-    removed = []
-    for newer, number in enumerate(reversed(numbers)):
-        with contextlib.suppress(OSError):
-            age_s = now_s - store.path(number).stat().st_mtime
-            if newer and (newer >= MOST or age_s > LONGEST_S) and _remove(store, number):
-                removed.append(number)
-    return removed
-
-
-def _remove(store: JournalStore, number: int) -> bool:
-    """Remove a journal if no process holds it and its search has ended; return whether it was removed."""
-    with store.path(number).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        if not _has_ended(file.read()):
-            return False
-        store.path(number).unlink()
-        return True
-
-
 def _has_ended(content: bytes) -> bool:
-    lines = content[: whole_lines(content)].splitlines()
     try:
-        last = json.loads(lines[-1])
+        last = json.loads(content[: whole_lines(content)].splitlines()[-1])
         return bool(last["event"] == "ended" and last["outcome"] != "stopped")
     except (IndexError, ValueError, KeyError, TypeError):
         return False

@@ -8,16 +8,16 @@ for (a request that failed, the demand of a run that was cut off) have rows of t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from oomscope.bisect.results.document import Document
-from oomscope.bisect.search.measured import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
+from oomscope.probe.demand import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.compare.changes import line_changes
-from oomscope.snapshot.compare.matching import Numbered, Unmoved
+from oomscope.snapshot.compare.matching import Numbered
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"
@@ -45,13 +45,12 @@ class SiteGrowth(Document):
 def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:
     """Return the rows of growth from ``before`` to ``after``, largest change first.
 
-    They sum to the difference of :func:`~oomscope.bisect.search.measured.requested_bytes`.
+    They sum to the difference of :func:`~oomscope.probe.demand.requested_bytes`.
     """
     peaks = [recorded_peak(result) for result in (before, after)]
     old, new = (peak.sites if peak else () for peak in peaks)
-    sites = grew(old, new, sources)
-    extras = (*_unrecorded(before, is_after=False), *_unrecorded(after, is_after=True))
-    return _largest_first((*sites, *_merged(extras)))
+    rows = [*grew(old, new, sources), *_unrecorded(before, after)]
+    return tuple(sorted(rows, key=lambda row: (-abs(row.delta_bytes), str(row.site), row.category)))
 
 
 def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> SiteGrowth | None:
@@ -84,12 +83,15 @@ def grew(
 
     A line that moved is one row; so is one whose modules one side alone does not know.
     """
+    fixed: defaultdict[str, set[Numbered]] = defaultdict(set)
+    for site in {row.site for row in (*before, *after)}:
+        fixed[site.file].add(Numbered(site.line, site.function))
     rows = line_changes(
         before,
         after,
         sources.before.lines,
         sources.after.lines,
-        unmoved=_unmoved(sources, {row.site for row in (*before, *after)}),
+        unmoved=lambda old, new: fixed[old] if sources.are_one(old, new) else set(),
         by_module=True,
     )
     return tuple(
@@ -99,40 +101,16 @@ def grew(
     )
 
 
-def _unmoved(sources: Sources, sites: Iterable[Site]) -> Unmoved:
-    """Return what tells that all lines of a file that no side changed stand where they stood."""
-    lines: defaultdict[str, set[Numbered]] = defaultdict(set)
-    for site in sites:
-        lines[site.file].add(Numbered(site.line, site.function))
-    return lambda before, after: lines[before] if sources.are_one(before, after) else set()
-
-
-def _unrecorded(result: ProbeResult, *, is_after: bool) -> list[SiteGrowth]:
-    """Return rows for requested bytes that the run wanted beyond those of its recorded peak."""
-    recorded = recorded_requested_bytes(result)
-    request = max(0, wanted_at_failure(result) - recorded)
-    rest = requested_bytes(result) - recorded - request
-    site = result.oom.site if result.oom else None
-    rows = ((site, FAILED_REQUEST, request), (None, BEYOND_FAILURE, rest))
+def _unrecorded(before: ProbeResult, after: ProbeResult) -> list[SiteGrowth]:
+    """Return rows for requested bytes that the runs wanted beyond those of their recorded peaks."""
+    sums: defaultdict[tuple[Site | None, str], list[int]] = defaultdict(lambda: [0, 0])
+    for side, result in enumerate((before, after)):
+        recorded = recorded_requested_bytes(result)
+        request = max(0, wanted_at_failure(result) - recorded)
+        sums[result.oom.site if result.oom else None, FAILED_REQUEST][side] += request
+        sums[None, BEYOND_FAILURE][side] += requested_bytes(result) - recorded - request
     return [
-        SiteGrowth(site=place, category=what, before_bytes=0 if is_after else size, after_bytes=size if is_after else 0)
-        for place, what, size in rows
-        if size
+        SiteGrowth(site=site, category=category, before_bytes=low, after_bytes=high)
+        for (site, category), (low, high) in sums.items()
+        if low != high
     ]
-
-
-def _merged(rows: Iterable[SiteGrowth]) -> list[SiteGrowth]:
-    """Add up rows of one place and kind, and drop those that did not change."""
-    sums: dict[tuple[Site | None, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for row in rows:
-        before, after = sums[row.site, row.category]
-        sums[row.site, row.category] = (before + row.before_bytes, after + row.after_bytes)
-    merged = [
-        SiteGrowth(site=site, category=category, before_bytes=before, after_bytes=after)
-        for (site, category), (before, after) in sums.items()
-    ]
-    return [row for row in merged if row.delta_bytes]
-
-
-def _largest_first(rows: Iterable[SiteGrowth]) -> tuple[SiteGrowth, ...]:
-    return tuple(sorted(rows, key=lambda row: (-abs(row.delta_bytes), str(row.site), row.category)))

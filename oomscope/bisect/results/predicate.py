@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import demand_bytes, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.errors import UsageError
+from oomscope.probe.demand import demand_bytes, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size, parse_size
 
@@ -25,7 +25,7 @@ _REMEDY = "write any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """One probe in the words of the search."""
+    """The answer that one probe gives."""
 
     answer: Answer
     reason: str
@@ -47,20 +47,14 @@ class Bad:
 
     @classmethod
     def parse(cls, text: str) -> Bad:
-        """Return what ``text`` (the value of ``--bad``) asks for.
+        """Return the class that ``text`` (the value of ``--bad``) names.
 
         Raises:
-            UsageError: it names no class, or its size is none.
+            UsageError: it names no class, or its size is not a size.
         """
-        name = text.strip().lower()
-        if name == "any-oom":
-            return cls(name="any-oom")
-        if name == "capacity":
-            return cls(name="capacity")
-        if name == "fragmentation":
-            return cls(name="fragmentation")
-        if name == "exit":
-            return cls(name="exit")
+        for name in get_args(Class):
+            if name == text.strip().lower() and name not in {"requested", "reserved"}:
+                return cls(name=name)
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"{text!r} is not a class of results", where="--bad", remedy=_REMEDY)
@@ -82,52 +76,44 @@ class Bad:
         - ``exit``: bad is also a command that ended out of memory.
         """
         if result.outcome == "error":
-            return self._judge_failure(result)
-        if self.name == "exit":
-            return _bad(_kind(result)) if result.outcome == "oom" else _ended_well()
-        if result.peak is None:
+            if result.failure is None:
+                return _untestable("nothing was measured")
+            reason = f"{result.failure.kind}: {result.failure.message}"
+            return _bad(reason) if self.name == result.failure.kind == "exit" else _untestable(reason)
+        if self.name == "exit" or result.peak is None:
             return self._judge_unmeasured(result)
         if self.name == "requested":
-            return self._judge_live(result)
+            early = "out of memory" if is_lower_bound(result) else None
+            return self._compare(requested_bytes(result), early)
         if self.name == "reserved":
             return self._judge_reserved(result)
-        if result.outcome == "fits":
-            return _fits(result)
-        if self.name == "any-oom":
-            return _bad(_kind(result))
-        return self._judge_capacity(result) if self.name == "capacity" else _judge_fragmentation(result)
-
-    def _judge_failure(self, result: ProbeResult) -> Judgement:
-        failure = result.failure
-        if failure is None:
-            return _untestable("nothing was measured")
-        reason = f"{failure.kind}: {failure.message}"
-        return _bad(reason) if self.name == failure.kind == "exit" else _untestable(reason)
+        return _fits(result) if result.outcome == "fits" else self._judge_oom(result)
 
     def _judge_unmeasured(self, result: ProbeResult) -> Judgement:
-        """Judge a run of which no bytes are known, which says something if it is a command's."""
+        """Judge a run by its end alone, such as that of a command."""
+        if self.name == "exit":
+            return _bad(_kind(result)) if result.outcome == "oom" else _good("the command ended with status 0")
         if result.outcome == "oom":
             kind = _kind(result)
             return _bad(kind) if self.name == "any-oom" else _untestable(f"{kind}, of which no more is known")
         if result.backend == "command" and self.name == "any-oom":
-            return _ended_well()
+            return _good("the command ended with status 0")
         return _untestable("nothing was measured")
 
-    def _judge_capacity(self, result: ProbeResult) -> Judgement:
+    def _judge_oom(self, result: ProbeResult) -> Judgement:
+        """Judge a run that ended out of memory by the kind of its failure."""
         kind = result.verdict.kind if result.verdict else None
-        if kind == "capacity":
+        if self.name in {"any-oom", kind}:
             return _bad(_kind(result))
+        if self.name == "fragmentation":
+            return _untestable(f"{_kind(result)}, not fragmentation")
         if kind != "fragmentation":
             return _untestable(f"{_kind(result)}, not capacity")
         if demand_bytes(result) > (result.available_bytes or 0):
             return _bad(f"{_kind(result)}; the whole run's demand exceeds the device as well")
         if is_lower_bound(result):
             return _untestable(f"{_kind(result)}; what the rest of the run needs is unknown")
-        return Judgement(answer=Answer.GOOD, reason=f"{_kind(result)}, but the whole run's demand has room")
-
-    def _judge_live(self, result: ProbeResult) -> Judgement:
-        early = "out of memory" if is_lower_bound(result) else None
-        return self._compare("requested", requested_bytes(result), early)
+        return _good(f"{_kind(result)}, but the whole run's demand has room")
 
     def _judge_reserved(self, result: ProbeResult) -> Judgement:
         early = None
@@ -136,25 +122,21 @@ class Bad:
         elif result.demand_cut:
             early = "fits by emptying its cache"
         size = reserved_bytes(result)
-        return (
-            self._compare("reserved", size, early)
-            if size is not None
-            else _untestable("requested bytes alone are known")
-        )
+        return _untestable("requested bytes alone are known") if size is None else self._compare(size, early)
 
-    def _compare(self, quantity: str, size: int, early: str | None) -> Judgement:
-        """Judge ``size``, which may not be all that the run wants where ``early`` says how it came short of that."""
+    def _compare(self, size: int, early: str | None) -> Judgement:
+        """Judge ``size``, which may be less than the whole run wants if ``early`` says how the run ended."""
+        text = f"{self.name} {format_size(size)}"
         if size > self.threshold:
-            return _bad(f"{quantity} {format_size(size)}")
-        if early is not None:
-            return _untestable(f"{early} at {quantity} {format_size(size)}, before the peak was known")
-        return Judgement(answer=Answer.GOOD, reason=f"{quantity} {format_size(size)}")
+            return _bad(text)
+        return _good(text) if early is None else _untestable(f"{early} at {text}, before the peak was known")
 
 
-def _judge_fragmentation(result: ProbeResult) -> Judgement:
-    if result.verdict is not None and result.verdict.kind == "fragmentation":
-        return _bad(_kind(result))
-    return _untestable(f"{_kind(result)}, not fragmentation")
+def _fits(result: ProbeResult) -> Judgement:
+    if result.margin_bytes is None:
+        return _good("ran through")
+    how = "fits by emptying its cache" if result.num_alloc_retries else "fits"
+    return _good(f"{how}, {format_size(result.margin_bytes)} left")
 
 
 def _kind(result: ProbeResult) -> str:
@@ -163,15 +145,8 @@ def _kind(result: ProbeResult) -> str:
     return f"out of memory{where} ({kind})"
 
 
-def _fits(result: ProbeResult) -> Judgement:
-    if result.margin_bytes is None:
-        return Judgement(answer=Answer.GOOD, reason="ran through")
-    how = "fits by emptying its cache" if result.num_alloc_retries else "fits"
-    return Judgement(answer=Answer.GOOD, reason=f"{how}, {format_size(result.margin_bytes)} left")
-
-
-def _ended_well() -> Judgement:
-    return Judgement(answer=Answer.GOOD, reason="the command ended with status 0")
+def _good(reason: str) -> Judgement:
+    return Judgement(answer=Answer.GOOD, reason=reason)
 
 
 def _bad(reason: str) -> Judgement:

@@ -48,39 +48,24 @@ class Reporter(Protocol):
 
     def planned(self, plan: SearchPlan) -> None:
         """Receive the plan: first of all, and once more after a good end had to be looked for."""
-        ...
+        return
 
     def probing(self, name: str, number: int) -> None:
         """Receive the beginning of probe ``number``, of the commit or keys called ``name``."""
-        ...
+        return
 
     def progressed(self, progress: Progress) -> None:
         """Receive the progress of the running probe."""
-        ...
+        return
 
     def at_work(self, running: tuple[Work, ...]) -> None:
         """Receive what runs now, by slot."""
-        ...
+        return
 
     def probed(self, record: ProbeRecord) -> None:
         """Receive an answer."""
-        ...
+        return
 
 
-class SilentReporter:
+class SilentReporter(Reporter):
     """Default reporter: does nothing."""
-
-    def planned(self, plan: SearchPlan) -> None:
-        """Do nothing."""
-
-    def probing(self, name: str, number: int) -> None:
-        """Do nothing."""
-
-    def progressed(self, progress: Progress) -> None:
-        """Do nothing."""
-
-    def at_work(self, running: tuple[Work, ...]) -> None:
-        """Do nothing."""
-
-    def probed(self, record: ProbeRecord) -> None:
-        """Do nothing."""

@@ -14,7 +14,7 @@ from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.spread import ProbeSpread
 from oomscope.bisect.search.steps import Threshold
-from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Commit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Results that are used again: kept on disk by key, remembered from a journal; and the output of failed probes.
+"""Results of earlier searches on disk, by key, and the output of failed probes.
 
 An entry is a file of its own outside any repository. It is written whole or not at all, and used only if its key
 agrees.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
-from oomscope.bisect.run.experiment import Untestable
 from oomscope.bisect.run.identity import digest_of
 from oomscope.files import write_whole
 from oomscope.probe.demand import is_of_the_machine
@@ -21,6 +20,7 @@ from oomscope.probe.result import ErrorKind, ProbeResult
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "nothing", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
+_DIGITS = 10
 
 
 def is_repeatable(result: ProbeResult) -> bool:
@@ -36,22 +36,18 @@ def is_repeatable(result: ProbeResult) -> bool:
     return not is_of_the_machine(result)
 
 
-def _ignore(problem: str) -> None:
-    """Default callback: does nothing."""
-
-
 @dataclass(frozen=True)
 class ResultCache:
     """Probe results by key.
 
     Args:
         directory: where the files are; made when first written to.
-        warn: told, in one line, of entries that cannot be read or written. They are then as good as absent.
+        warn: told, in one line, of entries that cannot be read or written. They count as absent.
         is_read: whether what is there is used; else it is only replaced.
     """
 
     directory: Path
-    warn: Callable[[str], None] = field(default=_ignore)
+    warn: Callable[[str], None] = lambda _problem: None
     is_read: bool = True
 
     def get(self, key: Mapping[str, Any]) -> ProbeResult | None:
@@ -73,94 +69,31 @@ class ResultCache:
 
     def put(self, key: Mapping[str, Any], result: ProbeResult) -> None:
         """Keep ``result`` under ``key`` if it is repeatable."""
-        if not is_repeatable(result):
-            return
-        path = self._path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps({"key": key, "result": result.to_json()}).encode(), force=True)
-        except OSError as error:
-            self.warn(f"{path}: cannot be written ({error.strerror}); the result is not kept")
+        if is_repeatable(result):
+            _write(self._path(key), json.dumps({"key": key, "result": result.to_json()}).encode(), self.warn)
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         name = digest_of(key)
         return self.directory / name[:2] / f"{name}.json"
 
 
-_DIGITS = 10
+def keep_output(directory: Path, text: str, name: str, warn: Callable[[str], None]) -> str | None:
+    """Write ``text``, the output of the probe of ``name``, and return the file's path; None where nothing was kept.
 
-
-@dataclass(frozen=True)
-class Logs:
-    """One file for each thing said; what is said again is the same file.
-
-    Args:
-        directory: where the files are; made when first written to.
-        warn: told, in one line, of a file that cannot be written.
+    The same output is the same file.
     """
-
-    directory: Path
-    warn: Callable[[str], None]
-
-    def keep(self, text: str, name: str) -> str | None:
-        """Write ``text``, said by the probe of ``name``, and return the file's path; None where nothing was kept."""
-        if not text:
-            return None
-        data = text.encode(errors="backslashreplace")
-        path = self.directory / f"{name}-{hashlib.sha256(data).hexdigest()[:_DIGITS]}.txt"
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            write_whole(path, data, force=True)
-        except OSError as error:
-            self.warn(f"{path}: cannot be written ({error.strerror})")
-            return None
-        return str(path)
+    if not text:
+        return None
+    data = text.encode(errors="backslashreplace")
+    path = directory / f"{name}-{hashlib.sha256(data).hexdigest()[:_DIGITS]}.txt"
+    return str(path) if _write(path, data, warn) else None
 
 
-Key = Mapping[str, Any]
-"""What a result is kept under (:func:`oomscope.bisect.run.identity.key_of`)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptAnswer:
-    """What one measurement answered."""
-
-    answer: ProbeResult | Untestable
-    remarks: tuple[str, ...] = ()
-    """What the report has to say of it, such as what was not as in a full clone; one line each."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        if isinstance(self.answer, Untestable):
-            return {"untestable": self.answer.reason, "said": self.answer.said}
-        return {"result": self.answer.to_json(), "remarks": list(self.remarks)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read back what :meth:`to_json` wrote."""
-        if "untestable" in document:
-            return cls(answer=Untestable(document["untestable"], document["said"]))
-        return cls(answer=ProbeResult.from_json(document["result"]), remarks=tuple(document["remarks"]))
-
-
-class Memory(Protocol):
-    """Answers of earlier lives of a search; told of those of this one."""
-
-    def recall(self, key: Key) -> KeptAnswer | None:
-        """Return what was answered before; None where nothing was."""
-        ...
-
-    def learn(self, key: Key, kept: KeptAnswer) -> None:
-        """Keep what was answered to the question that is open."""
-        ...
-
-
-class NoMemory:
-    """The memory of a search that keeps no journal."""
-
-    def recall(self, key: Key) -> None:
-        """Return None."""
-        return
-
-    def learn(self, key: Key, kept: KeptAnswer) -> None:
-        """Do nothing."""
+def _write(path: Path, data: bytes, warn: Callable[[str], None]) -> bool:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data, force=True)
+    except OSError as error:
+        warn(f"{path}: cannot be written ({error.strerror})")
+        return False
+    return True

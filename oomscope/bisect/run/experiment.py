@@ -8,25 +8,8 @@ from pathlib import Path
 
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.workplace import Workplace
+from oomscope.bisect.search.measured import Untestable
 from oomscope.probe.job import CheckoutTarget, ProbeJob
-
-
-@dataclass(frozen=True)
-class Untestable:
-    """Why there is nothing to probe."""
-
-    reason: str
-    """One line."""
-    said: str = ""
-    """The end of the output of what failed."""
-
-
-def _nothing(_place: Path) -> tuple[str, ...]:
-    return ()
-
-
-def _ready(_place: Workplace) -> None:
-    return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,23 +18,22 @@ class Experiment:
 
     job: ProbeJob
     ranks: tuple[int, ...] = (0,)
-    """The worst of these ranks speaks for all."""
+    """The worst of these ranks counts."""
     content: Content = field(default_factory=Content)
     label: str = ""
     """What people are shown of it while it runs."""
     repeat: int = 0
-    """Which measurement of the same thing this is; from 1 on it takes nothing that an earlier search has measured."""
-    lay_out: Callable[[Path], tuple[str, ...]] = _nothing
-    """Called before a probe is really run, with the directory of the job's checkout: puts the files under test there
+    """Which measurement of the same thing this is; from 1 on no result of an earlier search is used."""
+    lay_out: Callable[[Path], tuple[str, ...]] = lambda _place: ()
+    """Called before a probe really runs, with the directory of the job's checkout: puts the files under test there
     and returns what is missing, one line each. Several threads may call it, each with a directory of its own.
 
     Raises:
         GitError: they cannot be laid out.
         TargetError: what they need cannot be installed.
     """
-
-    prepare: Callable[[Workplace], None] = _ready
-    """Called after :attr:`lay_out` with the same directory, edited as it is to be measured: repairs and builds there.
+    prepare: Callable[[Workplace], None] = lambda _place: None
+    """Called after :attr:`lay_out` with the same directory: repairs and builds there.
 
     Raises:
         GitError, TargetError: it cannot be measured.
@@ -66,7 +48,7 @@ class Experiment:
         """Return the same experiment with its files changed once they are laid out.
 
         Args:
-            name: tells this edit from all others: part of what a result is kept under.
+            name: tells this edit from all others: part of the key of a result.
             edit: changes the files in the directory that it is given; may raise GitError.
         """
         if not isinstance(self.job.target, CheckoutTarget):

@@ -7,20 +7,21 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from oomscope.bisect.run.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Machine
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.scheduler import Action, Measured
+from oomscope.bisect.run.scheduler import Action
 from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
-from oomscope.bisect.run.workplace import Workplace
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
+from oomscope.bisect.run.workplace import Deadline, OutOfTimeError, Workplace
+from oomscope.bisect.search.measured import Measured, Untestable
+from oomscope.errors import GitError, TargetError
+from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment
 from oomscope.probe.process import warm
 from oomscope.probe.process.launch import StoppedError
@@ -31,76 +32,19 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
 
 
-class ProbeFunction(Protocol):
-    """Measures a job."""
-
-    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        """Return what came of ``job``; never raises for what the target does."""
-        ...
-
-
-class StoppableProbe(Protocol):
-    """Measures a job until its result is not needed any more; :func:`oomscope.probe.process.warm.run` does."""
-
-    def __call__(
-        self,
-        job: ProbeJob,
-        progress: Callable[[Progress], None] | None = None,
-        /,
-        *,
-        stop: threading.Event | None = None,
-    ) -> ProbeResult:
-        """Return what came of ``job``; never raises for what the target does.
-
-        Raises:
-            StoppedError: ``stop`` was set, from another thread.
-        """
-        ...
-
-
-class Runner(AbstractContextManager["Runner"], Protocol):
-    """Runs probes, within its context."""
-
-    @property
-    def reuses_places(self) -> bool:
-        """Whether one checkout after the other may be laid out at the same place."""
-        ...
-
-    @property
-    def retries(self) -> int:
-        """How often it is worth trying again what was ``lost``."""
-        ...
-
-    @property
-    def run(self) -> StoppableProbe:
-        """Measures one job."""
-        ...
-
-    def machine(self, environment: Mapping[str, str]) -> Machine:
-        """Return what the machine is that probes run on, under ``environment``.
-
-        Raises:
-            MachineUnfitError: it cannot be told, or cannot probe.
-            OutOfTimeError: the deadline passed.
-        """
-        ...
-
-    def cards(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the cards that probes side by side have to be lent one each; none where they get their own."""
-        ...
-
-
 @dataclass
 class Here:
     """Runs probes on this machine.
 
     Args:
-        run: measures one job.
+        run: measures a job as :func:`oomscope.probe.process.warm.run` does.
     """
 
-    run: StoppableProbe = warm.run
+    run: Callable[..., ProbeResult] = warm.run
     reuses_places: bool = field(default=True, init=False)
+    """One checkout after the other may be laid out at the same place."""
     retries: int = field(default=0, init=False)
+    """How often to try again what was lost."""
 
     def __enter__(self) -> Self:
         """Return this."""
@@ -116,39 +60,25 @@ class Here:
         return Machine.here(environment)
 
     def cards(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """Return those that ``environment`` lets a process see."""
+        """Return the cards that ``environment`` lets a process see."""
         return visible_cards(environment)
 
 
-def heedless(probe: ProbeFunction) -> StoppableProbe:
-    """Return ``probe``, which runs to its end even when the result is not needed any more."""
-
-    def run(
-        job: ProbeJob,
-        progress: Callable[[Progress], None] | None = None,
-        /,
-        *,
-        stop: threading.Event | None = None,
-    ) -> ProbeResult:
-        return probe(job, progress)
-
-    return run
+Runner = Here | ClusterRunner
 
 
 def runner_of(cluster: ClusterSettings | None, places: Places, deadline: Deadline) -> Runner:
     """Return what runs probes on ``cluster``, None being this machine."""
-    if cluster is None:
-        return Here()
-    return ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)
+    return Here() if cluster is None else ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)
 
 
 class SlotRunner:
-    """Runs one probe in a slot: lays out a checkout there, gets it ready, lends it a card. Threads may share it.
+    """Runs one probe in a slot: lays out a checkout there, prepares it, lends it a card. Threads may share it.
 
     Args:
         runner: runs probes.
         deadline: when the search ends.
-        cards: what probes on GPUs get one each of.
+        cards: probes on GPUs get one each of these.
     """
 
     def __init__(self, runner: Runner, deadline: Deadline, cards: tuple[str, ...] = ()) -> None:
@@ -157,21 +87,23 @@ class SlotRunner:
         self._numbers = itertools.count()
 
     def begin(self, experiment: Experiment, job: ProbeJob) -> Callable[[int], Action]:
-        """Return what, given the number of a slot, returns the measurement of one rank of ``experiment`` there.
+        """Return a function that, given the number of a slot, returns the action that measures one rank there.
 
-        What was lost is tried again, with the files laid out anew: who lost them may have written there.
-        The measurement raises GitError or TargetError where the files cannot be laid out or made ready, OutOfTimeError
-        after the deadline, and StoppedError once the result is not needed.
+        A lost probe is tried again with the files laid out anew: the lost one may still write to the old ones. The
+        action raises OutOfTimeError after the deadline, and StoppedError once the result is not needed.
         """
 
         def begin(slot: int) -> Action:
-            def action(progressed: Callable[[Progress], None], stop: threading.Event) -> Measured:
-                for left in reversed(range(1 + self.runner.retries)):
-                    with self._placed(job, slot) as placed:
-                        measured = self._measure(experiment, placed, progressed, stop)
-                    if not left or not _is_lost(measured.result):
-                        break
-                return _with_tries(measured, 1 + self.runner.retries)
+            def action(progressed: OnProgress, stop: threading.Event) -> Measured:
+                try:
+                    for left in reversed(range(1 + self.runner.retries)):
+                        with self._placed(job, slot) as placed:
+                            result, missing = self._measure(experiment, placed, progressed, stop)
+                        if not left or result.failure is None or result.failure.kind != "lost":
+                            break
+                except (GitError, TargetError) as error:
+                    return Measured(answer=Untestable(str(error), getattr(error, "said", "")))
+                return Measured(answer=_with_tries(result, 1 + self.runner.retries), remarks=missing)
 
             return action
 
@@ -181,8 +113,7 @@ class SlotRunner:
     def _placed(self, job: ProbeJob, slot: int) -> Iterator[ProbeJob]:
         """Yield ``job`` with the checkout of ``slot``, whose first one is that of the job.
 
-        Where places are reused one checkout is laid out after the other at the place of a slot, which is quick: only
-        what differs is written. Else every probe has a new one, which is removed after it.
+        Where places are reused, only the files that differ are written. Elsewhere each probe has a new checkout.
         """
         target = job.target
         if not isinstance(target, CheckoutTarget) or (self.runner.reuses_places and slot == 0):
@@ -199,49 +130,38 @@ class SlotRunner:
             remove_tree(Path(place))
 
     def _measure(
-        self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event
-    ) -> Measured:
-        """Lay out the files and run a probe; one that was killed from outside gets a second chance."""
+        self, experiment: Experiment, job: ProbeJob, progressed: OnProgress, stop: threading.Event
+    ) -> tuple[ProbeResult, tuple[str, ...]]:
+        """Lay out the files and run a probe; one that was killed from outside is run once more."""
         place = Path(job.target.repo) if isinstance(job.target, CheckoutTarget) else Path()
         missing = experiment.lay_out(place)
-        workplace = Workplace(
-            directory=place,
-            environment=child_environment(job, own_environment()),
-            deadline=self.deadline,
-            stop=stop,
-        )
-        experiment.prepare(workplace)
+        environment = child_environment(job, own_environment())
+        experiment.prepare(Workplace(directory=place, environment=environment, deadline=self.deadline, stop=stop))
         with self._cards.lent(job) as alone:
             result = self._run(alone, progressed, stop)
             if result.failure is not None and result.failure.kind == "killed":
                 result = self._run(alone, progressed, stop)
-        return Measured(result=_without_checkout(result, job), missing=missing)
+        return _without_checkout(result, job), missing
 
-    def _run(self, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event) -> ProbeResult:
+    def _run(self, job: ProbeJob, progressed: OnProgress, stop: threading.Event) -> ProbeResult:
         left = self.deadline.left_s
         if stop.is_set():
             raise StoppedError
         if left <= 0:
             raise OutOfTimeError
-        job = replace(job, timeout_s=min(job.timeout_s, left))
-        result = self.runner.run(job, progressed, stop=stop)
+        result = self.runner.run(replace(job, timeout_s=min(job.timeout_s, left)), progressed, stop=stop)
         timed_out = result.failure is not None and result.failure.kind == "timeout"
         if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
         return result
 
 
-def _is_lost(result: ProbeResult) -> bool:
-    return result.failure is not None and result.failure.kind == "lost"
-
-
-def _with_tries(measured: Measured, tries: int) -> Measured:
-    """Return ``measured``, of which a report says after how many tries it was lost, if it was."""
-    failure = measured.result.failure
-    if failure is None or not _is_lost(measured.result):
-        return measured
-    failure = replace(failure, message=f"each of {tries} tries was lost; the last, {failure.message}")
-    return replace(measured, result=replace(measured.result, failure=failure))
+def _with_tries(result: ProbeResult, tries: int) -> ProbeResult:
+    """Return ``result``; if it was lost, with the number of tries."""
+    if result.failure is None or result.failure.kind != "lost":
+        return result
+    message = f"each of {tries} tries was lost; the last, {result.failure.message}"
+    return replace(result, failure=replace(result.failure, message=message))
 
 
 def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:

@@ -1,12 +1,13 @@
 """Runs probes as jobs through submitit: one job a probe, cancelled once its result is not needed.
 
-What the cluster does to a job is never an answer about the code under test. A job that ends without a result (its node
-was lost, it was preempted or took too long) makes its probe ``lost``, which is worth another try. Harness, checkouts
-and the Python environment must lie where the nodes see them under the same paths.
+What the cluster does to a job says nothing about the code under test. A job that ends without a result (its node was
+lost, it was preempted or took too long) makes its probe ``lost``, which is tried again. Harness, checkouts and the
+Python environment must lie where the nodes see them under the same paths.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
+from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.errors import MachineUnfitError, UsageError
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.machine.checks import check_environment
@@ -157,8 +158,11 @@ class ClusterRunner:
             _cancel(submitted)
             raise
         _cancel(submitted)  # what Slurm does not list may yet run
+        log = ""
+        with contextlib.suppress(OSError):
+            log = (submitted.stderr() or "")[-_DETAIL:]
         what = f"job {submitted.job_id} ended without a result ({submitted.state})"
-        return _failed(job, Failure(kind="lost", message=what, detail=_log(submitted)))
+        return _failed(job, Failure(kind="lost", message=what, detail=log))
 
     def _submit(self, job: ProbeJob, minutes: int) -> Job[dict[str, Any]]:
         """Submit ``job``, which may run for ``minutes`` unless the settings say for how long.
@@ -291,10 +295,3 @@ def _cancel(submitted: Job[dict[str, Any]]) -> None:
     until = time.monotonic() + _CANCEL_S
     while not submitted.done(force_check=True) and time.monotonic() < until:
         time.sleep(_LOOK_S)
-
-
-def _log(submitted: Job[dict[str, Any]]) -> str:
-    try:
-        return (submitted.stderr() or "")[-_DETAIL:]
-    except OSError:
-        return ""

@@ -1,7 +1,7 @@
-"""Asks about single states, such as mixtures of keys, as often as it takes to be sure of each.
+"""Asks about single states, such as combinations of keys, as often as it takes to be sure of each.
 
-Along a line of commits no good one follows a bad one. Between mixtures, corners or tries nothing orders the answers,
-so that each is weighed by itself. Without noise each state is asked about once.
+Along a line of commits no good one follows a bad one. Between combinations, corners or tries nothing orders the
+answers, so each is weighed by itself. Without noise each state is asked about once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from oomscope.bisect.results.noise import Noise, heeded, percent
-from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.run.experiment import Experiment, Untestable
-from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question, nothing_ahead
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import bytes_of
+from oomscope.bisect.search.measured import Untestable, bytes_of
 from oomscope.bisect.search.posterior import probability_of, rate_of
 
 
@@ -23,51 +22,44 @@ class Weighing:
     """Asks the prober about single states.
 
     Args:
-        prober: who answers.
-        asked_for: how to meet noise; None leaves it to the backend.
-        decisions: on how many answers the whole rests, about. Each may be wrong with that share of what the whole may.
+        prober: answers.
+        asked_for: how to treat noise; None leaves it to the backend.
+        decisions: on about how many answers the whole rests: each may be wrong with that share of the whole's error.
     """
 
     prober: Prober
     asked_for: Noise | None = None
     decisions: int = 1
     _given: dict[str, list[tuple[int, AnswerAndResult]]] = field(default_factory=dict)
-    """The answers to each state, by what it measures, each with the number of its measurement."""
+    """The answers to each state, by the name of its content, each with the number of its measurement."""
     _settled: dict[str, Answer] = field(default_factory=dict)
-    """What was believed of each state when its last answer came."""
+    """The conclusion on each state."""
     _is_on_card: bool = False
 
-    def ask(
-        self, question: Question, experiment: Experiment | Untestable, ahead: Ahead = nothing_ahead
-    ) -> AnswerAndResult:
+    def ask(self, question: Question, experiment: Experiment | Untestable, ahead: Ahead = tuple) -> AnswerAndResult:
         """Return the answer to ``question``, with the result that it rests on where something was measured.
 
-        Of several that agree with what is believed, it is the one with the middle requested bytes. What stays unsure is
-        untestable.
-
-        Args:
-            question: its names.
-            experiment: what to measure.
-            ahead: what is likely to be asked after it.
+        Of several measurements that agree with the conclusion, it is the one with the median requested bytes. A state
+        that stays unsure is untestable.
 
         Raises:
             OutOfTimeError, MachineUnfitError, InconclusiveError: see :meth:`~oomscope.bisect.run.prober.Prober.ask`.
         """
         if isinstance(experiment, Untestable):
-            self.prober.foresee(ahead)
-            return self.prober.ask(question, experiment)
+            return self.prober.ask(question, experiment, ahead)
         state = self.prober.content_of(experiment)
-        if state in self._settled:  # another name for what is known
-            number, _ = self._speaking(state)
-            self.prober.foresee(ahead)
-            record, result = self.prober.ask(question, experiment.repeated(number))
-            return self._worded(state, record), result
-        self._ask(state, question, experiment, ahead)
-        while self._wants_more(state):
+        if state in self._settled:  # another name for a known state
+            record, result = self.prober.ask(question, experiment.repeated(self._typical(state)[0]), ahead)
+        else:
             self._ask(state, question, experiment, ahead)
-        self._settled[state] = self._believed(state)
-        _, (record, result) = self._speaking(state)
-        return self._worded(state, record), result
+            while self._wants_more(state):
+                self._ask(state, question, experiment, ahead)
+            self._settled[state] = self._concluded(state)
+            record, result = self._typical(state)[1]
+        if (answer := self._settled[state]) is not record.answer:
+            good, bad = self._counts(state)
+            record = replace(record, answer=answer, reason=f"answers contradict each other: {good} good, {bad} bad")
+        return record, result
 
     def remark(self) -> None:
         """Note how sure the answers are together, where they were weighed."""
@@ -86,11 +78,11 @@ class Weighing:
         number = self.prober.times(experiment) if state in self._given else 0
 
         def again_then_ahead() -> Iterator[Experiment | Untestable]:
-            yield experiment.repeated(number + 1)
+            if self._noise is not None:
+                yield experiment.repeated(number + 1)
             yield from ahead()
 
-        self.prober.foresee(ahead if self._noise is None else again_then_ahead)
-        record, result = self.prober.ask(question, experiment.repeated(number))
+        record, result = self.prober.ask(question, experiment.repeated(number), again_then_ahead)
         self._given.setdefault(state, []).append((number, (record, result)))
         self._is_on_card |= result is not None and result.backend == "cuda"
 
@@ -104,12 +96,12 @@ class Weighing:
 
     def _wants_more(self, state: str) -> bool:
         """Whether ``state`` is to be measured again; one that could not be measured is not."""
-        given = [record for _, (record, _) in self._given[state]]
-        if self._noise is None or given[-1].answer is Answer.UNTESTABLE or len(given) >= self._noise.repeats:
+        _, (last, _) = self._given[state][-1]
+        if self._noise is None or last.answer is Answer.UNTESTABLE or len(self._given[state]) >= self._noise.repeats:
             return False
-        return self._believed(state) is Answer.UNTESTABLE
+        return self._concluded(state) is Answer.UNTESTABLE
 
-    def _believed(self, state: str) -> Answer:
+    def _concluded(self, state: str) -> Answer:
         """Return what the answers to ``state`` say together; untestable where they are not sure."""
         given = [record.answer for _, (record, _) in self._given[state]]
         if self._noise is None or given[0] is Answer.UNTESTABLE:
@@ -128,18 +120,10 @@ class Weighing:
         given = [record.answer for _, (record, _) in self._given[state]]
         return given.count(Answer.GOOD), given.count(Answer.BAD)
 
-    def _worded(self, state: str, record: ProbeRecord) -> ProbeRecord:
-        """Return ``record``, which speaks for ``state``, with what is believed of that."""
-        answer = self._settled[state]
-        if answer is record.answer:
-            return record
-        good, bad = self._counts(state)
-        return replace(record, answer=answer, reason=f"answers contradict each other: {good} good, {bad} bad")
-
-    def _speaking(self, state: str) -> tuple[int, AnswerAndResult]:
-        """Return the measurement of ``state`` that speaks for it, with its number."""
-        given, believed = self._given[state], self._settled[state]
-        agreeing = [each for each in given if each[1][0].answer is believed] or given
-        sized = [(bytes_of(each[1][1]), each) for each in agreeing if each[1][1] is not None]
-        known = sorted((sizes.requested_bytes, each[0], each) for sizes, each in sized if sizes is not None)
+    def _typical(self, state: str) -> tuple[int, AnswerAndResult]:
+        """Return the measurement of ``state`` that is reported, with its number."""
+        given, concluded = self._given[state], self._settled[state]
+        agreeing = [each for each in given if each[1][0].answer is concluded] or given
+        sized = [(sizes.requested_bytes, each[0], each) for each in agreeing if (sizes := bytes_of(each[1][1]))]
+        known = sorted(sized, key=lambda row: row[:2])
         return known[len(known) // 2][2] if known else agreeing[-1]

@@ -1,4 +1,4 @@
-"""The checkout of one probe while it is made ready, and how commands of the user run there.
+"""The checkout of one probe while it is made ready, how the user's commands run there, and the search's deadline.
 
 A command sees the variables that the probe will see, and runs in the checkout in a session of its own. Its processes
 end with it, also where oomscope is killed.
@@ -11,16 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import SEEK_END, defpath, pathsep
 from pathlib import Path
-from typing import BinaryIO
 
-from oomscope.bisect.run.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.vcs.checkouts import spend
 from oomscope.errors import TargetError
-from oomscope.probe.machine.processes import Ended, start_family
+from oomscope.probe.machine.processes import start_family
 from oomscope.probe.process.launch import StoppedError
 
 _LOOK_S = 0.1
@@ -28,6 +26,29 @@ _TAIL_BYTES = 65_536
 
 _SIGNALLED = 128
 """What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
+
+
+class OutOfTimeError(Exception):
+    """The deadline passed. It ends the search, not the program."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """An instant after which nothing new begins and what runs is ended."""
+
+    at: float | None
+    """On ``clock``; None for never."""
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """Return the deadline in ``seconds``; None for never."""
+        return cls(None if seconds is None else clock() + seconds, clock)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; infinite without a deadline."""
+        return float("inf") if self.at is None else self.at - self.clock()
 
 
 class CommandError(TargetError):
@@ -86,31 +107,28 @@ class Workplace:
         """
         self.check()
         spend(self.directory)
+        end = time.monotonic() + min(timeout_s, self.deadline.left_s)
+        has_ended = False
         with tempfile.TemporaryFile() as output:
-            ended = self._ended(command, output, timeout_s)
+            family = start_family(
+                ["sh", "-c", command], environment=self._variables(), cwd=self.directory, output=output.fileno()
+            )
+            try:
+                while not has_ended and not self.stop.is_set() and time.monotonic() < end:
+                    has_ended = family.await_end(min(end, time.monotonic() + _LOOK_S))
+            finally:
+                ended = family.kill()
             self.check()
-            said = _tail(output)
-        if ended is None:
+            output.seek(max(0, output.seek(0, SEEK_END) - _TAIL_BYTES))
+            said = output.read().decode(errors="replace")
+        if not has_ended:
             message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
             raise CommandError(message, where=name, said=said)
         if ended.status != 0:
             number = ended.signal or ended.status - _SIGNALLED
             how = f"signal {number}" if number > 0 else f"status {ended.status}"
-            raise CommandError(f"failed ({how}): {_last_line(said)}", where=name, said=said)
-
-    def _ended(self, command: str, output: BinaryIO, timeout_s: float) -> Ended | None:
-        """Return how ``command`` ended; None where it took too long or was stopped."""
-        end = time.monotonic() + min(timeout_s, self.deadline.left_s)
-        family = start_family(
-            ["sh", "-c", command], environment=self._variables(), cwd=self.directory, output=output.fileno()
-        )
-        by_itself = False
-        try:
-            while not by_itself and not self.stop.is_set() and time.monotonic() < end:
-                by_itself = family.await_end(min(end, time.monotonic() + _LOOK_S))
-        finally:
-            ended = family.kill()
-        return ended if by_itself else None
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            raise CommandError(f"failed ({how}): {lines[-1] if lines else 'no output'}", where=name, said=said)
 
     def _variables(self) -> dict[str, str]:
         path = pathsep.join((str(Path(sys.executable).parent), self.environment.get("PATH", defpath)))
@@ -121,14 +139,3 @@ class Workplace:
 def in_checkout(directory: str, command: str) -> str:
     """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does."""
     return f"(cd {shlex.quote(directory)} && sh -c {shlex.quote(command)})"
-
-
-def _tail(file: BinaryIO) -> str:
-    size = file.seek(0, SEEK_END)
-    file.seek(max(0, size - _TAIL_BYTES))
-    return file.read().decode(errors="replace")
-
-
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"

@@ -41,6 +41,12 @@ class SearchFinding:
     last_good: int
     suspects: tuple[int, ...]
 
+    @classmethod
+    def between(cls, last_good: int, first_bad: int) -> SearchFinding:
+        """Return the finding that the line turns bad after ``last_good`` and at ``first_bad`` at the latest."""
+        suspects = tuple(range(last_good + 1, first_bad + 1))
+        return cls(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
+
     @property
     def first_bad(self) -> int:
         """The first position known to be bad."""
@@ -104,10 +110,7 @@ class Search:
     @property
     def found(self) -> SearchFinding:
         """What is known now; final once nothing is wanted."""
-        suspects = tuple(range(self.good + 1, self.bad + 1))
-        return SearchFinding(
-            kind="culprit" if len(suspects) == 1 else "suspects", last_good=self.good, suspects=suspects
-        )
+        return SearchFinding.between(self.good, self.bad)
 
     def told(self, position: int, answer: Answer) -> Search:
         """Return the search that also knows the answer for ``position``, whether or not it was wanted.

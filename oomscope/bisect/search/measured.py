@@ -1,41 +1,55 @@
-"""The bytes of one probe that a search compares, and their differences (see ``oomscope.probe.demand``)."""
+"""What one measurement gave, and the bytes of it that a search compares (see ``oomscope.probe.demand``)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
-from oomscope.probe.demand import (
-    demand_bytes,
-    is_lower_bound,
-    recorded_peak,
-    recorded_requested_bytes,
-    requested_bytes,
-    reserved_bytes,
-    wanted_at_failure,
-)
+from oomscope.probe.demand import requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
 
-__all__ = [
-    "Bytes",
-    "bytes_of",
-    "demand_bytes",
-    "is_lower_bound",
-    "recorded_peak",
-    "recorded_requested_bytes",
-    "requested_bytes",
-    "reserved_bytes",
-    "wanted_at_failure",
-]
+
+@dataclass(frozen=True)
+class Untestable:
+    """Why there is nothing to probe."""
+
+    reason: str
+    """One line."""
+    said: str = ""
+    """The end of the output of what failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What came of one measurement."""
+
+    answer: ProbeResult | Untestable
+    remarks: tuple[str, ...] = ()
+    """What was not as in a full clone, one line each."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        if isinstance(self.answer, Untestable):
+            return {"untestable": self.answer.reason, "said": self.answer.said}
+        return {"result": self.answer.to_json(), "remarks": list(self.remarks)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Read back what :meth:`to_json` wrote."""
+        if "untestable" in document:
+            return cls(answer=Untestable(document["untestable"], document["said"]))
+        return cls(answer=ProbeResult.from_json(document["result"]), remarks=tuple(document["remarks"]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bytes:
-    """Live and reserved bytes of a run, or the difference of two runs."""
+    """Requested and reserved bytes of a run, or the difference of two runs."""
 
     requested_bytes: int = 0
-    """Largest amount of requested bytes alive at once."""
+    """Most requested bytes alive at once."""
     reserved_bytes: int | None = 0
-    """Largest amount that the caching allocator held; None where that is not known, in what is summed from it too."""
+    """Most that the caching allocator held; None where that is not known, in what is summed from it too."""
 
     @property
     def overhead_bytes(self) -> int | None:
@@ -61,8 +75,8 @@ class Bytes:
         )
 
 
-def bytes_of(result: ProbeResult) -> Bytes | None:
+def bytes_of(result: ProbeResult | None) -> Bytes | None:
     """Return the bytes of ``result``; None where nothing was measured."""
-    if result.peak is None or result.outcome == "error":
+    if result is None or result.peak is None or result.outcome == "error":
         return None
     return Bytes(requested_bytes=requested_bytes(result), reserved_bytes=reserved_bytes(result))

@@ -169,10 +169,7 @@ class PosteriorSearch:
         first, end = max(1, first), min(self.last, end)
         last_good = max((place for place in self.counts if place < first), default=0)
         first_bad = min((place for place in self.counts if place >= end), default=self.last)
-        suspects = tuple(range(last_good + 1, first_bad + 1))
-        return SearchFinding(
-            kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects
-        )
+        return SearchFinding.between(last_good, first_bad)
 
     @cached_property
     def information(self) -> Floats:

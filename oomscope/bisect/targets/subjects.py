@@ -8,14 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
+from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.vcs.checkouts import Checkout
-from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import Repository
-from oomscope.bisect.vcs.source_text import CommitSource, FixedSource, Source
+from oomscope.bisect.vcs.repository import Commit, Repository
+from oomscope.bisect.vcs.source_text import Source
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.job import CheckoutTarget, HarnessTarget, bundled_job, checkout_job
 from oomscope.probe.machine.checks import check_card
@@ -38,36 +38,65 @@ class ConfigInRepo:
     """``section.key=value`` each, on top of every commit's file."""
 
 
-class Subject(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class OwnCode:
+    """Code that is laid out commit by commit."""
+
+    target: CheckoutTarget
+    """What drives it; which checkout it names does not matter."""
+    settings: Config
+    """Its sections allocator, device and probe say how to measure."""
+    overrides: tuple[str, ...] = ()
+    """The same as ``section.key=value``, for the commands that repeat a probe."""
+
+    def target_at(self, repo: str) -> CheckoutTarget:
+        """Return what is measured of the checkout ``repo``."""
+        return self.target.at(repo)
+
+    def content(self, tree: str) -> Content:
+        """Return what the target is made of in a checkout of ``tree``: with a harness also what that imports."""
+        if isinstance(self.target, HarnessTarget):
+            return Content.of(tree, Path(self.target.harness))
+        return Content(tree=tree)
+
+
+def own_code_of(target: CheckoutTarget, settings: Config, overrides: tuple[str, ...] = ()) -> OwnCode:
+    """Return ``target``, whichever checkout it names, as what is measured of each commit."""
+    if isinstance(target, HarnessTarget):
+        target = replace(target, harness=str(Path(target.harness).absolute()))
+    return OwnCode(target=target.at(""), settings=settings, overrides=overrides)
+
+
+class Subject(ABC):
     """What of a commit is measured."""
 
-    def check(self, end: Commit) -> None:
+    def check(self, _end: Commit) -> None:
         """Refuse overrides that ``end`` cannot be measured with, though it can be without them.
 
         Raises:
             ConfigError: the overrides are wrong.
         """
-        ...
+        return
 
+    @abstractmethod
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return for each commit a name of all that is measured of it: neighbours with one name measure the same."""
-        ...
 
+    @abstractmethod
     def experiment(self, commit: Commit) -> Experiment | Untestable:
         """Return how ``commit`` is measured, or why it cannot be."""
-        ...
 
-    def config(self, commit: Commit) -> Config | None:
-        """Return the configuration of ``commit``; None where there is none, or it is invalid."""
-        ...
+    def config(self, _commit: Commit) -> Config | None:
+        """Return the bundled transformer's configuration in ``commit``; None where there is none, or it is invalid."""
+        return None
 
+    @abstractmethod
     def source(self, commit: Commit) -> Source:
         """Return the code that is measured of ``commit``."""
-        ...
 
+    @abstractmethod
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return shell commands that repeat the probe of ``commit``."""
-        ...
 
 
 def subject_of(
@@ -77,11 +106,11 @@ def subject_of(
 
     Raises:
         UsageError: the path leads out of the repository.
-        HarnessError: the harness, entry or command cannot be one.
+        HarnessError: the harness, entry or command is invalid.
     """
     if isinstance(choice, ConfigInRepo):
         return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides, choice.dialect)
-    choice.check()
+    check_target(choice.target_at(""))
     return OwnCodeSubject(repository, choice, Checkout(repository, checkout), repository.inside)
 
 
@@ -112,7 +141,7 @@ def seen_from(root: Path | None, path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class ConfigSubject:
+class ConfigSubject(Subject):
     """The bundled transformer under each commit's configuration file, which is read without a checkout."""
 
     repository: Repository
@@ -122,8 +151,9 @@ class ConfigSubject:
 
     def check(self, end: Commit) -> None:
         """Refuse overrides that make a valid configuration of ``end`` an invalid one."""
-        if isinstance(self._load(end), Untestable) and not isinstance(self._load(end, ()), Untestable):
-            self._read(end, self.overrides)
+        without = replace(self, overrides=())
+        if self.config(end) is None and without.config(end) is not None:
+            self.read(end)
 
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return the hash of the file in each commit; empty where there is none."""
@@ -131,19 +161,22 @@ class ConfigSubject:
 
     def experiment(self, commit: Commit) -> Experiment | Untestable:
         """Return the job of the commit's configuration."""
-        loaded = self._load(commit)
-        if isinstance(loaded, Untestable):
-            return loaded
+        try:
+            loaded = self.read(commit)
+        except (ConfigError, GitError) as error:
+            return Untestable(str(error))
         return Experiment(job=bundled_job(loaded), ranks=tuple(chosen_ranks(loaded.probe.rank, loaded)))
 
     def config(self, commit: Commit) -> Config | None:
         """Return the commit's configuration, overrides included."""
-        loaded = self._load(commit)
-        return None if isinstance(loaded, Untestable) else loaded
+        try:
+            return self.read(commit)
+        except (ConfigError, GitError):
+            return None
 
     def source(self, _commit: Commit) -> Source:
         """Return oomscope's own code, which no commit changes."""
-        return FixedSource()
+        return Source(all_fixed=True)
 
     def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
         """Return commands that write the commit's file beside the repository's own and probe it.
@@ -173,28 +206,18 @@ class ConfigSubject:
             ConfigError: it is wrong.
             GitError: there is no such file.
         """
-        return self._read(commit, self.overrides)
-
-    def _load(self, commit: Commit, overrides: tuple[str, ...] | None = None) -> Config | Untestable:
-        """Return the configuration of ``commit`` under ``overrides`` (all unless given), or why there is none."""
-        try:
-            return self._read(commit, self.overrides if overrides is None else overrides)
-        except (ConfigError, GitError) as error:
-            return Untestable(str(error))
-
-    def _read(self, commit: Commit, overrides: tuple[str, ...]) -> Config:
         from oomscope.config.importers.load import load_in
 
         text = self.repository.read_file(commit, self.path)
         if text is None:
             raise GitError(f"no file {self.path} in this commit")
-        loaded = load_in(self.dialect, text, source=f"{commit.short}:{self.path}", overrides=overrides)
+        loaded = load_in(self.dialect, text, source=f"{commit.short}:{self.path}", overrides=self.overrides)
         check_card(loaded)
         return loaded.config
 
 
 @dataclass(frozen=True)
-class OwnCodeSubject:
+class OwnCodeSubject(Subject):
     """Each commit's code, laid out in a disposable clone.
 
     Args:
@@ -208,9 +231,6 @@ class OwnCodeSubject:
     choice: OwnCode
     checkout: Checkout
     folder: str = ""
-
-    def check(self, end: Commit) -> None:
-        """Do nothing: the settings that it is measured under were checked when they were read."""
 
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return the tree of each commit."""
@@ -226,13 +246,9 @@ class OwnCodeSubject:
             lay_out=lambda place: replace(self.checkout, path=place).show(commit),
         )
 
-    def config(self, commit: Commit) -> None:
-        """Return None: the code is measured, not a configuration."""
-        return
-
     def source(self, commit: Commit) -> Source:
         """Return the files of the commit."""
-        return CommitSource(self.repository, commit)
+        return Source(self.repository, commit)
 
     def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
         """Return commands that lay the commit out in the current directory and probe it.
@@ -251,61 +267,26 @@ class OwnCodeSubject:
         return once, shlex.join(checkout), shlex.join(probe)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnCode(ABC):
-    """Code that is laid out commit by commit."""
+@dataclass(frozen=True)
+class ChangedSubject(Subject):
+    """A subject whose checkouts are changed before they are measured; by default in no way.
 
-    settings: Config
-    """Its sections allocator, device and probe say how to measure."""
-    overrides: tuple[str, ...] = ()
-    """The same as ``section.key=value``, for the commands that repeat a probe."""
+    Args:
+        subject: what of each commit is measured.
+        repository: where the commits are.
+    """
 
-    @abstractmethod
-    def target_at(self, repo: str) -> CheckoutTarget:
-        """Return what is measured of the checkout ``repo``."""
+    subject: Subject
+    repository: Repository
 
-    def check(self) -> None:
-        """Refuse what can drive no commit at all.
+    def check(self, end: Commit) -> None:
+        """Check ``end`` as the subject does."""
+        self.subject.check(end)
 
-        Raises:
-            HarnessError: it is no harness, entry or command.
-        """
-        check_target(self.target_at(""))
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the names that the subject has for the commits."""
+        return self.subject.contents(commits)
 
-    def content(self, tree: str) -> Content:
-        """Return what the target is made of in a checkout of ``tree``."""
-        return Content(tree=tree)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HarnessFile(OwnCode):
-    """Code that is driven by a harness outside the repository."""
-
-    path: Path
-
-    def target_at(self, repo: str) -> HarnessTarget:
-        """Return the harness with the checkout ``repo``."""
-        return HarnessTarget(harness=str(self.path.absolute()), repo=repo)
-
-    def content(self, tree: str) -> Content:
-        """Return the tree, and the harness with what it imports beside it."""
-        return Content.of(tree, self.path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InCheckout(OwnCode):
-    """Code that is reached from within: by an entry, or by a command."""
-
-    target: CheckoutTarget
-    """Which checkout it names does not matter."""
-
-    def target_at(self, repo: str) -> CheckoutTarget:
-        """Return the same target in the checkout ``repo``."""
-        return self.target.at(repo)
-
-
-def own_code_of(target: CheckoutTarget, settings: Config, overrides: tuple[str, ...]) -> OwnCode:
-    """Return ``target``, whichever checkout it names, as what is measured of each commit."""
-    if isinstance(target, HarnessTarget):
-        return HarnessFile(path=Path(target.harness), settings=settings, overrides=overrides)
-    return InCheckout(target=target, settings=settings, overrides=overrides)
+    def source(self, commit: Commit) -> Source:
+        """Return the code that the subject has for ``commit``."""
+        return self.subject.source(commit)

@@ -1,24 +1,20 @@
 """A disposable clone that shows one commit after another. The user's repository is only read.
 
 ``git clone --shared`` borrows the objects of the repository instead of copying them and leaves no trace there, unlike
-``git worktree``, which registers itself in the repository and locks branches. What a clone lacks is named: submodules,
-files that a partial clone left out, and content that Git LFS keeps elsewhere (git-lfs itself is not called, since it
-is a filter that a repository sets, and may fetch; pointers are replaced from ``lfs/objects``, git-lfs, docs/spec.md).
+``git worktree``, which registers itself in the repository and locks branches. Submodules and Git LFS files come from
+the repository's own copies; nothing is fetched, and what is missing is named.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.git import Git
-from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 from oomscope.files import real_path
 from oomscope.printable import printable
@@ -26,6 +22,12 @@ from oomscope.probe.process.tempdirs import remove_tree
 
 _GITLINK_MODE = "160000"
 _SERVE = "git -c safe.directory='*' upload-pack"
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.+\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
+)
+"""A file of Git LFS (git-lfs, docs/spec.md)."""
+_LONGEST_POINTER = 1024
+"""Bytes; the specification has pointers stay below."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,10 @@ class Checkout:
     Args:
         repository: where the objects are.
         path: the clone's work tree; made by :meth:`show` when first needed.
-
-    Raises:
-        GitError: the repository lies where git cannot borrow objects from.
     """
 
     repository: Repository
     path: Path
-
-    def __post_init__(self) -> None:
-        """Refuse a repository from which git cannot borrow."""
-        if "\n" in str(self.repository.common):
-            raise GitError(
-                "no objects can be borrowed from a path with a line break",
-                where=repr(str(self.repository.common)),
-                remedy="give the directory another name",
-            )
 
     def show(self, commit: Commit) -> tuple[str, ...]:
         """Lay out exactly the files of ``commit`` and return what is not as in a full clone, one line each.
@@ -63,13 +53,13 @@ class Checkout:
         if _spent(self.path).exists() or not (self.path / ".git").exists():
             self._clone()
         try:
-            absent = self._lay_out(commit)
+            self._lay_out(commit)
         except GitError:
             # A probe may have left the clone in any state, such as with a locked index: take a new one.
             self._clone()
-            absent = self._lay_out(commit)
-        missing = lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
-        return (*absent, *missing, *lay_out_large_files(self._git, self.repository.common))
+            self._lay_out(commit)
+        missing = _lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
+        return (*missing, *_lay_out_large_files(self._git, self.repository.common))
 
     @property
     def _git(self) -> Git:
@@ -79,21 +69,11 @@ class Checkout:
         remove_tree(self.path)
         _spent(self.path).unlink(missing_ok=True)
         source = self.repository.common
-        outside = Git(self.path.parent, (source, self.repository.path))
-        _clone_shared(outside, source, self.path)
+        _clone_shared(Git(self.path.parent, (source, self.repository.path)), source, self.path)
 
-    def _lay_out(self, commit: Commit) -> tuple[str, ...]:
-        """Lay out ``commit`` and return a line about files that are not in the repository, if there are any."""
-        absent: list[str] = []
-        try:
-            self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
-        except GitError:
-            absent = absent_files(self._git, commit.hash)
-            if not absent:
-                raise
-            lay_out_rest(self._git, commit.hash, absent)
+    def _lay_out(self, commit: Commit) -> None:
+        self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
         self._git.output("clean", "--quiet", "--force", "--force", "-d", "-x")
-        return (absence(absent),) if absent else ()
 
 
 def spend(clone: Path) -> None:
@@ -101,14 +81,11 @@ def spend(clone: Path) -> None:
     _spent(clone).touch()
 
 
-def editing(clone: Path) -> Git:
-    """Return git in a disposable clone for commands that write objects: only those written by it are at hand."""
-    objects = clone / ".git" / "edits"
-    objects.mkdir(exist_ok=True)
-    return Git(clone, (clone, clone / ".git"), objects)
+def _spent(clone: Path) -> Path:
+    return clone.with_name(f"{clone.name}.spent")
 
 
-def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
+def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
     """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing.
 
     Args:
@@ -116,9 +93,10 @@ def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
         commit: the commit shown there.
         modules: where the user's repository keeps its submodules' objects (``.git/modules``).
     """
-    missing = []
-    links = _gitlinks(git, commit)
+    rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
+    links = [(path, head.split()[2]) for head, _, path in rows if head.startswith(_GITLINK_MODE)]
     names = _names_by_path(git, commit) if links else {}
+    missing = []
     for path, wanted in links:
         source, target = modules / names.get(path, path), git.directory / path
         try:
@@ -128,14 +106,10 @@ def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
             _clone_shared(Git(git.directory, (source,)), source, target)
             inner = Git(target, (target, target / ".git"))
             inner.output("checkout", "--quiet", "--force", "--detach", wanted)
-            missing += lay_out_submodules(inner, wanted, source / "modules")
+            missing += _lay_out_submodules(inner, wanted, source / "modules")
         except GitError as error:
             missing.append(f"submodule {printable(path)} is empty: {error.message}")
     return missing
-
-
-def _spent(clone: Path) -> Path:
-    return clone.with_name(f"{clone.name}.spent")
 
 
 def _is_inside(path: Path, directory: Path) -> bool:
@@ -149,108 +123,31 @@ def _clone_shared(git: Git, source: Path, target: Path) -> None:
     git.output(*shared, "--", str(source), str(target))
 
 
-def _gitlinks(git: Git, commit: str) -> list[tuple[str, str]]:
-    """Return path and commit of every submodule of ``commit``."""
-    found = []
-    for row in git.listed("ls-tree", "-r", "-z", commit):
-        head, tab, path = row.partition("\t")
-        if tab and head.startswith(_GITLINK_MODE):
-            found.append((path, head.split()[2]))
-    return found
-
-
 def _names_by_path(git: Git, commit: str) -> dict[str, str]:
     """Return the submodules' names by path, as ``.gitmodules`` has them at ``commit``."""
-    if not git.text("ls-tree", "--name-only", commit, "--", ".gitmodules"):
-        return {}
     pattern = r"^submodule\..*\.path$"
     try:
         listed = git.listed("config", "--blob", f"{commit}:.gitmodules", "--null", "--get-regexp", pattern)
-    except GitError:
+    except GitError:  # the commit has no such file
         return {}
     rows = [row.partition("\n") for row in listed]
     return {path: key.removeprefix("submodule.").removesuffix(".path") for key, _, path in rows}
 
 
-_CODE = {".py", ".pyi", ".pyx"}
-_GITLINK = "commit"
+def _lay_out_large_files(git: Git, common: Path) -> list[str]:
+    """Replace Git LFS pointers by their content from ``lfs/objects``; name in one line those whose content is missing.
 
-
-def absent_files(git: Git, commit: str) -> list[str]:
-    """Return the paths in ``commit`` whose content is not at hand.
-
-    Raises:
-        GitError: directories of the commit are not at hand either.
-    """
-    rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
-    files = [(path, head.split()[2]) for head, _, path in rows if head.split()[1] != _GITLINK]
-    asked = "".join(f"{name}\n" for _, name in files).encode()
-    answers = git.output("cat-file", "--batch-check", stdin=asked).decode().splitlines()
-    return [path for (path, _), answer in zip(files, answers, strict=True) if answer.endswith(" missing")]
-
-
-def lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
-    """Make the work tree and the index of ``git`` those of ``commit`` without the files ``absent``.
-
-    Raises:
-        GitError: code is among them, or git failed.
-    """
-    code = next((path for path in absent if PurePosixPath(path).suffix in _CODE), None)
-    if code is not None:
-        raise GitError(f"{code} is not in the repository", where=commit, remedy="fetch what the partial clone left out")
-    git.output("update-ref", "--no-deref", "HEAD", commit)
-    git.output("read-tree", "--reset", commit)
-    git.output("update-index", "--force-remove", "-z", "--stdin", stdin=os.fsencode("".join(f"{p}\0" for p in absent)))
-    git.output("checkout-index", "--all", "--force", "--quiet")
-
-
-def absence(absent: Sequence[str]) -> str:
-    """Return the line that names what ``lay_out_rest`` left out."""
-    what, named = named_few(absent, "file is", "files are")
-    return f"{what} not in the repository and left out ({named})"
-
-
-def named_few(names: Sequence[str], one: str, more: str) -> tuple[str, str]:
-    """Return how many ``names`` there are, in words, and the first of them."""
-    first = printable(names[0])
-    return (f"1 {one}", first) if len(names) == 1 else (f"{len(names)} {more}", f"{first} …")
-
-
-_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.+\n)*?oid sha256:([0-9a-f]{64})\nsize (\d+)\n"
-)
-_LONGEST_POINTER = 1024
-"""Bytes; the specification has pointers stay below."""
-
-
-def lay_out_large_files(git: Git, common: Path) -> list[str]:
-    """Put the content of large files in place of their pointers, and name in one line those whose content is not there.
-
-    Args:
-        git: git in a checkout.
-        common: git's own directory of the user's repository, which is only read.
+    git-lfs itself is not called: it is a filter that a repository sets, and it may fetch.
     """
     tracked = git.listed("ls-files", "-z", "--", ":(attr:filter=lfs)")
     missing = [name for name in tracked if not _lay_out_large_file(git.directory / name, common)]
     if not missing:
         return []
-    what, named = named_few(
-        missing, "file is a Git LFS pointer, not its content", "files are Git LFS pointers, not their content"
-    )
-    return [f"{what} ({named})"]
-
-
-def is_content_of(pointer: bytes, file: Path) -> bool:
-    """Return whether ``pointer`` is one, and ``file`` holds the content that it names."""
-    found = _POINTER.fullmatch(pointer)
-    if found is None or file.is_symlink() or not file.is_file() or file.stat().st_size != int(found[2]):
-        return False
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest() == found[1].decode()
+    return [f"Git LFS pointers without their content: {len(missing)} (such as {printable(missing[0])})"]
 
 
 def _lay_out_large_file(file: Path, common: Path) -> bool:
-    """Return whether ``file`` has its content now; what is no pointer is its content."""
+    """Return whether ``file`` now has its content."""
     if file.is_symlink() or not file.is_file() or file.stat().st_size >= _LONGEST_POINTER:
         return True
     pointer = _POINTER.fullmatch(file.read_bytes())
@@ -262,3 +159,12 @@ def _lay_out_large_file(file: Path, common: Path) -> bool:
         return False
     shutil.copyfile(content, file)  # a copy: a probe may write to it
     return True
+
+
+def is_content_of(pointer: bytes, file: Path) -> bool:
+    """Return whether ``pointer`` is a Git LFS pointer, and ``file`` holds the content that it names."""
+    found = _POINTER.fullmatch(pointer)
+    if found is None or file.is_symlink() or not file.is_file() or file.stat().st_size != int(found[2]):
+        return False
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == found[1].decode()

@@ -1,9 +1,7 @@
 """Runs git, and opens repositories with GitPython, independently of the user's environment and settings.
 
 Variables such as ``GIT_DIR`` (set inside hooks) would point git at another repository, and settings can run programs.
-GitPython takes such variables from its own process, which has an isolated environment while it reads. git itself is
-called for what GitPython does not do: to find the repository at or above a directory (GitPython knows no
-``safe.directory``), and for clones and checkouts.
+GitPython takes both from its own process, which therefore gets an isolated environment while it reads.
 """
 
 from __future__ import annotations
@@ -40,18 +38,11 @@ _SETTINGS = (
     ("checkout.workers", "1"),
 )
 """Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook or monitor runs,
-nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of its
-own: what reads a user's work tree has to switch them off (:mod:`oomscope.bisect.vcs.uncommitted`)."""
+nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of their
+own: see :mod:`oomscope.bisect.vcs.uncommitted`."""
 
 _LONGEST = 400
-"""Characters of a complaint: git repeats whole paths."""
-
-_REMEDIES = {
-    "No space left": "make room on its disk",
-    "Permission denied": "see that you may read it, and write to the state directory",
-    "File too large": "allow larger files (ulimit -f)",
-}
-_REMEDY = "git fsck says whether the repository is whole"
+"""Characters of an error message: git repeats whole paths."""
 
 _VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -77,32 +68,38 @@ class NoGitError(GitError):
 
 @dataclass(frozen=True)
 class Git:
-    """git with one directory trusted.
+    """git with some directories trusted.
 
     Args:
         directory: where it runs.
         trusted: repositories that may belong to somebody else (git-config(1), ``safe.directory``): those that the
             user named.
-        objects: where new objects are written and all are looked for, in place of the repository's own. git renews
-            the times of objects that it is to write and that are there already, also those that a clone borrows.
         settings: further settings, which win over the repository's.
     """
 
     directory: Path
     trusted: tuple[Path, ...] = ()
-    objects: Path | None = None
     settings: tuple[tuple[str, str], ...] = ()
 
     def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Return what git prints.
 
         Raises:
-            GitError: there is no git, or it failed; says what git said, in one line.
+            GitError: there is no git, or it failed; with git's message in one line.
         """
-        done = self._run(arguments, stdin)
+        try:
+            done = subprocess.run(
+                ["git", *arguments],
+                cwd=self.directory,
+                env=isolated(own_environment(), self.trusted, self.settings),
+                input=stdin,
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise NoGitError from None
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace")
-            raise GitError(complaint(said, done.returncode), where=str(self.directory), remedy=remedy(said))
+            raise _failure(done.stderr.decode(errors="replace"), done.returncode, self.directory)
         return done.stdout
 
     def text(self, *arguments: str) -> str:
@@ -110,24 +107,8 @@ class Git:
         return self.output(*arguments).decode(errors="replace").rstrip("\n")
 
     def listed(self, *arguments: str, stdin: bytes = b"") -> list[str]:
-        """Return what git lists under ``-z``; bytes of a name that are no text stay what they are (PEP 383)."""
+        """Return what git lists under ``-z``; bytes of a name that are not text survive (PEP 383)."""
         return [os.fsdecode(row) for row in self.output(*arguments, stdin=stdin).split(b"\0") if row]
-
-    def _run(self, arguments: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
-        try:
-            return subprocess.run(
-                ["git", *arguments],
-                cwd=self.directory,
-                env=isolated(own_environment(), self.trusted, self.settings) | self._objects(),
-                input=stdin,
-                capture_output=True,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise NoGitError from None
-
-    def _objects(self) -> dict[str, str]:
-        return {} if self.objects is None else {"GIT_OBJECT_DIRECTORY": str(self.objects)}
 
 
 def isolated(
@@ -144,21 +125,21 @@ def isolated(
     return {**kept, **_VARIABLES, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
 
 
-def remedy(said: str) -> str:
-    """Return what to do about a complaint of git's."""
-    return next((advice for words, advice in _REMEDIES.items() if words in said), _REMEDY)
-
-
-def complaint(said: str, status: object) -> str:
-    """Return the first complaint in one line, of git that ``said`` this and ended with ``status``."""
-    lines = said.splitlines()
-    complaints = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    text = next(iter(complaints), f"status {status}")
-    for prefix in ("fatal: ", "error: "):
-        text = text.removeprefix(prefix)
+def error_line(stderr: str, status: object) -> str:
+    """Return the first error of git's standard error in one line."""
+    lines = stderr.splitlines()
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    text = next(iter(errors), f"status {status}").removeprefix("fatal: ").removeprefix("error: ")
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"git: {text}"
+
+
+def _failure(stderr: str, status: object, directory: Path) -> GitError:
+    remedy = "git fsck says whether the repository is whole"
+    if "No space left" in stderr or "Permission denied" in stderr:
+        remedy = "see that the repository can be read, and that --state can be written to and has room"
+    return GitError(error_line(stderr, status), where=str(directory), remedy=remedy)
 
 
 @contextmanager
@@ -182,35 +163,30 @@ def reading(directory: Path) -> Iterator[git.Repo]:
         except git.GitCommandNotFound:
             raise NoGitError from None
         except git.CommandError as error:
-            said = error.stderr.strip().removeprefix("stderr: '").removesuffix("'")
-            raise GitError(complaint(said, error.status), where=str(directory), remedy=remedy(said)) from None
-        except (git.GitError, ValueError, LookupError) as error:
-            # GitPython says the last two of an object that is missing or damaged.
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            raise GitError(
-                f"GitPython cannot read it: {said}",
-                where=str(directory),
-                remedy="run git fsck, and fetch what a partial clone lacks",
-            ) from None
+            stderr = error.stderr.strip().removeprefix("stderr: '").removesuffix("'")
+            raise _failure(stderr, error.status, directory) from None
+        except (git.GitError, ValueError, LookupError) as error:  # the last two: an object is missing or damaged
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            remedy = "run git fsck, and fetch what a partial clone lacks"
+            raise GitError(f"GitPython cannot read it: {first}", where=str(directory), remedy=remedy) from None
 
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Give the process the environment ``wanted`` and put back what differed."""
-    with ON_LOAN:  # also since two readings in two threads would put back each other's
-        names = os.environ.keys() | wanted.keys()
-        before = {name: os.environ.get(name) for name in names if os.environ.get(name) != wanted.get(name)}
+    """Give the process the environment ``wanted`` and restore what differed."""
+    with ON_LOAN:  # also since two readings in two threads would restore each other's
+        before = dict(os.environ)
+        changed = {name for name in before.keys() | wanted.keys() if before.get(name) != wanted.get(name)}
         try:
-            for name in before:
-                _put(name, wanted.get(name))
+            _put(wanted, changed)
             yield
         finally:
-            for name, value in before.items():
-                _put(name, value)
+            _put(before, changed)
 
 
-def _put(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+def _put(values: Mapping[str, str], names: set[str]) -> None:
+    for name in names:
+        if name in values:
+            os.environ[name] = values[name]
+        else:
+            os.environ.pop(name, None)

@@ -44,11 +44,6 @@ class Hunk:
             return self.path
         return f"{self.path} @@ -{self.old_start},{self.old_lines} +{self.new_start},{self.new_lines} @@"
 
-    @property
-    def growth(self) -> int:
-        """By how many lines it makes the file longer."""
-        return self.new_lines - self.old_lines
-
     @cached_property
     def added(self) -> frozenset[int]:
         """The lines that it writes, by their number after the whole change."""
@@ -89,7 +84,7 @@ def compose(hunks: Iterable[Hunk]) -> bytes:
                 start = hunk.old_start + hunk.offset + grown
                 ranges = f"-{hunk.old_start},{hunk.old_lines} +{start},{hunk.new_lines}"
                 parts.append(f"@@ {ranges} @@\n".encode())
-                grown += hunk.growth
+                grown += hunk.new_lines - hunk.old_lines
             parts.append(hunk.body)
     return b"".join(parts)
 
@@ -100,7 +95,7 @@ def applied(content: bytes, hunks: Iterable[Hunk]) -> bytes:
     for hunk in hunks:
         begin = hunk.old_start + grown - (1 if hunk.old_lines else 0)
         lines[begin : begin + hunk.old_lines] = hunk.written
-        grown += hunk.growth
+        grown += hunk.new_lines - hunk.old_lines
     return b"\n".join(lines)
 
 
@@ -141,7 +136,7 @@ def _hunks_of(lines: list[bytes]) -> Iterator[Hunk]:
             section=(match[5] or b"").decode(errors="replace").strip(),
             offset=new_start - old_start - grown,
         )
-        grown += hunk.growth
+        grown += hunk.new_lines - hunk.old_lines
         yield hunk
 
 

@@ -1,10 +1,9 @@
 """Reads the history of a repository: revisions, the line of commits between two of them, and files as they stood.
 
-It is read through GitPython, and nothing here writes. Three things are git's own: where a repository begins; what a
-revision means, since GitPython reads names by rules of its own (a branch ``beef`` would lose to a commit ``beef...``);
-and what lies at one path in every commit of a line, for which GitPython would parse the directories of each.
+GitPython reads it; nothing here writes. git itself says where a repository begins, what a revision means (GitPython's
+rules differ), and what lies at one path in every commit of a line (GitPython would parse the directories of each).
 
-The line from good to bad is that of first parents, along which each commit contains the one before it; what a merge
+The line from good to bad is that of first parents, along which each commit contains the one before it. What a merge
 brought in is a line of its own (:func:`Repository.merged_line`).
 """
 
@@ -15,11 +14,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.bisect.vcs.commits import ABBREVIATED, Commit, header_of
-from oomscope.bisect.vcs.git import Git, NoGitError, complaint, reading
+from oomscope.bisect.vcs.git import Git, NoGitError, error_line, reading
 from oomscope.bisect.vcs.ranges import checked_revision
 from oomscope.errors import GitError
 from oomscope.files import real_path
@@ -31,6 +30,31 @@ _DAY_S = 86_400
 _KEPT = 16
 """Answers of each kind that are remembered: the lines of the same few commits are compared again and again."""
 _ABSOLUTE = ("rev-parse", "--path-format=absolute")
+ABBREVIATED = 10
+"""Characters of a hash that people are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """One commit's header."""
+
+    hash: str
+    tree: str
+    parents: tuple[str, ...]
+    author: str
+    date: str
+    """Author date, ISO 8601; empty where it lies beyond the year 9999."""
+    subject: str
+
+    @property
+    def short(self) -> str:
+        """The beginning of the hash, for people."""
+        return self.hash[:ABBREVIATED]
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether it has more than one parent."""
+        return len(self.parents) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +68,6 @@ class CommitLine:
     touching: frozenset[str] | None = None
     """Hashes of those that touch the chosen paths; None where none were chosen."""
     notes: tuple[str, ...] = ()
-
-    def is_chosen(self, commit: Commit) -> bool:
-        """Whether ``commit`` touches the chosen paths (always, where none were chosen)."""
-        return self.touching is None or commit.hash in self.touching
 
 
 @dataclass(frozen=True)
@@ -132,7 +152,7 @@ class Repository:
             if status == 0:
                 return self._header(_commit(repo, found))
         cut = "; the clone is shallow: run git fetch --unshallow" if self.is_shallow else ""
-        why = f" ({complaint(said, status)})" if said else ""
+        why = f" ({error_line(said, status)})" if said else ""
         raise GitError(
             f"no such commit{why}", where=f"{self.path}: {revision}", remedy=f"give a commit, tag or branch{cut}"
         )
@@ -251,7 +271,18 @@ class Repository:
             return [self._header(commit) for commit in walked]
 
     def _header(self, commit: git.Commit) -> Commit:
-        return header_of(commit, is_cut=commit.hexsha in self._cut)
+        try:
+            date = commit.authored_datetime.isoformat()
+        except (ValueError, OverflowError):
+            date = ""
+        return Commit(
+            hash=commit.hexsha,
+            tree=commit.tree.hexsha,
+            parents=() if commit.hexsha in self._cut else tuple(parent.hexsha for parent in commit.parents),
+            author=commit.author.name or "",
+            date=date,
+            subject=_subject(str(commit.message)),
+        )
 
     @cached_property
     def _cut(self) -> frozenset[str]:
@@ -280,6 +311,12 @@ class Repository:
             names = [commit.hexsha for commit in bases]
         ancestor = f"their common ancestor {names[0][:ABBREVIATED]} may do as the good end" if names else ""
         raise GitError("good is not an ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
+
+
+def _subject(message: str) -> str:
+    """Return the first paragraph of ``message`` in one line, as git's ``%s`` (git-log(1), PRETTY FORMATS)."""
+    lines = dropwhile(lambda line: not line, (line.rstrip(" \t\r") for line in message.split("\n")))
+    return " ".join(takewhile(bool, lines))
 
 
 def _commit(repo: git.Repo, name: str) -> git.Commit:

@@ -1,8 +1,8 @@
 """Whether a work tree holds changes that are in no commit, found out without running a program that its settings name.
 
-``git status`` compares content through the filters of the repository's settings (gitattributes(5), ``filter``), and
-asks git inside each submodule, which the settings given here do not reach. So filters are switched off, and each
-submodule is asked in a call of its own. Files that Git LFS filters are compared with their pointers.
+``git status`` runs the filters of the repository's settings (gitattributes(5)) and git inside each submodule. So
+filters are switched off, and each submodule is asked in a call of its own. Git LFS files are compared with their
+pointers.
 """
 
 from __future__ import annotations
@@ -31,29 +31,17 @@ def has_uncommitted_changes(folder: Path) -> bool:
     asked = Git(folder, (folder,))
     root = Path(os.fsdecode(asked.output("rev-parse", "--show-toplevel").removesuffix(b"\n")))
     git = _without_filters(Git(root, (folder, root)))
-    if any(not _is_as_committed(git, row) for row in git.listed(*_STATUS)):
-        return True
-    return any(has_uncommitted_changes(module) for module in _submodules(git))
+    for row in git.listed(*_STATUS):
+        status, path = row[:2], row[3:]
+        if status != " M" or not is_content_of(git.output("cat-file", "blob", f":{path}"), root / path):
+            return True
+    links = (row.partition("\t")[2] for row in git.listed("ls-files", "--stage", "-z") if row.startswith(_GITLINK))
+    return any(has_uncommitted_changes(root / path) for path in links if (root / path / ".git").exists())
 
 
 def _without_filters(git: Git) -> Git:
     """Return git for which no filter has a program, whichever the repository's settings name."""
-    names = {
-        name.removeprefix(_FILTER).rpartition(".")[0]
-        for name in git.listed("config", "--list", "--name-only", "-z")
-        if name.startswith(_FILTER)
-    }
+    listed = git.listed("config", "--list", "--name-only", "-z")
+    names = {name.removeprefix(_FILTER).rpartition(".")[0] for name in listed if name.startswith(_FILTER)}
     settings = ((f"{_FILTER}{name}.{key}", value) for name in sorted(names) for key, value in _SWITCHED_OFF.items())
     return replace(git, settings=tuple(settings))
-
-
-def _is_as_committed(git: Git, row: str) -> bool:
-    """Whether ``row`` of ``git status`` is a large file that holds the content its pointer in the index names."""
-    status, path = row[:2], row[3:]
-    return status == " M" and is_content_of(git.output("cat-file", "blob", f":{path}"), git.directory / path)
-
-
-def _submodules(git: Git) -> list[Path]:
-    """Return the folders of the submodules that are checked out."""
-    links = (row.partition("\t")[2] for row in git.listed("ls-files", "--stage", "-z") if row.startswith(_GITLINK))
-    return [git.directory / path for path in links if (git.directory / path / ".git").exists()]

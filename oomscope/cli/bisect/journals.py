@@ -61,7 +61,7 @@ def found(search: int | None, repo: Path | None, state: Path | None) -> JournalS
     Raises:
         InputError: there is no such search, or its journal cannot be read.
     """
-    from oomscope.bisect.journal.journalled import place_at
+    from oomscope.bisect.search_setup import place_at
 
     store = store_of(state)
     if search is not None:

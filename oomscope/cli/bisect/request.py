@@ -217,7 +217,7 @@ def search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> 
     Raises:
         UsageError: an option is about commits.
     """
-    from oomscope.bisect.config_bisect import bisect_configs
+    from oomscope.bisect.change_bisect import bisect_configs
     from oomscope.bisect.requests import ConfigRequest
     from oomscope.bisect.vcs.ranges import FileAt
 
@@ -256,7 +256,7 @@ def search_environment(options: SearchOptions, ends: RevisionRange, reporter: Re
     Raises:
         UsageError: there are two commits or no changes, or an option is about a range of commits.
     """
-    from oomscope.bisect.environment_search import bisect_environment
+    from oomscope.bisect.change_bisect import bisect_environment
     from oomscope.bisect.requests import EnvironmentRequest
 
     if ends.good != ends.bad:

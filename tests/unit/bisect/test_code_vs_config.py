@@ -15,14 +15,13 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulp
 from oomscope.bisect.results.sections import guilty_axis
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.errors import UsageError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.worlds import SETTINGS, measure
+from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
 
 PATH = "conf/train.yaml"
 
@@ -55,7 +54,7 @@ class World:
         request = CommitRequest(
             repo=self.repo.path,
             range=RevisionRange(good=good, bad="HEAD"),
-            subject=HarnessFile(path=self.harness, settings=SETTINGS),
+            subject=harness_code(self.harness, SETTINGS),
             places=self.places,
         )
         before = fingerprint(self.repo.path)

@@ -19,9 +19,9 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, requested_bytes
-from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
+from oomscope.probe.demand import requested_bytes
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.harness import HarnessError
@@ -30,7 +30,7 @@ from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
 from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import fingerprint
-from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, with_clock
+from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, harness_code, with_clock
 
 
 @pytest.fixture
@@ -428,7 +428,7 @@ def test_an_exhaustive_search_announces_what_it_takes(world: World) -> None:
 
 def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
     hashes = world.sizes([1, 2])
-    gone = HarnessFile(path=world.harness.with_name("gone.py"), settings=SETTINGS)
+    gone = harness_code(world.harness.with_name("gone.py"), SETTINGS)
     with pytest.raises(HarnessError, match="no such harness file"):
         bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
     with pytest.raises(GitError, match="no such commit"):
@@ -447,7 +447,7 @@ def test_results_of_a_fresh_search_are_kept_for_the_next(world: World) -> None:
 
 def test_changes_that_are_not_committed_are_mentioned_where_they_would_be_expected(world: World) -> None:
     hashes = world.sizes([500, 600, 1200])
-    note = "changes in the work tree that are not committed are no part of the search"
+    note = "uncommitted changes in the work tree are not searched"
     assert note not in world.bisect(hashes[0]).notes
     tracked = next(path for path in world.repo.path.iterdir() if path.is_file())
     tracked.write_text("edited")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.bisect.config_bisect import bisect_configs
+from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SearchPlan, SilentReporter

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
+from oomscope.bisect.change_bisect import bisect_configs, bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
-from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.environment_search import bisect_environment
 from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import GitError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.worlds import SETTINGS, measure
+from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
 
 CONFIG = """\
 preset: gpt-tiny
@@ -69,7 +68,7 @@ def test_a_harness_under_two_environments(tmp_path: Path, repo: Repo) -> None:
     request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
-        subject=HarnessFile(path=harness, settings=SETTINGS),
+        subject=harness_code(harness, SETTINGS),
         layers=(EnvironmentDeltas(low=ENVIRONMENT.low, high={**ENVIRONMENT.high, "WORKERS": "16"}),),
         places=Places(tmp_path / "state"),
     )

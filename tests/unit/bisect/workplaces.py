@@ -6,8 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from oomscope.bisect.run.deadline import Deadline
-from oomscope.bisect.run.workplace import Workplace
+from oomscope.bisect.run.workplace import Deadline, Workplace
 from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Repository
 

@@ -10,15 +10,21 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
+from oomscope.config.schema import Config
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo
 
 SETTINGS = load_preset("gpt-tiny", ["probe.backend=virtual"]).config
+
+
+def harness_code(path: Path, settings: Config = SETTINGS, overrides: tuple[str, ...] = ()) -> OwnCode:
+    """What a harness measures of each commit."""
+    return own_code_of(HarnessTarget(harness=str(path), repo=""), settings, overrides)
 
 
 def measure(size: int) -> ProbeResult:
@@ -88,7 +94,7 @@ class World:
         return CommitRequest(
             repo=self.repo.path,
             range=RevisionRange(good=good, bad="HEAD"),
-            subject=HarnessFile(path=self.harness, settings=SETTINGS),
+            subject=harness_code(self.harness, SETTINGS),
             places=self.places,
             **options,  # type: ignore[arg-type]
         )

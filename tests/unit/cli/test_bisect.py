@@ -7,7 +7,7 @@ import pytest
 
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, gravest
@@ -37,8 +37,8 @@ def searched(monkeypatch: pytest.MonkeyPatch):
 
     search = Search()
     monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
-    monkeypatch.setattr("oomscope.bisect.config_bisect.bisect_configs", search)
-    monkeypatch.setattr("oomscope.bisect.environment_search.bisect_environment", search)
+    monkeypatch.setattr("oomscope.bisect.change_bisect.bisect_configs", search)
+    monkeypatch.setattr("oomscope.bisect.change_bisect.bisect_environment", search)
     return search
 
 
@@ -113,7 +113,7 @@ def test_a_harness_over_commits(searched, harness, tmp_path: Path) -> None:
     assert (request.repo, request.paths, request.first_parent) == (tmp_path, ("src", "-x"), True)
     assert (request.bad, request.deadline_s, request.use_cache) == (Bad(name="requested", threshold=GiB), 60.0, False)
     assert request.places.root == tmp_path / "state"
-    assert isinstance(request.subject, HarnessFile)
+    assert isinstance(request.subject, OwnCode)
     assert request.subject.settings.device.limit == 7 * GiB
     assert request.subject.settings.device.stream_lag == 2
     assert set(request.subject.overrides) == {"device.stream_lag=2", "device.limit=7GiB", "probe.iterations=4"}

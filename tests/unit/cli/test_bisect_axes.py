@@ -10,7 +10,7 @@ from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.changes.packages import PackageDeltas
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.targets.subjects import OwnCode
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.cli.main import run
 from tests.unit.report import searches
@@ -106,7 +106,7 @@ def test_the_square_of_code_and_configuration(
     assert run(["bisect", "v1..v2", *options]) == 0
     (request,) = requests
     assert isinstance(request, CommitRequest)
-    assert isinstance(request.subject, HarnessFile)
+    assert isinstance(request.subject, OwnCode)
     assert request.hunks
     assert paths == ["conf/a.yaml"]
 

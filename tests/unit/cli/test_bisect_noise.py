@@ -9,7 +9,7 @@ import pytest
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.run.request import SearchRequest
+from oomscope.bisect.run.prober import SearchRequest
 from oomscope.cli.main import run
 from tests.unit.report import searches
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.changes.change_set import CombinedChanges
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, units_of
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Untestable
 from oomscope.probe.job import BundledTarget, ProbeJob
 
 JOB = ProbeJob(target=BundledTarget(config={}))

@@ -14,13 +14,13 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import HunkChange, Narrowed
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.worlds import SETTINGS, measure
+from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
 
 SPACE = "\n" * 8
 OLD = {"train.py": f"a = alloc(100)\n{SPACE}b = alloc(100)\n{SPACE}c = alloc(100)\n", "lr.py": "lr = 1\n"}
@@ -81,7 +81,7 @@ class World:
         request = CommitRequest(
             repo=self.repo.path,
             range=RevisionRange(good="HEAD~1", bad="HEAD"),
-            subject=options.pop("subject", HarnessFile(path=self.harness, settings=SETTINGS)),  # type: ignore[arg-type]
+            subject=options.pop("subject", harness_code(self.harness, SETTINGS)),  # type: ignore[arg-type]
             places=self.places,
             hunks=True,
             **options,  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_the_deadline_leaves_the_commit(world: World) -> None:
     request = CommitRequest(
         repo=world.repo.path,
         range=RevisionRange(good="HEAD~1", bad="HEAD"),
-        subject=HarnessFile(path=world.harness, settings=SETTINGS),
+        subject=harness_code(world.harness, SETTINGS),
         places=world.places,
         hunks=True,
         deadline_s=150,

@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.change_bisect import bisect_environment
 from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
-from oomscope.bisect.environment_search import bisect_environment
 from oomscope.bisect.requests import EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.errors import InputError, TargetError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.worlds import SETTINGS, measure
+from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
 
 INSTALLED = {"torch": "2.13.0", "numpy": "2.0.0"}
 LOW = {"torch": "torch==2.13.0", "numpy": "numpy==1.26.0", "einops": "einops==0.7.0", "same": "same==1"}
@@ -155,7 +154,7 @@ def search(tmp_path: Path, low: str, high: str) -> BisectResult:
     request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
-        subject=HarnessFile(path=harness, settings=SETTINGS),
+        subject=harness_code(harness, SETTINGS),
         layers=(PackageDeltas(low=next(sides), high=next(sides), overlays=Overlays(places.packages)),),
         places=places,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from oomscope.bisect.journal import store as journal_bound
 from oomscope.bisect.journal.journal_state import Event, begun_event, ended_event
-from oomscope.bisect.journal.store import LONGEST_S, JournalStore, remove_old
+from oomscope.bisect.journal.store import LONGEST_S, JournalStore
 from tests.unit.bisect.journal.test_journal_state import begun, probed
 
 NOW = 2_000_000_000.0
@@ -29,9 +29,9 @@ def kept(store: JournalStore, *events: Event, age_s: float = 0.0) -> int:
 
 
 def test_what_ended_long_ago_is_removed(store: JournalStore) -> None:
-    old, young = kept(store, *ENDED, age_s=LONGEST_S + 1), kept(store, *ENDED, age_s=LONGEST_S - 1)
+    _, young = kept(store, *ENDED, age_s=LONGEST_S + 1), kept(store, *ENDED, age_s=LONGEST_S - 1)
     newest = kept(store)
-    assert remove_old(store, NOW) == [old]
+    store.remove_old(NOW)
     assert store.numbers() == [young, newest]
 
 
@@ -39,7 +39,7 @@ def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypa
     monkeypatch.setattr(journal_bound, "MOST", 3)
     for _ in range(5):
         kept(store, *ENDED)
-    remove_old(store, NOW)
+    store.remove_old(NOW)
     assert store.numbers() == [3, 4, 5]
 
 
@@ -55,7 +55,8 @@ def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypa
 def test_what_can_be_gone_on_with_is_kept_for_ever(store: JournalStore, events: tuple[Event, ...]) -> None:
     kept(store, *events, age_s=100 * LONGEST_S)
     kept(store)
-    assert remove_old(store, NOW) == []
+    store.remove_old(NOW)
+    assert store.numbers() == [1, 2]
 
 
 def test_what_somebody_holds_or_cannot_be_read_stays(store: JournalStore) -> None:
@@ -64,10 +65,11 @@ def test_what_somebody_holds_or_cannot_be_read_stays(store: JournalStore) -> Non
     os.utime(store.path(spoilt), (0, 0))
     kept(store)
     with store.open(held):
-        assert remove_old(store, NOW + 2 * LONGEST_S) == []
+        store.remove_old(NOW + 2 * LONGEST_S)
+    assert store.numbers() == [1, 2, 3]
 
 
 def test_the_newest_stays_so_that_no_number_is_given_twice(store: JournalStore) -> None:
     kept(store, *ENDED, age_s=2 * LONGEST_S)
-    assert remove_old(store, NOW) == []
+    store.remove_old(NOW)
     assert kept(store) == 2

@@ -18,17 +18,15 @@ from oomscope.bisect.journal.journal_state import (
     encode,
     ended_event,
     journal_state_of,
-    planned_event,
     probed_event,
 )
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.run.cache import KeptAnswer
-from oomscope.bisect.run.experiment import Untestable
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.measured import Bytes, Measured, Untestable
 from oomscope.errors import InputError
 from tests.unit.bisect.probe_results import fits, oom
 
+PLANNED = {"event": "planned", "title": "t", "probes_at_most": 9}
 AT = "2026-01-01T00:00:00+00:00"
 
 
@@ -43,8 +41,6 @@ def begun(search: int = 7, place: str = "/repo/.git", **fields: Any) -> Begun:
         "place": place,
         "pins": {},
         "inputs": {},
-        "surroundings": {},
-        "request": {},
     }
     return Begun(**{**known, **fields})
 
@@ -67,7 +63,7 @@ def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
 
 def probed(number: int, name: str | None = "", **fields: Any) -> Event:
     answer = answered(number, name, **fields)
-    return probed_event(answer, {each: KeptAnswer(answer=fits(number)) for each in answer.asked})
+    return probed_event(answer, {each: Measured(answer=fits(number)) for each in answer.asked})
 
 
 def written(*events: Event, first: Begun | None = None) -> bytes:
@@ -84,10 +80,8 @@ def commits(search_state: JournalState) -> list[int]:
 
 def test_what_is_written_is_read_back() -> None:
     answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
-    kept = KeptAnswer(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
-    search_state = told(
-        planned_event("t", 9), probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None)
-    )
+    kept = Measured(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
+    search_state = told(PLANNED, probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None))
     assert search_state.begun == begun()
     assert search_state.answers == (answer,)
     assert search_state.kept == {"n3": kept}
@@ -96,7 +90,7 @@ def test_what_is_written_is_read_back() -> None:
 
 
 def test_an_answer_without_a_measurement_is_one() -> None:
-    gone = KeptAnswer(answer=Untestable("setup failed", "make: *** no rule"))
+    gone = Measured(answer=Untestable("setup failed", "make: *** no rule"))
     search_state = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
     assert commits(search_state) == [1, 2]
     assert search_state.kept == {"n2": gone}
@@ -135,7 +129,7 @@ def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
     search_state = journal_state_of(content, 7, "7.jsonl")
     assert commits(search_state) == [1, 3]
-    assert search_state.problems == ("7.jsonl:3: the line cannot be read; what it said is asked again",)
+    assert search_state.problems == ["7.jsonl:3: the line cannot be read; its question is asked again"]
 
 
 def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
@@ -147,7 +141,7 @@ def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
 
 
 def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
-    assert told({"event": "of the future"}, probed(1)).problems == ()
+    assert told({"event": "of the future"}, probed(1)).problems == []
 
 
 @pytest.mark.parametrize(
@@ -184,7 +178,7 @@ def test_every_line_is_one_line_of_json() -> None:
 ODD = st.sampled_from([None, -1, 5, 1.5, float("inf"), "", "x", [], [[]], [None], {}, {"": 5}, True])
 LINES = [
     begun_event(begun()),
-    planned_event("t", 9),
+    PLANNED,
     probed(1),
     ended_event("culprit", "m", {"culprit": {"commit": "c", "subject": "s"}, "lines": [], "last_good": None}),
 ]

@@ -12,24 +12,23 @@ from typing import Any
 
 import pytest
 
+from oomscope.bisect import search_setup
+from oomscope.bisect.change_bisect import bisect_configs, bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.environment_search import bisect_environment
-from oomscope.bisect.journal import journalled
 from oomscope.bisect.journal import store as journal_store
 from oomscope.bisect.journal.store import JournalFile, JournalStore
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.run.places import JournalUse, Places
-from oomscope.bisect.run.request import SearchRequest
-from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.run.prober import SearchRequest
+from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
 from oomscope.errors import GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.worlds import SETTINGS, World, culprit, measure
+from tests.unit.bisect.worlds import SETTINGS, World, culprit, harness_code, measure
 
 SIZES = [100 + index for index in range(12)] + [2000 + index for index in range(8)]
 CONFIG = "preset: gpt-tiny\nmodel: {{position_embedding_type: rope, hidden_size: {0}}}\ndata: {{seq_length: {1}}}\n"
@@ -111,7 +110,7 @@ def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
     assert len(search_state.answers) == len(first.probes)
     assert search_state.closing is not None
     assert search_state.closing.outcome == "culprit"
-    assert search_state.closing.first_bad == f"{hashes[12]} commit 12"
+    assert search_state.closing.culprit == f"{hashes[12]} commit 12"
 
 
 def test_the_evidence_is_in_the_journal_whole(world: World) -> None:
@@ -184,13 +183,13 @@ def test_a_running_search_is_refused(world: World, monkeypatch: pytest.MonkeyPat
 
 def test_a_journal_is_not_there_before_its_first_line_is_known(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes, seen = sizes(world, [100, 2000]), []
-    inputs_of = journalled.inputs_of
+    inputs_of = search_setup.inputs_of
 
-    def looked(request: SearchRequest) -> dict[str, str]:
+    def looked(request: SearchRequest, environment: dict[str, str]) -> dict[str, str]:
         seen.extend(world.places.journals.glob("*"))
-        return inputs_of(request)
+        return inputs_of(request, environment)
 
-    monkeypatch.setattr(journalled, "inputs_of", looked)
+    monkeypatch.setattr(search_setup, "inputs_of", looked)
     world.bisect(hashes[0])
     assert not seen
     assert store(world).numbers() == [1]
@@ -274,7 +273,7 @@ def test_spoilt_lines_are_noted_and_asked_again(world: World) -> None:
     result = again(world, request)
     assert result.outcome == "culprit"
     assert len(world.probe.ran) == len(result.probes) + 1
-    assert result.notes == (f"{path}:4: the line cannot be read; what it said is asked again",)
+    assert result.notes == (f"{path}:4: the line cannot be read; its question is asked again",)
 
 
 def interrupted(
@@ -308,7 +307,7 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     common: dict[str, Any] = {"places": Places(tmp_path / "state"), "use_cache": False}
     files = FileRange(good=tmp_path / "good.yaml", bad=tmp_path / "bad.yaml")
     held = FileRange(good=FileAt(revision="HEAD^", path="a.yaml"), bad=FileAt(revision="main", path="a.yaml"))
-    subject = HarnessFile(path=world.harness, settings=SETTINGS)
+    subject = harness_code(world.harness, SETTINGS)
     return {
         "files": (bisect_configs, ConfigRequest(range=files, **common)),
         "held": (bisect_configs, ConfigRequest(range=held, repo=world.repo.path, **common)),
@@ -334,7 +333,7 @@ def test_a_journal_without_its_first_line_does_not_stay(world: World, monkeypatc
     assert store(world).numbers() == []
 
 
-KINDS = {"files": "configs", "held": "configs", "surroundings": "surroundings", "config": "commits"}
+KINDS = {"files": "config", "held": "config", "surroundings": "environment", "config": "commits"}
 
 
 @pytest.mark.parametrize("name", list(KINDS))
@@ -366,7 +365,7 @@ def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
     good = world.repo.git("rev-parse", "HEAD~3")
     whole = world.request(good, use_cache=False)
     searches: list[tuple[str, Callable[..., BisectResult], CommitRequest]] = [
-        ("square", lambda request, **means: bisect_code_vs_config(request, "conf.yaml", **means), whole),
+        ("both", lambda request, **means: bisect_code_vs_config(request, "conf.yaml", **means), whole),
         ("commits", bisect_commits, replace(whole, range=RevisionRange(good="", bad="main"))),
     ]
     for number, (kind, search, request) in enumerate(searches, start=1):

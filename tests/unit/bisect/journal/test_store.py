@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.journal import store as journal_store
-from oomscope.bisect.journal.journal_state import begun_event, resumed_event
+from oomscope.bisect.journal.journal_state import begun_event
 from oomscope.bisect.journal.store import JournalStore
 from oomscope.errors import InputError, UsageError
 from tests.unit.bisect.journal.test_journal_state import begun, commits, probed
@@ -78,7 +78,7 @@ def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore
     assert path.read_bytes() != whole, "whoever only reads leaves it as it is"
     with store.open(number) as journal:
         assert path.read_bytes() == whole
-        journal.append(resumed_event())
+        journal.append({"event": "resumed"})
     assert not store.read(number).problems
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.lines.line_search import LineSearch
-from oomscope.bisect.lines.probed_line import Track
+from oomscope.bisect.lines.culprit import PlainSearch
+from oomscope.bisect.lines.line import Line
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Question
 from oomscope.bisect.search.line import Answer, extra_probes
-from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import CommitLine
+from oomscope.bisect.search.measured import Untestable
+from oomscope.bisect.vcs.repository import Commit, CommitLine
 from oomscope.probe.result import ProbeResult
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
@@ -36,15 +36,12 @@ class Answering:
         return Untestable("never measured")
 
     def ask(
-        self, question: Question, _experiment: Experiment | Untestable, /
+        self, question: Question, _experiment: Experiment | Untestable, _ahead: object, /
     ) -> tuple[ProbeRecord, ProbeResult | None]:
         position = int(question.commit or "")
         self.asked.append(position)
         record = ProbeRecord(number=len(self.asked), role=question.role, answer=self.answers[position], reason="known")
         return record, None
-
-    def foresee(self, _ahead: object) -> None:
-        """Foresee nothing."""
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -80,8 +77,8 @@ def test_the_answer_is_as_narrow_as_can_be_and_the_promise_is_kept(case: Case) -
     world = Answering(case.answers)
     first, *others = map(commit, range(len(case.answers)))
     touching = None if case.chosen is None else frozenset(map(str, case.chosen))
-    track = Track.of(CommitLine(base=first, commits=tuple(others), touching=touching), world)
-    found = LineSearch(track, world, world).run().found  # type: ignore[arg-type]
+    track = Line.of(CommitLine(base=first, commits=tuple(others), touching=touching), world, world)  # type: ignore[arg-type]
+    found = PlainSearch(track).run().found
     assert found is not None
     assert found.last_good == max(place for place in range(case.culprit) if case.answers[place] is GOOD)
     assert found.first_bad == min(place for place, answer in enumerate(case.answers) if answer is BAD)
@@ -96,12 +93,13 @@ def test_the_answer_is_as_narrow_as_can_be_and_the_promise_is_kept(case: Case) -
 def test_the_promise_is_the_least_that_can_be_kept() -> None:
     """The last of 10 is on the paths: both ends and its parent prove it; 4 more find any of the 9 before it."""
     first, *others = map(commit, range(11))
-    track = Track.of(CommitLine(base=first, commits=tuple(others), touching=frozenset({"10"})), Answering(()))
+    commits = CommitLine(base=first, commits=tuple(others), touching=frozenset({"10"}))
+    track = Line.of(commits, Answering(()), Answering(()))  # type: ignore[arg-type]
     assert (track.probes_at_most, track.probes_more) == (3, 4)
     asked = []
     for culprit in range(1, 11):
         world = Answering([GOOD] * culprit + [BAD] * (11 - culprit))
-        LineSearch(track, world, world).run()  # type: ignore[arg-type]
+        PlainSearch(Line.of(commits, world, world)).run()  # type: ignore[arg-type]
         asked.append(len(world.asked))
     assert asked[-1] == 3
     assert max(asked) == 3 + 4

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.lines.noisy_line import prior_of
+from oomscope.bisect.lines.culprit import prior_of
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.config.load import load_preset
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.flaky import Flaky
-from tests.unit.bisect.worlds import World, culprit, measure, with_clock
+from tests.unit.bisect.worlds import World, culprit, harness_code, measure, with_clock
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
 REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
@@ -133,7 +132,7 @@ def test_on_a_card_answers_are_weighed_unless_that_is_declined(
     world: World, noise: Noise | None, is_weighed: bool
 ) -> None:
     hashes = line(world, 20, 7)
-    request = replace(world.request(hashes[0], noise=noise), subject=HarnessFile(path=world.harness, settings=REAL))
+    request = replace(world.request(hashes[0], noise=noise), subject=harness_code(world.harness, REAL))
     result = bisect_commits(request, probe=Flaky(0.0, backend="cuda"), environment={})
     assert culprit(result).commit == hashes[7]
     assert (result.posterior is not None) is is_weighed
@@ -223,5 +222,5 @@ def test_steps_stand_clear_of_the_spread(world: World) -> None:
     assert sum(row.delta.requested_bytes for row in result.steps) == (
         result.waterfall.end.requested_bytes - result.waterfall.start.requested_bytes
     )
-    assert all("do not stand clear" in row.label for row in result.steps if not row.commit)
+    assert all("within the spread" in row.label for row in result.steps if not row.commit)
     assert len(probe.ran) < 60

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.results.growth import BEYOND_FAILURE, FAILED_REQUEST, dominant_growth, grew, grown_sites
-from oomscope.bisect.search.measured import requested_bytes
+from oomscope.probe.demand import requested_bytes
 from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.probe_results import error, fits, oom, peak, row
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.results.reporter import Work
-from oomscope.bisect.run.scheduler import Measured, Scheduler, Task, Threads
+from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
+from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import Progress
 from tests.unit.bisect.worlds import World, culprit, measure, with_clock
 
@@ -69,7 +70,7 @@ def test_what_runs_in_each_slot_is_told_with_what_is_asked_for() -> None:
             progressed(Progress(stage="step", done=1, total=2))
             if name == "next":
                 assert gate.wait(10)
-            return Measured(result=measure(1))
+            return Measured(answer=measure(1))
 
         return Task(name=name, begin=lambda _slot: action, label=f"{name}'s label")
 

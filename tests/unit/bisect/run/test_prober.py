@@ -15,7 +15,7 @@ from oomscope.bisect.run.cache import ResultCache
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober, Question
-from oomscope.bisect.run.runner import Here, heedless
+from oomscope.bisect.run.runner import Here
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import fits
@@ -38,7 +38,7 @@ class Searches:
 
     def ask(self) -> Prober:
         experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda _place: self.missing)
-        here = Here(run=heedless(self.probe))
+        here = Here(run=lambda job, progress, **_: self.probe(job, progress))
         prober = Prober(runner=here, bad=Bad(), reporter=SilentReporter(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.runner import Here, SlotRunner
-from oomscope.bisect.run.scheduler import Measured
+from oomscope.bisect.run.workplace import Deadline
+from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult
 from tests.unit.bisect.probe_results import fits
@@ -51,7 +51,7 @@ def measured(runner: Losing, tmp_path: Path) -> Measured:
 
 def test_a_try_after_a_lost_one_has_a_checkout_of_its_own(tmp_path: Path) -> None:
     runner = Losing(losses=2)
-    assert measured(runner, tmp_path).result == fits(7)
+    assert measured(runner, tmp_path).answer == fits(7)
     assert runner.found == [["file"]] * 3
     assert len(set(runner.places)) == 3
     assert not list(tmp_path.iterdir())
@@ -59,6 +59,6 @@ def test_a_try_after_a_lost_one_has_a_checkout_of_its_own(tmp_path: Path) -> Non
 
 def test_after_some_tries_it_is_lost(tmp_path: Path) -> None:
     runner = Losing(losses=9)
-    failure = measured(runner, tmp_path).result.failure
+    failure = measured(runner, tmp_path).answer.failure  # type: ignore[union-attr]
     assert failure == Failure(kind="lost", message="each of 3 tries was lost; the last, job 7 ended", detail="log")
     assert len(runner.places) == 3

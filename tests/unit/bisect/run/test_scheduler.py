@@ -7,30 +7,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.bisect.changes.delta_search import DeltaSearch
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
-from oomscope.bisect.lines.probed_line import Track
-from oomscope.bisect.lines.step_walk import StepWalk
+from oomscope.bisect.lines.culprit import LineAnswer, PlainSearch
+from oomscope.bisect.lines.line import Line
+from oomscope.bisect.lines.steps import StepWalk
+from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SilentReporter
-from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.results.result import BisectResult, ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober
-from oomscope.bisect.run.runner import Here, SlotRunner, heedless, visible_cards
-from oomscope.bisect.run.scheduler import Action, Executor, Inline, Measured, Scheduler, Task, TaskEnd, Threads
+from oomscope.bisect.run.runner import Here, SlotRunner, visible_cards
+from oomscope.bisect.run.scheduler import Action, Scheduler, Task, TaskEnd, Threads
+from oomscope.bisect.run.workplace import Deadline
+from oomscope.bisect.search.measured import Measured
 from oomscope.bisect.search.steps import Threshold
-from oomscope.bisect.vcs.commits import Commit
-from oomscope.bisect.vcs.repository import CommitLine
-from oomscope.bisect.vcs.source_text import FixedSource
+from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Commit, CommitLine
+from oomscope.bisect.vcs.source_text import Source
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
@@ -41,29 +45,28 @@ JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="vi
 
 
 @dataclass
-class Shuffled:
-    """Lets what runs end in any order."""
+class Shuffled(Threads):
+    """Lets running actions end in any order."""
 
-    slots: int
-    random: Random
+    random: Random = field(default_factory=lambda: Random(0))
     running: dict[int, tuple[Action, threading.Event]] = field(default_factory=dict)
-    most: int = 0
 
     def start(self, slot: int, action: Action) -> None:
         assert slot not in self.running
         self.running[slot] = action, threading.Event()
-        self.most = max(self.most, len(self.running))
 
     def stop(self, slot: int) -> None:
         self.running[slot][1].set()
 
     def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
-        slot = self.random.choice(sorted(self.running))
+        return self.end(self.random.choice(sorted(self.running)), progressed)
+
+    def end(self, slot: int, progressed: Callable[[int, Progress], None]) -> TaskEnd:
         action, stop = self.running.pop(slot)
         try:
-            return TaskEnd(slot=slot, measured=action(lambda progress: progressed(slot, progress), stop))
+            return TaskEnd(slot=slot, outcome=action(lambda progress: progressed(slot, progress), stop))
         except Exception as raised:  # noqa: BLE001 # as an executor does
-            return TaskEnd(slot=slot, error=raised)
+            return TaskEnd(slot=slot, outcome=raised)
 
     def close(self) -> None:
         self.running.clear()
@@ -83,8 +86,8 @@ class Sizes:
         job = replace(JOB, environment={"SIZE": str(self.sizes[int(commit.hash)])})
         return Experiment(job=job, content=Content(tree=commit.tree))
 
-    def source(self, _commit: Commit) -> FixedSource:
-        return FixedSource()
+    def source(self, _commit: Commit) -> Source:
+        return Source(all_fixed=True)
 
     def probe(self, job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
         size = job.environment["SIZE"] or ""
@@ -98,19 +101,19 @@ def commit(position: int) -> Commit:
 
 
 def searched(
-    sizes: Sequence[int | None], executor: Executor, *, steps: bool
+    sizes: Sequence[int | None], executor: Threads, *, steps: bool
 ) -> tuple[LineAnswer, object, list[ProbeRecord]]:
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
-    here = Here(run=heedless(world.probe))
+    here = Here(run=lambda job, progress, **_: world.probe(job, progress))
     with Prober(
         runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
     ) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
-        search = LineSearch(Track.of(CommitLine(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
-        answer = search.run()
+        line = Line.of(CommitLine(base=first, commits=tuple(others)), world, prober)  # type: ignore[arg-type]
+        answer = PlainSearch(line).run()
         wanted = StepsWanted(threshold=Threshold(), looks=2)
-        found = StepWalk(wanted).walk(search) if steps else None
+        found = StepWalk(wanted).walk(line) if steps else None
         return answer, found, prober.records
 
 
@@ -121,7 +124,9 @@ SIZES = st.none() | st.integers(0, 2000).map(lambda size: size // 500 * 500)
 @given(st.lists(SIZES, min_size=2, max_size=24), st.integers(2, 5), st.integers(), st.booleans())
 def test_a_line_has_one_answer_and_one_record(sizes: list[int | None], slots: int, seed: int, steps: bool) -> None:
     sizes[0] = 0
-    assert searched(sizes, Shuffled(slots, Random(seed)), steps=steps) == searched(sizes, Inline(), steps=steps)
+    assert searched(sizes, Shuffled(slots, random=Random(seed)), steps=steps) == searched(
+        sizes, Shuffled(1), steps=steps
+    )
 
 
 @dataclass(frozen=True)
@@ -163,8 +168,8 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
     needs = {change: change - 1 for change in data.draw(st.sets(st.integers(1, count - 1), max_size=3))}
     change_set = Together(count, fault, needs)
 
-    def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
-        here = Here(run=heedless(probe_size))
+    def found(executor: Threads) -> tuple[object, list[ProbeRecord]]:
+        here = Here(run=lambda job, progress, **_: probe_size(job, progress))
         with Prober(
             runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
         ) as prober:
@@ -173,7 +178,7 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
             assert search.ends() is None
             return search.minimal(change_set.units), prober.records
 
-    assert found(Shuffled(slots, Random(seed))) == found(Inline())
+    assert found(Shuffled(slots, random=Random(seed))) == found(Shuffled(1))
 
 
 def test_side_by_side_takes_fewer_turns() -> None:
@@ -181,7 +186,7 @@ def test_side_by_side_takes_fewer_turns() -> None:
     waited = {1: 0, 2: 0, 4: 0}
     for slots in waited:
         for good in range(1, 64):
-            turns = InStep(Shuffled(slots, Random(0)))
+            turns = InStep(slots)
             searched([0] * good + [2000] * (64 - good), turns, steps=False)
             waited[slots] += turns.turns
     assert waited[2] <= 0.7 * waited[1]
@@ -189,34 +194,19 @@ def test_side_by_side_takes_fewer_turns() -> None:
 
 
 @dataclass
-class InStep:
-    """All that runs ends at once; one turn is over when all of it has been taken notice of."""
+class InStep(Shuffled):
+    """All that runs ends at once; a turn is over when all of it has been taken."""
 
-    inner: Shuffled
     turns: int = 0
     _this_turn: set[int] = field(default_factory=set)
 
-    @property
-    def slots(self) -> int:
-        return self.inner.slots
-
-    def start(self, slot: int, action: Action) -> None:
-        self.inner.start(slot, action)
-
-    def stop(self, slot: int) -> None:
-        self.inner.stop(slot)
-
     def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
-        if not self._this_turn & self.inner.running.keys():
+        if not self._this_turn & self.running.keys():
             self.turns += 1
-            self._this_turn = set(self.inner.running)
-        slot = min(self._this_turn & self.inner.running.keys())
+            self._this_turn = set(self.running)
+        slot = min(self._this_turn & self.running.keys())
         self._this_turn.discard(slot)
-        action, stop = self.inner.running.pop(slot)
-        return Shuffled(1, Random(0), {slot: (action, stop)}).wait(progressed)
-
-    def close(self) -> None:
-        self.inner.close()
+        return self.end(slot, progressed)
 
 
 def test_each_slot_has_a_clone_and_none_is_left(tmp_path: Path) -> None:
@@ -260,7 +250,7 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
 
     def after_it(_progressed: object, _stop: threading.Event) -> Measured:
         assert begun.wait(10)
-        return Measured(result=measure(1))
+        return Measured(answer=measure(1))
 
     def task(name: str, action: Action) -> Task:
         return Task(name=name, begin=lambda _slot: action)
@@ -270,8 +260,8 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
 
     scheduler = Scheduler(Threads(2))
     first = task("first", after_it)
-    assert scheduler.take(first, ahead, lambda _: None).result == measure(1)
-    assert scheduler.take(task("second", after_it), tuple, lambda _: None).result == measure(1)
+    assert scheduler.take(first, ahead, lambda _: None).answer == measure(1)
+    assert scheduler.take(task("second", after_it), tuple, lambda _: None).answer == measure(1)
     scheduler.close()
     assert ended == ["hang"]
     assert scheduler.look("guess") is None
@@ -287,7 +277,7 @@ def test_cards_are_lent_to_one_probe_at_a_time() -> None:
         seen.append(job.environment.get("CUDA_VISIBLE_DEVICES"))
         return measure(1)
 
-    slots = SlotRunner(Here(run=heedless(probe)), Deadline(None), ("0", "3"))
+    slots = SlotRunner(Here(run=lambda job, progress, **_: probe(job, progress)), Deadline(None), ("0", "3"))
     on_card = replace(JOB, backend="cuda", target=BundledTarget(config={}))
     threads = [
         threading.Thread(target=slots.begin(Experiment(job=on_card), on_card)(slot), args=(print, threading.Event()))
@@ -309,3 +299,65 @@ def test_visible_cards_are_those_of_the_variable_or_all(tmp_path: Path) -> None:
     assert visible_cards({}, tmp_path) == ("0", "1")
     assert visible_cards({"CUDA_VISIBLE_DEVICES": "3, GPU-8f2b,-1,2"}, tmp_path) == ("3", "GPU-8f2b")
     assert visible_cards({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
+
+
+SLOTS = 2
+
+
+def asked(result: BisectResult) -> list[tuple[Any, ...]]:
+    return [(each.role, each.commit, each.subject, each.answer, each.bytes) for each in result.probes]
+
+
+def turns_of(world: World, request: CommitRequest, square: str | None = None) -> tuple[int, int]:
+    """Return the turns that one slot takes and two take, which give the same answer by the same questions."""
+    taken, answers = [], []
+    for slots in (1, SLOTS):
+        executor = InStep(slots)
+        means: dict[str, Any] = {"probe": world.probe, "environment": {}, "executor": executor}
+        answers.append(
+            bisect_commits(request, **means) if square is None else bisect_code_vs_config(request, square, **means)
+        )
+        taken.append(executor.turns)
+    assert asked(answers[0]) == asked(answers[1])
+    assert answers[0].outcome == answers[1].outcome
+    assert answers[0].steps == answers[1].steps
+    return taken[0], taken[1]
+
+
+def test_a_good_end_is_looked_for_in_two_places_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number, size in enumerate((100, *[1100 + number for number in range(6)])):
+        world.repo.minutes += 60 * 24 * 8
+        world.repo.commit(f"week {number}", {"size.txt": f"{size}\n"})
+    request = replace(world.request("HEAD", use_cache=False), range=RevisionRange(good="", bad="HEAD"))
+    one, two = turns_of(world, request)
+    assert (one, two) == (6, 4)
+
+
+def test_looks_are_two_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    files = [{"size.txt": "100\n", "number.txt": f"{number}\n"} for number in range(17)]
+    hashes = [world.repo.commit("change", each) for each in files]
+    steps = StepsWanted(threshold=Threshold(), looks=8)
+    one, two = turns_of(world, world.request(hashes[0], use_cache=False, steps=steps))
+    assert (one, two) == (10, 5)
+
+
+def test_both_ends_of_a_merged_branch_are_begun_together(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    good = world.sizes([100])[0]
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.sizes([200, 1300])
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("beside", {"other.txt": "1\n"})
+    world.repo.merge("side", "merge the side")
+    one, two = turns_of(world, world.request(good, use_cache=False))
+    assert (one, two) == (5, 3)
+
+
+def test_all_corners_of_a_square_are_begun_together(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    good = world.repo.commit("old", {"size.txt": "100\n", "conf.yaml": "a: 1\n"})
+    world.repo.commit("new", {"size.txt": "1100\n", "conf.yaml": "a: 2\n"})
+    one, two = turns_of(world, world.request(good, use_cache=False), square="conf.yaml")
+    assert (one, two) == (4, 2)

@@ -15,7 +15,7 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
-from oomscope.bisect.targets.subjects import InCheckout
+from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import CommandTarget, ProbeJob
@@ -34,7 +34,7 @@ def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path) -> None:
     request = CommitRequest(
         repo=repo.path,
         range=RevisionRange(good=hashes[0], bad="main"),
-        subject=InCheckout(target=PRINTS, settings=load_preset("gpt-tiny").config),
+        subject=own_code_of(PRINTS, load_preset("gpt-tiny").config),
         places=Places(tmp_path / "state"),
         bad=Bad.parse("requested>1000"),
         jobs=2,

@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.config_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.flaky import Flaky
 from tests.unit.bisect.probe_results import AVAILABLE, error
-from tests.unit.bisect.worlds import World, culprit, measure
+from tests.unit.bisect.worlds import World, culprit, harness_code, measure
 
 GOOD = """\
 preset: gpt-tiny
@@ -166,7 +165,7 @@ def test_corners_are_weighed(world: World) -> None:
     good = world.repo.commit("good", {"size.txt": "500", "conf.yaml": "{}"})
     world.repo.commit("bad", {"size.txt": "1500", "conf.yaml": "{a: 1}"})
     settings = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
-    request = replace(world.request(good, use_cache=False), subject=HarnessFile(path=world.harness, settings=settings))
+    request = replace(world.request(good, use_cache=False), subject=harness_code(world.harness, settings))
     result = bisect_code_vs_config(request, "conf.yaml", probe=Flaky(0.1, 1, backend="cuda"), environment={})
     assert result.square is not None
     assert result.square.guilty == "code"

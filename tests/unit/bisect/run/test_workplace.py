@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.run.deadline import OutOfTimeError
-from oomscope.bisect.run.workplace import CommandError
+from oomscope.bisect.run.workplace import CommandError, OutOfTimeError
 from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.workplaces import workplace
 
@@ -42,7 +41,7 @@ def test_what_failed_is_said_with_its_last_line_and_all_of_its_output(place: Pat
 
 
 def test_a_signal_and_silence_are_said(place: Path) -> None:
-    with pytest.raises(CommandError, match=r"failed \(signal 11\): it said nothing"):
+    with pytest.raises(CommandError, match=r"failed \(signal 11\): no output"):
         run(place, "kill -SEGV $$")
 
 

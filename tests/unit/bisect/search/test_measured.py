@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, bytes_of, is_lower_bound, requested_bytes, reserved_bytes
+from oomscope.bisect.search.measured import Bytes, bytes_of
 from oomscope.bisect.search.steps import steps_between
+from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
 from tests.unit.bisect.probe_results import error, fits, oom, peak
 
 

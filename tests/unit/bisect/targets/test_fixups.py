@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.run.workplace import CommandError
-from oomscope.bisect.targets.preparation import Fixup, Fixups
+from oomscope.bisect.targets.preparation import Fixup
 from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError, OomscopeError, TargetError, UsageError
@@ -50,7 +50,9 @@ def mend(repo: Repo, clone: Path, revision: str, text: str) -> Path:
     repository = Repository.open(repo.path)
     commit = repository.resolve(revision)
     place = show(repository, clone, revision)
-    for fixup in Fixups.resolve([Fixup.parse(text)], repository).of(commit):
+    fixup = Fixup.parse(text)
+    commits = fixup.commits(repository)
+    if commits is None or commit.hash in commits:
         fixup.apply(place, 60.0)
     return place.directory
 
@@ -84,9 +86,9 @@ def test_the_commits_of_a_range(repo: Repo, range_: str, reached: str | None) ->
     repo.git("tag", "-a", "-m", "annotated", "v1", "main~2")
     repo.git("checkout", "--quiet", "--detach", "main" if reached else "main~1")
     repository = Repository.open(repo.path)
-    fixups = Fixups.resolve([Fixup.parse(f"{range_}: true")], repository)
+    chosen = Fixup.parse(f"{range_}: true").commits(repository)
     commits = [repository.resolve(f"main~{3 - number}") for number in range(4)]
-    assert "".join(commit.subject for commit in commits if fixups.of(commit)) == (reached or "3")
+    assert "".join(commit.subject for commit in commits if chosen is None or commit.hash in chosen) == (reached or "3")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_what_cannot_be_a_repair_is_refused_in_one_line(
     (tmp_path / "dir.patch").mkdir()
     (tmp_path / "notes.txt").write_text("mend it\n")
     with pytest.raises((UsageError, GitError)) as caught:
-        Fixups.resolve([Fixup.parse(text)], Repository.open(repo.path))
+        Fixup.parse(text).commits(Repository.open(repo.path))
     assert said in str(caught.value)
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
@@ -176,5 +178,5 @@ def test_nothing_of_a_patch_reaches_the_next_commit(repo: Repo, tmp_path: Path) 
 
 
 def test_the_commands_that_repeat_it(patch: Path) -> None:
-    assert Fixup.parse(f"*: {patch}").shell("a b") == f"git -C 'a b' apply --3way '{patch}'"
+    assert Fixup.parse(f"*: {patch}").shell("a b") == f"git -C 'a b' apply '{patch}'"
     assert Fixup.parse("*: sed -i s/a/b/ x").shell("a b") == "(cd 'a b' && sh -c 'sed -i s/a/b/ x')"

@@ -10,22 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.change_bisect import bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.environment_search import bisect_environment
 from oomscope.bisect.requests import CommitRequest, EnvironmentRequest
 from oomscope.bisect.results.result import CommitCulprit, KeysCulprit
 from oomscope.bisect.run.identity import Content, Machine, digest_of, key_of
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import HarnessFile, InCheckout, OwnCode
+from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.targets.harness import HarnessError
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.worlds import SETTINGS, measure
+from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
 
 ENTRY = EntryTarget(entry="tiny.train:build", repo="")
 COMMAND = CommandTarget(command="python 'a b.py'", metric_regex=r"peak (\d+)", repo="")
@@ -38,8 +37,8 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> OwnCode:
     harness = tmp_path / "harness.py"
     harness.touch()
     if request.param == "harness":
-        return HarnessFile(path=harness, settings=SETTINGS)
-    return InCheckout(target=ENTRY if request.param == "entry" else COMMAND, settings=SETTINGS)
+        return harness_code(harness, SETTINGS)
+    return own_code_of(ENTRY if request.param == "entry" else COMMAND, SETTINGS)
 
 
 def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
@@ -153,10 +152,3 @@ def test_a_link_and_a_bare_repository_lead_to_the_same_folder(tmp_path: Path) ->
     places = {"": repo.path, "a": repo.path / "a", "a/b": tmp_path / "link" / "b"}
     assert {inside: Repository.open(path).inside for inside, path in places.items()} == {each: each for each in places}
     assert Repository.open(repo.path / ".git").inside == ""
-
-
-def test_what_can_drive_no_commit_is_refused_at_once() -> None:
-    with pytest.raises(HarnessError, match="is not an entry"):
-        InCheckout(target=EntryTarget(entry="x", repo=""), settings=SETTINGS).check()
-    with pytest.raises(HarnessError, match="does not name a program"):
-        InCheckout(target=CommandTarget(command=" ", repo=""), settings=SETTINGS).check()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.change_bisect import EnvironmentRequest, bisect_environment
 from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
-from oomscope.bisect.environment_search import EnvironmentRequest, bisect_environment
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.search.line import Answer

@@ -111,7 +111,7 @@ def test_lfs_pointers_are_named(repo: Repo, tmp_path: Path) -> None:
     repository = Repository.open(repo.path)
     checkout = Checkout(repository, tmp_path / "clone")
     (note,) = checkout.show(repository.resolve("HEAD"))
-    assert note == "1 file is a Git LFS pointer, not its content (weights.bin)"
+    assert note == "Git LFS pointers without their content: 1 (such as weights.bin)"
     assert files(checkout.path)["weights.bin"] == pointer.encode()
 
 
@@ -128,7 +128,7 @@ def test_large_files_at_hand_are_laid_out_and_a_probe_may_write_to_them(repo: Re
     checkout = Checkout(repository, tmp_path / "clone")
     for _ in range(2):
         (note,) = checkout.show(repository.resolve("HEAD"))
-        assert note == "2 files are Git LFS pointers, not their content (ün cd.bin …)"
+        assert note == "Git LFS pointers without their content: 2 (such as ün cd.bin)"
         shown = files(checkout.path)
         assert (shown["ün ab.bin"], shown["text.bin"]) == (b"weights\n", b"no pointer\n")
         (checkout.path / "ün ab.bin").write_text("written over")

@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.bisect.results.growth import SiteGrowth, dominant_growth, grew
 from oomscope.bisect.vcs.repository import Repository
-from oomscope.bisect.vcs.source_text import NO_SOURCES, SAME_CODE, CommitSource, NoSource, Sources
+from oomscope.bisect.vcs.source_text import NO_SOURCES, SAME_CODE, Source, Sources
 from oomscope.probe.result import SiteBytes
 from tests.unit.bisect.probe_results import fits, row
 from tests.unit.bisect.repos import Repo
@@ -29,9 +29,9 @@ def repo(tmp_path: Path) -> Repo:
     return made
 
 
-def source(repo: Repo, revision: str, **options: bool) -> CommitSource:
+def source(repo: Repo, revision: str, **options: bool) -> Source:
     repository = Repository.open(repo.path)
-    return CommitSource(repository, repository.resolve(revision), **options)
+    return Source(repository, repository.resolve(revision), **options)
 
 
 def by_line(rows: Iterable[SiteGrowth]) -> dict[int, int]:
@@ -74,5 +74,5 @@ def test_what_is_no_text_has_no_lines(repo: Repo, file: str) -> None:
 def test_what_lies_beside_all_commits_is_fixed(repo: Repo, file: str, is_fixed: bool) -> None:
     assert source(repo, "HEAD").is_fixed(file) is is_fixed
     assert not source(repo, "HEAD", is_built=True).is_fixed(file), "a set-up may have made it"
-    assert not Sources(source(repo, "HEAD"), NoSource()).are_one(file, file)
+    assert not Sources(source(repo, "HEAD"), Source()).are_one(file, file)
     assert not NO_SOURCES.are_one(file, file)
