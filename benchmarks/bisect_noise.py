@@ -2,7 +2,7 @@
 
 Lines turn bad at a random commit; a good commit answers bad, and a bad one good, each at a rate of its own. Both ends
 are probed as well. "plain" believes every answer; "best of 3" and "best of 5" probe each commit until two, or three,
-answers agree; oomscope's search weighs all answers until one commit is 95 % sure, and gives no answer where none is.
+answers agree; oomscope's search repeats both sides of the change until they are 95 % sure, or gives no answer.
 Rounds are counted with several jobs: in each round all of them begin what is likeliest to be asked.
 
     python benchmarks/bisect_noise.py [CASES] [--jobs K] [--commits N ...]
@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.bisect.search.posterior import PosteriorSearch
+from oomscope.bisect.search.repeats import RepeatedSearch
 from oomscope.bisect.search.speculation import ahead
 
 Question = tuple[int, int]
@@ -90,10 +90,10 @@ class Voting:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class Repeating:
     """oomscope's search."""
 
-    search: PosteriorSearch
+    search: RepeatedSearch
 
     @property
     def question(self) -> Question | None:
@@ -104,19 +104,18 @@ class Weighing:
         wanted = self.search.wanted
         return None if wanted is None else (wanted, self.search.times(wanted))
 
-    def told(self, question: Question, answer: Answer) -> Weighing:
-        """Weigh the answer."""
-        return Weighing(self.search.told(question[0], answer))
+    def told(self, question: Question, answer: Answer) -> Repeating:
+        """Count the answer."""
+        return Repeating(self.search.told(question[0], answer))
 
-    def predicted(self, question: Question) -> float:
-        """Return what the posterior expects."""
-        return self.search.predicted(question[0])
+    def predicted(self, _question: Question) -> float:
+        """Return a half."""
+        return 0.5
 
     @property
     def culprit(self) -> int | None:
-        """Return the leading candidate, if it is sure."""
-        first, _ = self.search.leading
-        return first if self.search.is_sure else None
+        """Return what was found, if it is sure."""
+        return self.search.found.first_bad if self.search.is_sure and self.search.conclusion == "found" else None
 
 
 AnyState = TypeVar("AnyState", bound=State)
@@ -124,7 +123,7 @@ METHODS: dict[str, Callable[[int], State]] = {
     "plain": lambda last: Voting(Search.over(last), 1),
     "best of 3": lambda last: Voting(Search.over(last), 2),
     "best of 5": lambda last: Voting(Search.over(last), 3),
-    "oomscope": lambda last: Weighing(PosteriorSearch(last=last)),
+    "oomscope": lambda last: Repeating(RepeatedSearch(last=last, enough=0.95, repeats=20)),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.changes.narrow import TurningPoint, narrow
-from oomscope.bisect.lines.culprit import LineSearcher, posterior_of, sure
+from oomscope.bisect.lines.culprit import LineSearcher
 from oomscope.bisect.lines.good_end import find_good_end
 from oomscope.bisect.lines.line import Known, Line
 from oomscope.bisect.lines.merges import MergeOpener, Walked
@@ -153,10 +153,9 @@ class CommitBisect:
         answer = walked.answer
         if answer.found is not None:
             return self._with_found(base, walked, answer.found)
-        posterior = posterior_of(walked.line)
         outcomes: dict[str, SearchOutcome] = {"no_culprit": "no_culprit", "ends_invalid": "ends_invalid"}
         outcome = outcomes.get(answer.kind, "inconclusive")
-        return replace(base, outcome=outcome, message=answer.reason, posterior=posterior)
+        return replace(base, outcome=outcome, message=answer.reason)
 
     def _with_found(self, base: BisectResult, walked: Walked, found: SearchFinding) -> BisectResult:
         line = walked.line
@@ -167,7 +166,7 @@ class CommitBisect:
             base,
             change=change,
             sites=sites,
-            posterior=posterior_of(line),
+            confidence=walked.answer.confidence,
             last_good=self._evidence(line.last_commit(found.last_good), before),
             first_bad=self._evidence(line.commit(found.first_bad), after),
         )
@@ -191,7 +190,8 @@ class CommitBisect:
             before_it = line.last_commit(found.last_good)
             turn = TurningPoint(before=before_it, after=commit, records=records, results=(before, after))
             culprit = narrow(culprit, turn, self.repository, self.subject, self.prober, noise=self.request.noise)
-        sureness = f", {sure(line.posterior)}" if line.posterior else ""
+        confidence = walked.answer.confidence
+        sureness = "" if confidence is None else f", {percent(confidence)} sure"
         message = f"{commit.short} is the first bad commit{sureness}: {records[1].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 

@@ -39,9 +39,7 @@ def test_the_commit_is_found_although_every_fifth_probe_is_wrong(tmp_path: Path)
     document = json.loads(done.stdout)
     assert document["culprit"]["commit"] == commits[CULPRIT]
     assert int((tmp_path / "count").read_text()) == len(document["probes"]) >= 5
-    posterior = document["posterior"]
-    assert posterior["confidence"] >= posterior["wanted"] == 0.95
-    assert len(posterior["rows"]) == 8
+    assert document["confidence"] >= 0.95
     wrong = [
         probe for probe in document["probes"] if (probe["commit"] in commits[CULPRIT:]) != (probe["answer"] == "bad")
     ]

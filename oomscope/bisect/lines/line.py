@@ -12,8 +12,7 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
 from oomscope.bisect.search.measured import Bytes, Untestable, bytes_of
-from oomscope.bisect.search.posterior import PosteriorSearch
-from oomscope.bisect.search.spread import mean
+from oomscope.bisect.search.repeats import mean
 from oomscope.bisect.search.steps import ByteStep, steps_between
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit, CommitLine
@@ -50,8 +49,6 @@ class Line:
     results: dict[int, ProbeResult] = field(default_factory=dict)
     given: dict[int, list[AnswerAndResult]] = field(default_factory=dict)
     """All answers, by position."""
-    posterior: PosteriorSearch | None = None
-    """The state at the end of a search that weighed its answers."""
     _experiments: dict[int, Experiment | Untestable] = field(default_factory=dict)
 
     @classmethod
@@ -238,10 +235,9 @@ class Line:
 
     @property
     def known_bad(self) -> tuple[int, ...]:
-        """The positions that answered bad; where answers were weighed, those that are surely bad."""
-        if self.posterior is not None:
-            return self.posterior.surely_bad
-        return tuple(place for place, record in self.records.items() if record.answer is Answer.BAD)
+        """The positions most of whose answers are bad."""
+        signs = {Answer.GOOD: -1, Answer.BAD: 1, Answer.UNTESTABLE: 0}
+        return tuple(place for place, given in self.given.items() if sum(signs[each.answer] for each, _ in given) > 0)
 
     @property
     def known(self) -> Known:

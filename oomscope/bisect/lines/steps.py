@@ -21,8 +21,8 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.repeats import ProbeSpread
 from oomscope.bisect.search.speculation import ahead
-from oomscope.bisect.search.spread import ProbeSpread
 from oomscope.bisect.search.steps import StepSearch, Threshold
 from oomscope.bisect.vcs.repository import Commit
 from oomscope.errors import GitError

@@ -1,12 +1,10 @@
-"""How a search treats answers that may be wrong, and the probabilities that it reports."""
+"""How a search treats answers that may be wrong."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
-
-from oomscope.bisect.results.document import Document
+from typing import Final
 
 CONFIDENCE: Final = 0.95
 REPEATS: Final = 20
@@ -41,28 +39,6 @@ def heeded(asked_for: Noise | None, *, is_on_card: bool) -> Noise | None:
     if asked_for is None:
         return Noise() if is_on_card else None
     return asked_for if asked_for.is_heeded else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Posterior(Document):
-    """What a search believes at its end."""
-
-    rows: tuple[tuple[str, float], ...]
-    """The hash of each candidate of the line, in order, with the probability that it is the first bad commit; with
-    ``none`` and ``already`` they sum to 1."""
-    none: float
-    """Probability that there is no culprit: the bad end is good."""
-    already: float
-    """Probability that the good end is bad already."""
-    confidence: float
-    """Probability of the answer."""
-    wanted: float
-    """What was to be reached."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        rows = [{"commit": commit, "probability": probability} for commit, probability in self.rows]
-        return super().to_json() | {"rows": rows}
 
 
 def percent(probability: float) -> str:

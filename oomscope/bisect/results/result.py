@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from oomscope.bisect.results.document import Document, json_of
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.noise import Posterior
 from oomscope.bisect.results.sections import CodeVsConfig, Narrowed, WalkedLine, Waterfall
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
@@ -194,8 +193,8 @@ class BisectResult(Document):
     """From the last good probe to the first bad one, culprit or suspects; None without them."""
     sites: tuple[SiteGrowth, ...] = ()
     """Lines whose requested bytes differ between those two; they sum to ``change.requested_bytes``."""
-    posterior: Posterior | None = None
-    """What is believed of each candidate, where answers may be wrong."""
+    confidence: float | None = None
+    """The probability that the answer is right, where probes were repeated."""
     steps: tuple[StepRow, ...] = ()
     waterfall: Waterfall | None = None
     """How the steps were found, where all of them were searched for."""

@@ -12,7 +12,7 @@ from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.spread import ProbeSpread
+from oomscope.bisect.search.repeats import ProbeSpread
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.repository import Commit
 

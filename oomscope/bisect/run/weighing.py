@@ -14,7 +14,7 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Untestable, bytes_of
-from oomscope.bisect.search.posterior import probability_of, rate_of
+from oomscope.bisect.search.repeats import probability_of, rate_of
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.lines.culprit import PlainSearch
+from oomscope.bisect.lines.culprit import LineSearch
 from oomscope.bisect.lines.line import Line
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.run.experiment import Experiment
@@ -78,7 +78,7 @@ def test_the_answer_is_as_narrow_as_can_be_and_the_promise_is_kept(case: Case) -
     first, *others = map(commit, range(len(case.answers)))
     touching = None if case.chosen is None else frozenset(map(str, case.chosen))
     track = Line.of(CommitLine(base=first, commits=tuple(others), touching=touching), world, world)  # type: ignore[arg-type]
-    found = PlainSearch(track).run().found
+    found = LineSearch(track).run().found
     assert found is not None
     assert found.last_good == max(place for place in range(case.culprit) if case.answers[place] is GOOD)
     assert found.first_bad == min(place for place, answer in enumerate(case.answers) if answer is BAD)
@@ -99,7 +99,7 @@ def test_the_promise_is_the_least_that_can_be_kept() -> None:
     asked = []
     for culprit in range(1, 11):
         world = Answering([GOOD] * culprit + [BAD] * (11 - culprit))
-        PlainSearch(Line.of(commits, world, world)).run()  # type: ignore[arg-type]
+        LineSearch(Line.of(commits, world, world)).run()  # type: ignore[arg-type]
         asked.append(len(world.asked))
     assert asked[-1] == 3
     assert max(asked) == 3 + 4

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.lines.culprit import prior_of
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
@@ -47,11 +46,8 @@ def test_the_right_commit_is_found_although_probes_are_wrong(world: World) -> No
         result = search(world, hashes[0], probe, use_cache=False)
         found += culprit(result).commit == hashes[13]
         wrong += probe.wrong
-        assert result.posterior is not None
-        assert result.posterior.confidence >= 0.95
-        total = sum(probability for _, probability in result.posterior.rows)
-        assert total + result.posterior.none + result.posterior.already == pytest.approx(1)
-        assert max(result.posterior.rows, key=lambda row: row[1])[0] == culprit(result).commit
+        assert result.confidence is not None
+        assert result.confidence >= 0.95
         assert "% sure" in result.message
     assert wrong > 0
     assert found == 3
@@ -90,8 +86,6 @@ def test_no_culprit_and_a_bad_good_end_are_answers(world: World) -> None:
     result = search(world, hashes[0], Flaky(0.05, 1), use_cache=False)
     assert result.outcome == "no_culprit"
     assert "% sure" in result.message
-    assert result.posterior is not None
-    assert result.posterior.none >= 0.95
     hashes = line(world, 20, 0)
     assert search(world, hashes[0], Flaky(0.05, 2), use_cache=False).outcome == "ends_invalid"
 
@@ -124,7 +118,7 @@ def test_on_the_simulated_device_every_answer_is_believed(world: World) -> None:
     once = search(world, hashes[0], Flaky(0.0), use_cache=False, noise=Noise(repeats=1))
     assert [record.commit for record in plain.probes] == [record.commit for record in default.probes]
     assert [record.commit for record in plain.probes] == [record.commit for record in once.probes]
-    assert default.posterior is None
+    assert default.confidence is None
 
 
 @pytest.mark.parametrize(("noise", "is_weighed"), [(None, True), (Noise(repeats=1), False)])
@@ -135,7 +129,7 @@ def test_on_a_card_answers_are_weighed_unless_that_is_declined(
     request = replace(world.request(hashes[0], noise=noise), subject=harness_code(world.harness, REAL))
     result = bisect_commits(request, probe=Flaky(0.0, backend="cuda"), environment={})
     assert culprit(result).commit == hashes[7]
-    assert (result.posterior is not None) is is_weighed
+    assert (result.confidence is not None) is is_weighed
     assert any(record.repeat for record in result.probes) is is_weighed
 
 
@@ -158,7 +152,7 @@ def test_a_merge_at_fault_is_opened(world: World) -> None:
     merged.commit("after", {"size.txt": "1530\n"})
     result = search(world, good, Flaky(0.05, 8), use_cache=False)
     assert culprit(result).commit == side[1]
-    assert result.posterior is not None
+    assert result.confidence is not None
 
 
 def test_chosen_paths_are_believed_first_and_proven(world: World) -> None:
@@ -181,13 +175,6 @@ def test_a_culprit_outside_the_chosen_paths_is_found_and_said(world: World) -> N
     result = search(world, hashes[0], Flaky(0.0), paths=("src",))
     assert culprit(result).commit == hashes[10]
     assert any("touches none of the chosen paths" in note for note in result.notes)
-
-
-def test_half_of_the_prior_is_on_the_chosen_paths() -> None:
-    weights = prior_of(6, (2, 5))
-    assert sum(weights) == pytest.approx(1)
-    assert weights[1] == weights[4] == 0.25
-    assert prior_of(3, (1, 2, 3)) == ()
 
 
 def test_a_deadline_leaves_the_likeliest_as_suspects(world: World) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oomscope.bisect.changes.delta_search import DeltaSearch
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.lines.culprit import LineAnswer, PlainSearch
+from oomscope.bisect.lines.culprit import LineAnswer, LineSearch
 from oomscope.bisect.lines.line import Line
 from oomscope.bisect.lines.steps import StepWalk
 from oomscope.bisect.requests import CommitRequest
@@ -111,7 +111,7 @@ def searched(
     ) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
         line = Line.of(CommitLine(base=first, commits=tuple(others)), world, prober)  # type: ignore[arg-type]
-        answer = PlainSearch(line).run()
+        answer = LineSearch(line).run()
         wanted = StepsWanted(threshold=Threshold(), looks=2)
         found = StepWalk(wanted).walk(line) if steps else None
         return answer, found, prober.records
