@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
+from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet, names
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import is_heeded
@@ -24,12 +24,12 @@ _PREFIX = "env:"
 _CREDENTIAL = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY(_ID)?|PRIVATE_KEY)$", re.IGNORECASE
 )
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentDeltas(ChangeSet):
-    """Two sets of variables; one that a set lacks is not there under it, whatever the user's environment holds.
+    """Two sets of variables; one that a set lacks is unset, whatever the user's environment holds.
 
     Variables of the terminal, the shell and the login are left out, since no result depends on them; so are
     credentials (``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``), which a report must not show.
@@ -46,7 +46,7 @@ class EnvironmentDeltas(ChangeSet):
         return tuple(self._by_key)
 
     def is_valid(self, changes: Changes) -> bool:
-        """Whether torch would take the allocator's settings."""
+        """Whether torch would accept the allocator's settings."""
         values = self.values(changes)
         try:
             for name in ALLOCATOR_VARIABLES:
@@ -57,19 +57,21 @@ class EnvironmentDeltas(ChangeSet):
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the variable or setting with both its values; None where it is not set."""
-        found = self._by_key[key]
-        return KeyChange(key=key, good=found.good, bad=found.bad, delta=delta)
+        good, bad = self._by_key[key]
+        return KeyChange(key=key, good=good, bad=bad, delta=delta)
 
     def values(self, changes: Changes) -> dict[str, str | None]:
         """Return the variables that differ, as they are with ``changes`` made; None for one that is not set."""
-        made = {self.keys[change] for change in changes}
+        made = set(names(self, changes))
         values: dict[str, str | None] = {}
-        for name in dict.fromkeys(delta.name for delta in self._by_key.values()):
-            deltas = [delta for delta in self._by_key.values() if delta.name == name]
-            if deltas[0].setting is None:
-                values[name] = deltas[0].bad if deltas[0].key in made else deltas[0].good
+        for name in dict.fromkeys(key.removeprefix(_PREFIX).partition("/")[0] for key in self.keys):
+            key, sides = f"{_PREFIX}{name}", (self.low.get(name), self.high.get(name))
+            if key in self._by_key:
+                values[name] = sides[key in made]
             else:
-                values[name] = self._conf(name, {delta.key for delta in deltas} & made)
+                settings = apart(*sides)
+                chosen = {setting: both[f"{key}/{setting}" in made] for setting, both in settings.items()}
+                values[name] = join_settings(chosen) or None
         return values
 
     def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
@@ -86,49 +88,27 @@ class EnvironmentDeltas(ChangeSet):
         return (*on[:-1], f"{shlex.join(['env', *unset, *given])} {on[-1]}")
 
     @cached_property
-    def _by_key(self) -> dict[str, _Delta]:
-        return {delta.key: delta for delta in self._deltas()}
-
-    def _deltas(self) -> Iterator[_Delta]:
+    def _by_key(self) -> dict[str, tuple[str | None, str | None]]:
+        """Both values of each change."""
+        found: dict[str, tuple[str | None, str | None]] = {}
         for name in sorted(self.low.keys() | self.high.keys()):
             good, bad = self.low.get(name), self.high.get(name)
             if good == bad or not is_heeded(name) or _CREDENTIAL.search(name):
                 continue
             settings = apart(good, bad) if name in ALLOCATOR_VARIABLES else {}
             if not settings:
-                yield _Delta(name=name, good=good, bad=bad)
-            for setting, (before, after) in settings.items():
-                if before != after:
-                    yield _Delta(name=name, setting=setting, good=before, bad=after)
-
-    def _conf(self, name: str, made: set[str]) -> str | None:
-        """Return the allocator's variable with the settings ``made`` as on the bad side; None where it has none."""
-        settings = apart(self.low.get(name), self.high.get(name))
-        chosen = {
-            setting: bad if f"{_PREFIX}{name}/{setting}" in made else good for setting, (good, bad) in settings.items()
-        }
-        return join_settings(chosen) or None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Delta:
-    name: str
-    setting: str | None = None
-    good: str | None
-    bad: str | None
-
-    @property
-    def key(self) -> str:
-        return f"{_PREFIX}{self.name}" + (f"/{self.setting}" if self.setting else "")
+                found[f"{_PREFIX}{name}"] = good, bad
+            found |= {f"{_PREFIX}{name}/{each}": both for each, both in settings.items() if both[0] != both[1]}
+        return found
 
 
 def read_environment(path: Path) -> dict[str, str]:
     """Return the variables of a file of ``NAME=VALUE`` lines: ``env``'s output, or one that a shell reads.
 
-    Empty lines, comments and ``export`` are passed over, and quotes taken off as a shell does.
+    Empty lines, comments and ``export`` are ignored, and quotes taken off as a shell does.
 
     Raises:
-        InputError: the file cannot be read, or a line is none.
+        InputError: the file cannot be read, or a line is not ``NAME=VALUE``.
     """
     try:
         lines = path.read_text().splitlines()
@@ -140,12 +120,11 @@ def read_environment(path: Path) -> dict[str, str]:
         text = line.strip().removeprefix("export ").strip()
         if not text or text.startswith("#"):
             continue
-        name, _, value = text.partition("=")
-        if "=" not in text or not _NAME.fullmatch(name):
-            raise InputError(
-                f"{text!r} is not NAME=VALUE", where=f"{path}:{number}", remedy="write one variable on each line"
-            )
-        found[name] = _unquoted(value)
+        variable = _VARIABLE.fullmatch(text)
+        if variable is None:
+            where, remedy = f"{path}:{number}", "write one variable on each line"
+            raise InputError(f"{text!r} is not NAME=VALUE", where=where, remedy=remedy)
+        found[variable[1]] = _unquoted(variable[2])
     return found
 
 
@@ -153,19 +132,19 @@ def parse_variables(words: tuple[str, ...], option: str) -> dict[str, str]:
     """Return the variables that ``NAME=VALUE`` words of ``option`` name.
 
     Raises:
-        UsageError: a word is none.
+        UsageError: a word is not one.
     """
     found = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not _NAME.fullmatch(name):
+        variable = _VARIABLE.fullmatch(word)
+        if variable is None:
             raise UsageError(f"{word!r} is not NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4")
-        found[name] = value
+        found[variable[1]] = variable[2]
     return found
 
 
 def _unquoted(value: str) -> str:
-    """Return ``value`` without the quotes round all of it; any other is as ``env`` prints it, spaces included."""
+    """Return ``value`` without the quotes around all of it; any other is as ``env`` prints it, spaces included."""
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         try:
             return "".join(shlex.split(value))
@@ -175,18 +154,9 @@ def _unquoted(value: str) -> str:
 
 
 def split_settings(conf: str | None) -> dict[str, str]:
-    """Return the settings of ``conf`` by name, each with its value as written; a comma in brackets parts nothing."""
-    settings: dict[str, str] = {}
-    depth, begin = 0, 0
-    text = f"{conf or ''},"
-    for place, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if letter == "," and depth <= 0:
-            name, _, value = text[begin:place].partition(":")
-            if name.strip():
-                settings[name.strip()] = value.strip()
-            begin = place + 1
-    return settings
+    """Return the settings of ``conf`` by name, each with its value as written; commas in brackets do not separate."""
+    parts = (part.partition(":") for part in re.split(r",(?![^\[]*\])", conf or ""))
+    return {name.strip(): value.strip() for name, _, value in parts if name.strip()}
 
 
 def join_settings(settings: Mapping[str, str | None]) -> str:

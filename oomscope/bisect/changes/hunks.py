@@ -24,8 +24,7 @@ from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 
-_TOGETHER = "leave --hunks out: the commit is named all the same"
-_RUNS_SHOWN = 4
+_SHOWN = 6
 _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
 
 
@@ -157,10 +156,9 @@ class Hunks(ChangeSet):
         return found
 
     def _parses_with(self, path: str, changes: Changes) -> bool:
-        known = self._parsed
-        if (path, changes) not in known:
-            known[path, changes] = _parses(self._made(self._python[path][0], changes))
-        return known[path, changes]
+        if (path, changes) not in self._parsed:
+            self._parsed[path, changes] = _parses(self._made(self._python[path][0], changes))
+        return self._parsed[path, changes]
 
     def _made(self, content: bytes, changes: Changes) -> bytes:
         return applied(content, sorted((self.hunks[change] for change in changes), key=lambda hunk: hunk.old_start))
@@ -176,30 +174,20 @@ def apply_patch(directory: Path, patch: bytes) -> None:
     try:
         git.output("apply", "--whitespace=nowarn", "--binary", "-", stdin=patch)
     except GitError as error:
-        raise GitError(
-            f"the hunks do not apply by themselves: {error.message}", where=str(directory), remedy=_TOGETHER
-        ) from None
+        remedy = "leave --hunks out: the commit is named all the same"
+        message = f"the hunks do not apply by themselves: {error.message}"
+        raise GitError(message, where=str(directory), remedy=remedy) from None
 
 
 def numbered(changes: Sequence[int], total: int) -> str:
     """Return some of ``total`` hunks, which are counted from 0 here and from 1 for people, in a few words."""
     if len(changes) == total:
         return f"all {total} hunks"
-    if len(changes) <= 1:
-        return f"hunk {changes[0] + 1} of {total}" if changes else "no hunk"
-    runs: list[tuple[int, int]] = []
-    for change in changes:
-        first = runs.pop()[0] if runs and runs[-1][1] == change - 1 else change
-        runs.append((first, change))
-    if len(runs) > _RUNS_SHOWN:
+    if not changes:
+        return "no hunk"
+    if len(changes) > _SHOWN:
         return f"{len(changes)} of {total} hunks"
-    return f"hunks {', '.join(_run(*run) for run in runs)} of {total}"
-
-
-def _run(first: int, last: int) -> str:
-    if last - first < 2:
-        return ", ".join(str(each + 1) for each in sorted({first, last}))
-    return f"{first + 1}-{last + 1}"
+    return f"{'hunk' if len(changes) == 1 else 'hunks'} {', '.join(str(change + 1) for change in changes)} of {total}"
 
 
 def _rank(hunk: Hunk) -> int:

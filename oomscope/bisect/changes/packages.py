@@ -137,8 +137,8 @@ class PackageDeltas(ChangeSet):
 def read_requirements(path: Path) -> dict[str, str]:
     """Return the requirements of a lock file by normalised name: ``pip freeze``, or what pip-compile writes.
 
-    Comments and hashes are taken off. Options for an index are passed over (pip's own variables say where packages
-    come from), and so are editable packages, which have no version to change.
+    Comments and hashes are taken off. Options are ignored (pip's own variables say where packages come from), and so
+    are editable packages, which have no version to change.
 
     Raises:
         InputError: the file cannot be read, or a line is not a requirement.
@@ -148,45 +148,30 @@ def read_requirements(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
+    joined = re.sub(
+        r"((?:.*\\\n)+)(.*)", lambda lines: lines[0].replace("\\\n", " ") + "\n" * lines[1].count("\n"), text
+    )
     found: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        if line.startswith(("-r", "--requirement", "-c", "--constraint")):
-            raise InputError("names another file", where=f"{path}:{number}", remedy="put all packages into one file")
-        if line.startswith("-"):
+    for number, line in enumerate(joined.splitlines(), start=1):
+        bare = _HASH.sub("", re.sub(r"(^|\s)#.*$", "", line)).strip()
+        where = f"{path}:{number}"
+        if bare.startswith(("-r", "--requirement", "-c", "--constraint")):
+            raise InputError("names another file", where=where, remedy="put all packages into one file")
+        if not bare or bare.startswith("-"):
             continue
-        match = _REQUIREMENT.fullmatch(line)
+        match = _REQUIREMENT.fullmatch(bare)
         if match is None:
-            raise InputError(
-                f"{line!r} is not a requirement", where=f"{path}:{number}", remedy="write NAME==VERSION on each line"
-            )
-        found[_normalised(match["name"])] = line
+            raise InputError(f"{bare!r} is not a requirement", where=where, remedy="write NAME==VERSION on each line")
+        found[re.sub(r"[-_.]+", "-", match["name"]).lower()] = bare  # PyPA, "Names and normalization"
     return found
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Return lines with their numbers, continued ones joined, without comments and hashes."""
-    lines: list[tuple[int, str]] = []
-    number, joined = 0, ""
-    for place, line in enumerate(text.splitlines(), start=1):
-        number = number or place
-        joined += line
-        if joined.endswith("\\"):
-            joined = f"{joined[:-1]} "
-            continue
-        bare = _HASH.sub("", re.sub(r"(^|\s)#.*$", "", f" {joined}")).strip()
-        if bare:
-            lines.append((number, bare))
-        number, joined = 0, ""
-    return lines
-
-
-def _normalised(name: str) -> str:
-    """Return the name by which packages are compared (PyPA, "Names and normalization")."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _on_one_line(lines: re.Match[str]) -> str:
+    """Join continued lines; empty ones after them keep the numbers of the lines that follow."""
+    return lines[0].replace("\\\n", " ") + "\n" * lines[0].count("\n")
 
 
 _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--disable-pip-version-check")
-_ROOM = "see that it can be written to and that its disk has room"
 
 
 @dataclass(frozen=True)
@@ -217,15 +202,12 @@ class Overlays:
             command = [*_PIP, "--target", str(made), *sorted(requirements)]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode != 0:
-                said = _complaint_of_pip(done.stderr.decode(errors="replace"), done.returncode)
+                lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+                errors = [line for line in lines if line.startswith("ERROR:")] or lines or [f"status {done.returncode}"]
+                said = errors[-1].removeprefix("ERROR: ")
                 raise TargetError(said, where="pip install", remedy="see that pip's index has these versions")
             with contextlib.suppress(OSError):  # another search made it meanwhile
                 made.rename(folder)
         if not folder.is_dir():
-            raise TargetError("the folder of packages could not be put in its place", where=str(folder), remedy=_ROOM)
-
-
-def _complaint_of_pip(said: str, status: int) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")] or lines
-    return errors[-1].removeprefix("ERROR: ") if errors else f"status {status}"
+            remedy = "see that it can be written to and that its disk has room"
+            raise TargetError("the folder of packages cannot be written", where=str(folder), remedy=remedy)

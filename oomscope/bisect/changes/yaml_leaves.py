@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from oomscope.bisect.changes.change_set import ChangeSet
+from oomscope.bisect.changes.change_set import ChangeSet, names
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
@@ -21,7 +21,10 @@ from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError
 from oomscope.files import real_path
 
-_NO_PLACE = "see that no folder of the commit has this name, and that the disk has room"
+_ABSENT = object()
+_REMEDY = "name another --config"
+Leaves = dict[tuple[str, ...], Any]
+"""The leaves of a document by the keys that lead to each."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class WithConfigOf(ChangedSubject):
 
 @dataclass(frozen=True)
 class ConfigLeaves(ChangeSet):
-    """One commit's code with mixtures of the file at one path as it stood at two commits.
+    """One commit's code with combinations of the file at one path as it stood at two commits.
 
     A file that is neither YAML nor JSON, or whose leaves are the same, is one change by itself.
 
@@ -95,21 +98,18 @@ class ConfigLeaves(ChangeSet):
 
     def is_valid(self, changes: Changes) -> bool:
         """Whether a document can have these leaves."""
-        if changes in self._ends:
-            return True
         try:
-            self._mixed(changes)
+            return changes in self._ends or bool(self._mixed(changes))
         except InputError:
             return False
-        return True
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the leaf with both its values, None where one document lacks it; of a file both commits."""
         if not self._places:
             return KeyChange(key=key, good=self.before.short, bad=self.after.short, delta=delta)
-        good, bad = self._documents
         place = self._places[self.keys.index(key)]
-        return KeyChange(key=key, good=shown(good.get(place)), bad=shown(bad.get(place)), delta=delta)
+        good, bad = (_as_json(leaves.get(place)) for leaves in self._documents)
+        return KeyChange(key=key, good=good, bad=bad, delta=delta)
 
     def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the code is measured with ``changes`` made in the good file."""
@@ -118,10 +118,10 @@ class ConfigLeaves(ChangeSet):
         return with_file(self.subject.experiment(self.code), self.path, self._mixed(changes))
 
     def commands(self, changes: Changes, _on: tuple[str, ...] = (), /) -> tuple[str, ...]:
-        """Return commands that lay the code out with the good file; the changes are named for a hand to make."""
+        """Return commands that lay the code out with the good file, and a comment with the changes to make."""
         clone, checkout, *then = self.subject.commands(self.code)
         show = _show(self.repository, self.before, self.path, self.code)
-        made = [f"{key}={self.change(key).bad!r}" for key in (self.keys[change] for change in sorted(changes))]
+        made = [f"{key}={self.change(key).bad!r}" for key in names(self, changes)]
         note = [f"# set {shlex.quote(', '.join(made))} in {self.path}"] if made else []
         return (clone, checkout, show, *note, *then)
 
@@ -170,7 +170,8 @@ def with_file(experiment: Experiment | Untestable, path: str, content: bytes) ->
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         except OSError as error:
-            raise GitError(f"cannot be written: {error.strerror}", where=path, remedy=_NO_PLACE) from None
+            remedy = "see that no folder of the commit has this name, and that the disk has room"
+            raise GitError(f"cannot be written: {error.strerror}", where=path, remedy=remedy) from None
 
     return experiment.edited(f"{path}:{hashlib.sha256(content).hexdigest()}", write)
 
@@ -180,94 +181,77 @@ def _show(repository: Repository, source: Commit, path: str, code: Commit) -> st
     return f"{shlex.join(show)} > {shlex.quote(f'{repository.name}-{code.short}/{path}')}"
 
 
-_MISSING = object()
-Leaves = dict[tuple[str, ...], Any]
-
-
 def read_leaves(content: bytes, path: str) -> Leaves:
-    """Return the leaves of a document by the keys that lead to each; a list is a leaf, and so is an empty mapping.
+    """Return the leaves of a document; a list is a leaf, and so is an empty mapping.
 
     Raises:
-        InputError: it is neither YAML nor JSON with a mapping at the top, a key is no text, or an alias stands inside
-            what it names.
+        InputError: it is neither YAML nor JSON with a mapping at the top, a key is no text, or an alias is cyclic.
     """
     import yaml
 
     try:
         document = json.loads(content) if _is_json(path) else yaml.safe_load(content)
+        if not isinstance(document, Mapping):
+            raise InputError("is not a mapping", where=path, remedy=_REMEDY)
+        _as_json(document)
+        return dict(_leaves(document, (), path))
+    except RecursionError:  # YAML allows a: &a [*a]
+        raise InputError("an alias stands inside what it names", where=path, remedy="write the values out") from None
     except (ValueError, yaml.YAMLError) as error:  # a wrong encoding is a ValueError, too
         first = str(error).partition("\n")[0]
-        raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy="name another --config") from None
-    if not isinstance(document, Mapping):
-        raise InputError("is not a mapping", where=path, remedy="name another --config")
-    _refuse_cycle(document, path)
-    return dict(_leaves(document, (), path))
+        raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy=_REMEDY) from None
 
 
 def differing(good: Leaves, bad: Leaves) -> tuple[tuple[str, ...], ...]:
     """Return the keys of the leaves that differ or that one document lacks, in the documents' order."""
     places = dict.fromkeys((*good, *bad))
-    return tuple(place for place in places if good.get(place, _MISSING) != bad.get(place, _MISSING))
+    return tuple(place for place in places if good.get(place, _ABSENT) != bad.get(place, _ABSENT))
 
 
 def mixed(good: Leaves, bad: Leaves, changed: set[tuple[str, ...]], path: str) -> bytes:
     """Return the good document with the leaves ``changed`` as in the bad one, in the format that ``path`` ends in.
 
     Raises:
-        InputError: a leaf of one document lies where the other has a mapping, and the mixture has both.
+        InputError: a leaf of one document lies where the other has a mapping, and the result has both.
     """
     import yaml
 
     document: dict[str, Any] = {}
     for place in dict.fromkeys((*good, *bad)):
         leaves = bad if place in changed else good
-        if place in leaves:
-            _put_leaf(document, place, leaves[place], path)
+        if place not in leaves:
+            continue
+        *above, last = place
+        inner: Any = document
+        for key in above:
+            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner
+        if not isinstance(inner, dict) or inner.get(last):
+            raise InputError(f"{'.'.join(place)} is a leaf and a mapping", where=path, remedy=_REMEDY)
+        inner[last] = leaves[place]
     if _is_json(path):
         return f"{json.dumps(document, indent=2)}\n".encode()
     return bytes(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, encoding="utf-8"))
 
 
-def shown(value: Any) -> Any:
+def _leaves(document: Mapping[Any, Any], above: tuple[str, ...], path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in document.items():
+        if not isinstance(key, str):
+            raise InputError(f"the key {key!r} is not text", where=path, remedy=_REMEDY)
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*above, key), path)
+        else:
+            yield (*above, key), value
+
+
+def _as_json(value: Any) -> Any:
     """Return a leaf as JSON has it: what YAML has beyond that (dates, sets, bytes) as text."""
     if isinstance(value, list):
-        return [shown(part) for part in value]
+        return [_as_json(part) for part in value]
     if isinstance(value, dict):
-        return {str(key): shown(part) for key, part in value.items()}
+        return {str(key): _as_json(part) for key, part in value.items()}
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _is_json(path: str) -> bool:
     """Whether ``path`` names JSON: to YAML some of its numbers and letters mean something else."""
     return PurePosixPath(path).suffix == ".json"
-
-
-def _refuse_cycle(value: Any, path: str, inside: tuple[int, ...] = ()) -> None:
-    """Refuse a document that holds itself somewhere, as YAML allows (``a: &a [*a]``): it has no end."""
-    if not isinstance(value, Mapping | list):
-        return
-    if id(value) in inside:
-        raise InputError("an alias stands inside what it names", where=path, remedy="write the values out")
-    for part in value.values() if isinstance(value, Mapping) else value:
-        _refuse_cycle(part, path, (*inside, id(value)))
-
-
-def _leaves(document: Mapping[Any, Any], above: tuple[str, ...], path: str) -> list[tuple[tuple[str, ...], Any]]:
-    found: list[tuple[tuple[str, ...], Any]] = []
-    for key, value in document.items():
-        if not isinstance(key, str):
-            raise InputError(f"the key {key!r} is not text", where=path, remedy="name another --config")
-        inside = isinstance(value, Mapping) and value
-        found += _leaves(value, (*above, key), path) if inside else [((*above, key), value)]
-    return found
-
-
-def _put_leaf(document: dict[str, Any], place: tuple[str, ...], value: Any, path: str) -> None:
-    *above, last = place
-    for key in above:
-        document = document.setdefault(key, {})
-        if not isinstance(document, dict):
-            raise InputError(f"{'.'.join(place)} lies inside a leaf", where=path, remedy="name another --config")
-    if isinstance(document.get(last), dict) and document[last]:
-        raise InputError(f"{'.'.join(place)} is a mapping too", where=path, remedy="name another --config")
-    document[last] = value

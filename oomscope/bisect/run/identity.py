@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,29 +29,17 @@ _NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "snapshot_force", "envi
 Variables count by their hash, and to a bundled target only the measured ones."""
 _DRIVER = Path("/proc/driver/nvidia")
 
-_UNHEEDED = {
-    # The terminal: a probe's output goes to a file.
-    *("TERM", "TERMINFO", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID", "COLORTERM", "COLUMNS", "LINES"),
-    *("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "LS_COLORS", "VTE_VERSION", "WINDOWID", "GPG_TTY"),
-    *("TMUX", "TMUX_PANE", "STY", "WINDOW"),
-    # The shell: where it stands (a probe runs in its checkout) and how people type into it.
-    *("PWD", "OLDPWD", "SHLVL", "_", "PS1", "PS2", "PROMPT_COMMAND", "HISTFILE", "HISTSIZE", "HISTCONTROL"),
-    *("EDITOR", "VISUAL", "PAGER", "LESS", "LESSOPEN", "LESSCLOSE", "MAIL"),
-    # The login: new at each, or the machine's name, which says nothing that driver and cards do not.
-    *(
-        "DISPLAY",
-        "WAYLAND_DISPLAY",
-        "XAUTHORITY",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "XDG_RUNTIME_DIR",
-        "XDG_SEAT",
-        "XDG_VTNR",
-    ),
-    *("INVOCATION_ID", "JOURNAL_STREAM", "HOSTNAME"),
-}
-_UNHEEDED_PREFIXES = ("SSH_", "XDG_SESSION_")
-"""Variables that differ from one terminal or login to the next and say nothing of the work. Language, home, caches
-and all others may decide what a harness reads, and count."""
+_IGNORED_NAMES = """
+    TERM TERMINFO TERM_PROGRAM TERM_PROGRAM_VERSION TERM_SESSION_ID COLORTERM COLUMNS LINES NO_COLOR FORCE_COLOR
+    CLICOLOR CLICOLOR_FORCE LS_COLORS VTE_VERSION WINDOWID GPG_TTY TMUX TMUX_PANE STY WINDOW
+    PWD OLDPWD SHLVL _ PS1 PS2 PROMPT_COMMAND HISTFILE HISTSIZE HISTCONTROL EDITOR VISUAL PAGER LESS LESSOPEN LESSCLOSE
+    MAIL DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR XDG_SEAT XDG_VTNR INVOCATION_ID
+    JOURNAL_STREAM HOSTNAME
+"""
+_IGNORED = frozenset(_IGNORED_NAMES.split())
+"""Variables of the terminal, the shell and the login, which say nothing of the work. Language, home, caches and all
+others may decide what a harness reads, and count."""
+_IGNORED_PREFIXES = ("SSH_", "XDG_SESSION_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +121,7 @@ def hash_of_environment(variables: Mapping[str, str | None]) -> str:
 
 def is_heeded(variable: str) -> bool:
     """Whether a result may depend on ``variable``: not if it belongs to the terminal, the shell or the login."""
-    return variable not in _UNHEEDED and not variable.startswith(_UNHEEDED_PREFIXES)
+    return variable not in _IGNORED and not variable.startswith(_IGNORED_PREFIXES)
 
 
 def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:
@@ -145,10 +133,10 @@ def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:
     return (version.read_text(errors="replace"), *cards)
 
 
-CODE: Final = frozenset({".py", ".so", ".pyd", ".dylib"})
+_CODE: Final = frozenset({".py", ".so", ".pyd", ".dylib"})
 """Suffixes of the files that a program imports."""
-OWN: Final = "oomscope"
-"""Not asked for here: the key of a result holds the hash of its sources anyway."""
+_OWN: Final = "oomscope"
+"""Ignored here: the key of a result holds the hash of its sources anyway."""
 
 
 @cache
@@ -162,7 +150,7 @@ def hash_of(distributions: Iterable[importlib.metadata.Distribution]) -> str:
     rows = set()
     for item in distributions:
         name = (item.name or "").lower()
-        root = None if name == OWN else editable_root(item)
+        root = None if name == _OWN else editable_root(item)
         rows.add(f"{name}=={item.version}" if root is None else f"{name}=={item.version} {_hash_of_code(root)}")
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
 
@@ -178,8 +166,13 @@ def editable_root(distribution: importlib.metadata.Distribution) -> Path | None:
 
 
 def _hash_of_code(root: Path) -> str:
+    """Return a hash of the code under ``root``, without hidden folders and virtual environments."""
+    paths: list[Path] = []
+    for folder, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if name[0] != "." and not Path(folder, name, "pyvenv.cfg").exists()]
+        paths += (Path(folder, name) for name in files if Path(name).suffix in _CODE)
     digest = hashlib.sha256()
-    for path in sorted(_code_in(root)):
+    for path in sorted(paths):
         try:
             content = path.read_bytes()
         except OSError:
@@ -187,14 +180,3 @@ def _hash_of_code(root: Path) -> str:
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
     return digest.hexdigest()
-
-
-def _code_in(root: Path) -> Iterator[Path]:
-    """Yield the code under ``root``; hidden folders and virtual environments hold none of the package's own."""
-    for folder, inner, files in os.walk(root):
-        inner[:] = [name for name in inner if not (name.startswith(".") or _is_environment(Path(folder, name)))]
-        yield from (Path(folder, name) for name in files if Path(name).suffix in CODE)
-
-
-def _is_environment(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").exists()

@@ -1,4 +1,4 @@
-"""Where a search keeps things, never inside git's own directory, and how it uses its journal."""
+"""Where a search keeps its files, never inside git's own directory, and how it uses its journal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Places:
 
     @property
     def journals(self) -> Path:
-        """What searches have asked and been answered."""
+        """The journals of searches."""
         return (self.state or self.root).absolute() / "journals"
 
     @property
@@ -74,7 +74,7 @@ class Places:
 
     @property
     def logs(self) -> Path:
-        """What probes said that failed."""
+        """The output of failed probes."""
         return self.root / "logs"
 
     @property
@@ -84,7 +84,7 @@ class Places:
 
     @property
     def jobs(self) -> Path:
-        """Orders and results of jobs of a cluster that running searches wait for."""
+        """Orders and results of a cluster's jobs."""
         return self.root / "jobs"
 
     @property

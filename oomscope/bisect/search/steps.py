@@ -7,7 +7,7 @@ ends. A number of looks buys probes inside such ranges.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -67,28 +67,33 @@ def steps_between(measured: Mapping[int, Bytes]) -> tuple[ByteStep, ...]:
     )
 
 
-ByteOracle = Callable[[int], Bytes | None]
-"""Returns the bytes at a position; None where it cannot be tested."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Two measured positions with none measured between them."""
+    """Two measured positions with none measured between them.
+
+    Args:
+        search: its good end is the first position, its bad end the last.
+        first: the bytes at the first position.
+        last: the bytes at the last.
+        differs: by more than the threshold.
+    """
 
     search: Search
-    """Its good end is the first position, its bad end the last."""
     first: Bytes
     last: Bytes
-
-    @property
-    def delta(self) -> Bytes:
-        """From the first position to the last."""
-        return self.last - self.first
+    differs: bool = False
 
     @property
     def step(self) -> ByteStep:
         """The range as a step."""
-        return ByteStep(after=self.search.good, at=self.search.bad, delta=self.delta)
+        return ByteStep(after=self.search.good, at=self.search.bad, delta=self.last - self.first)
+
+    @cached_property
+    def priority(self) -> tuple[int, int]:
+        """Sorts the ranges: of those that differ the heaviest first, of the others the widest."""
+        delta = self.last - self.first
+        weight = max(abs(delta.requested_bytes), abs(delta.overhead_bytes or 0))
+        return -(weight if self.differs else len(self.search.open)), self.search.good
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +102,6 @@ class StepSearch:
 
     Args:
         ranges: from the first position of the line to the last, in order, each beginning where the one before ends.
-        differing: those that are going to be split, the one that differs most first.
-        resting: the others with open positions, the one with most of them first.
         threshold: what a range's ends differ by at most to be left alone.
         looks: how many positions may yet be asked about inside ranges that are left alone.
 
@@ -110,8 +113,6 @@ class StepSearch:
     """
 
     ranges: tuple[Range, ...]
-    differing: tuple[Range, ...] = ()
-    resting: tuple[Range, ...] = ()
     threshold: Threshold
     looks: int = 0
 
@@ -122,8 +123,8 @@ class StepSearch:
         Raises:
             ValueError: there is no candidate.
         """
-        whole = Range(search=Search.over(last), first=first_bytes, last=last_bytes)
-        return cls(ranges=(whole,), threshold=threshold)._queueing(whole)
+        state = cls(ranges=(), threshold=threshold)
+        return replace(state, ranges=(state._range(Search.over(last), first_bytes, last_bytes),))
 
     def looking(self, looks: int) -> StepSearch:
         """Return the search that may ask about ``looks`` positions inside ranges whose ends do not differ."""
@@ -136,20 +137,19 @@ class StepSearch:
         The range that differs most comes first, so that a search that is stopped knows the heaviest steps. Without
         one, a look goes into the middle of the range with most open positions, which spreads them evenly.
         """
-        if self.differing:
-            return self.differing[0].search.wanted
-        return self.resting[0].search.wanted if self.resting and self.looks else None
+        if self.splitting:
+            return self.splitting[0].wanted
+        resting = [range_ for range_ in self.ranges if range_.search.open] if self.looks else []
+        return min(resting, key=lambda range_: range_.priority).search.wanted if resting else None
 
-    @property
+    @cached_property
     def splitting(self) -> tuple[Search, ...]:
         """The searches of the ranges that are going to be split, the one that differs most first."""
-        return tuple(range_.search for range_ in self.differing)
+        differing = [range_ for range_ in self.ranges if range_.differs and range_.search.open]
+        return tuple(range_.search for range_ in sorted(differing, key=lambda range_: range_.priority))
 
     def told(self, position: int, measured: Bytes | None) -> StepSearch:
-        """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not.
-
-        A position that is known already changes nothing.
-        """
+        """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not."""
         place = bisect_left(self.ranges, position, key=lambda range_: range_.search.bad)
         range_ = self.ranges[place]
         search = range_.search
@@ -157,17 +157,15 @@ class StepSearch:
             return self
         parts = [replace(range_, search=search.told(position, Answer.UNTESTABLE))]
         if measured is not None:
-            before = replace(range_, search=search.told(position, Answer.BAD), last=measured)
-            after = replace(range_, search=search.told(position, Answer.GOOD), first=measured)
-            parts = [before, after]
-        looks = self.looks if self._differs(range_) else max(0, self.looks - 1)
-        ranges = (*self.ranges[:place], *parts, *self.ranges[place + 1 :])
-        return replace(self._without(range_), ranges=ranges, looks=looks)._queueing(*parts)
+            before = self._range(search.told(position, Answer.BAD), range_.first, measured)
+            parts = [before, self._range(search.told(position, Answer.GOOD), measured, range_.last)]
+        looks = self.looks if range_.differs else max(0, self.looks - 1)
+        return replace(self, ranges=(*self.ranges[:place], *parts, *self.ranges[place + 1 :]), looks=looks)
 
     def looks_ahead(self) -> Iterator[int]:
         """Yield the positions that are looked at one after the other as long as no look finds a difference."""
         state = self
-        while not state.differing and (position := state.wanted) is not None:
+        while not state.splitting and (position := state.wanted) is not None:
             yield position
             place = bisect_left(state.ranges, position, key=lambda range_: range_.search.bad)
             state = state.told(position, state.ranges[place].first)
@@ -178,50 +176,22 @@ class StepSearch:
 
         Once nothing is wanted, each is one position, or a stretch of positions that cannot be told apart.
         """
-        return tuple(range_.step for range_ in self.ranges if self._differs(range_))
+        return tuple(range_.step for range_ in self.ranges if range_.differs)
 
     @property
     def unseen(self) -> tuple[ByteStep, ...]:
         """The other ranges that hold positions which may yet be tested: below the threshold, or with equal ends."""
-        return tuple(range_.step for range_ in self.ranges if not self._differs(range_) and range_.search.open)
+        return tuple(range_.step for range_ in self.ranges if not range_.differs and range_.search.open)
 
-    def _without(self, range_: Range) -> StepSearch:
-        """Return the search in which ``range_`` waits no more to be asked about."""
-        if self._differs(range_):
-            place = bisect_left(self.differing, _lightness(range_), key=_lightness)
-            return replace(self, differing=(*self.differing[:place], *self.differing[place + 1 :]))
-        place = bisect_left(self.resting, _narrowness(range_), key=_narrowness)
-        return replace(self, resting=(*self.resting[:place], *self.resting[place + 1 :]))
-
-    def _queueing(self, *ranges: Range) -> StepSearch:
-        """Return the search in which those of ``ranges`` that have open positions wait to be asked about."""
-        differing, resting = list(self.differing), list(self.resting)
-        for range_ in ranges:
-            if range_.search.open and self._differs(range_):
-                insort(differing, range_, key=_lightness)
-            elif range_.search.open:
-                insort(resting, range_, key=_narrowness)
-        return replace(self, differing=tuple(differing), resting=tuple(resting))
-
-    def _differs(self, range_: Range) -> bool:
-        return self.threshold.is_exceeded_by(range_.delta)
+    def _range(self, search: Search, first: Bytes, last: Bytes) -> Range:
+        return Range(search=search, first=first, last=last, differs=self.threshold.is_exceeded_by(last - first))
 
 
-def run(search: StepSearch, oracle: ByteOracle) -> StepSearch:
-    """Answer every question of ``search`` with ``oracle``, one after the other, and return its last state."""
+def run(search: StepSearch, oracle: Callable[[int], Bytes | None]) -> StepSearch:
+    """Answer every question of ``search`` with ``oracle`` (None: untestable), and return its last state."""
     while (position := search.wanted) is not None:
         search = search.told(position, oracle(position))
     return search
-
-
-def _lightness(range_: Range) -> tuple[int, int]:
-    """Return the place of a range among those that differ: the heaviest first, then the first of the line."""
-    return -max(abs(range_.delta.requested_bytes), abs(range_.delta.overhead_bytes or 0)), range_.search.good
-
-
-def _narrowness(range_: Range) -> tuple[int, int]:
-    """Return the place of a range among those that do not: the widest first, then the first of the line."""
-    return -len(range_.search.open), range_.search.good
 
 
 Row = TypeVar("Row")
@@ -231,8 +201,8 @@ def heaviest(steps: Sequence[Row], weight: Callable[[Row], int], *, is_culprit_k
     """Return the step that weighs most in the direction of the range; None where nothing changed.
 
     Where something is at fault the direction is up: what took bytes away is not what filled the card. Elsewhere it is
-    that of the sum of all steps. Steps that cancel each other have no direction: the one that changed most is
-    returned, of equal ones the first, since the later ones took it back.
+    that of the sum of all steps. Of steps that cancel each other the one that changed most is returned, of equal ones
+    the first, since the later ones took it back.
 
     Args:
         steps: all steps of a range, from its good end to its bad end.

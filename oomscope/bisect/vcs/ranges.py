@@ -65,7 +65,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     Raises:
         UsageError: there is nothing to cut, no good side, or a side that is not a revision.
     """
-    for cut in _cuts(text):
+    for cut in (cut for cut in range(1, len(text) - 2) if text.startswith(_SEPARATOR, cut)):
         good, bad = _file(text[:cut]), _file(text[cut + len(_SEPARATOR) :])
         if good is not None and bad is not None:
             return FileRange(good=good, bad=bad)
@@ -75,15 +75,11 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     if bad_rev.startswith("."):
         raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
     for name in (good_rev, bad_rev):
-        missing = Path(name).suffix in _SUFFIXES and not _is_file(name)
-        if missing:
+        if Path(name).suffix in _SUFFIXES and not _is_file(name):
             raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
     if not good_rev:
         raise UsageError(f"{text!r} names no good end", remedy=f"{_REMEDY}, or add --find-good")
-    try:
-        return RevisionRange(good=checked_revision(good_rev), bad=checked_revision(bad_rev or "HEAD"))
-    except GitError as error:
-        raise UsageError(error.message, where=error.where, remedy=error.remedy) from None
+    return _revisions(good_rev, bad_rev or "HEAD")
 
 
 def parse_ends(text: str) -> RevisionRange | FileRange:
@@ -106,8 +102,13 @@ def parse_open(text: str) -> RevisionRange:
     good, separator, bad = text.partition(_SEPARATOR) if _SEPARATOR in text else ("", "", text)
     if good:
         raise UsageError(f"{text!r} names a good end", where="--find-good", remedy=f"write ..{bad or 'HEAD'}")
+    return _revisions("", bad or ("HEAD" if separator else ""))
+
+
+def _revisions(good: str, bad: str) -> RevisionRange:
+    """Return the range of two revisions, of which the good one may be empty."""
     try:
-        return RevisionRange(good="", bad=checked_revision(bad or ("HEAD" if separator else "")))
+        return RevisionRange(good=checked_revision(good) if good else "", bad=checked_revision(bad))
     except GitError as error:
         raise UsageError(error.message, where=error.where, remedy=error.remedy) from None
 
@@ -137,7 +138,3 @@ def _file(text: str) -> Path | FileAt | None:
     if not (colon and revision and path) or _SEPARATOR in revision or "{" in revision:
         return None
     return FileAt(revision=revision, path=path)
-
-
-def _cuts(text: str) -> list[int]:
-    return [cut for cut in range(1, len(text) - 2) if text.startswith(_SEPARATOR, cut)]

@@ -179,7 +179,6 @@ class Repository:
         """
         self._check_order(good, bad)
         walked = self._first_parents(good, bad)
-        self._check_whole(walked[0])
         touching = self._touching(good, bad, paths)
         if touching is not None and not touching:
             raise GitError(
@@ -208,7 +207,6 @@ class Repository:
         if self.contains(good, tip):
             return None
         walked = self._first_parents(good, tip)
-        self._check_whole(walked[0])
         if not walked[0].parents:
             raise GitError(
                 "it has a history of its own", where=tip.short, remedy="search it by itself, or give --first-parent"
@@ -261,14 +259,20 @@ class Repository:
 
     def _touching(self, after: Commit, until: Commit, paths: Sequence[str]) -> frozenset[str] | None:
         """Return the hashes of the commits of a line that touch ``paths``; None where there are no paths."""
-        if not paths:
-            return None
-        return frozenset(commit.hash for commit in self._first_parents(after, until, paths))
+        return frozenset(each.hash for each in self._first_parents(after, until, paths)) if paths else None
 
     def _first_parents(self, after: Commit, until: Commit, paths: Sequence[str] = ()) -> list[Commit]:
+        """Return the commits after ``after`` up to ``until`` along first parents.
+
+        Raises:
+            GitError: a shallow clone lacks the parent of the first of them.
+        """
         with reading(self.common) as repo:
-            walked = repo.iter_commits(f"{after.hash}..{until.hash}", paths, first_parent=True, reverse=True)
-            return [self._header(commit) for commit in walked]
+            found = repo.iter_commits(f"{after.hash}..{until.hash}", paths, first_parent=True, reverse=True)
+            walked = [self._header(commit) for commit in found]
+        if not paths and walked[0].hash in self._cut:
+            raise GitError("this shallow clone ends here", where=walked[0].short, remedy="run git fetch --unshallow")
+        return walked
 
     def _header(self, commit: git.Commit) -> Commit:
         try:
@@ -288,11 +292,6 @@ class Repository:
     def _cut(self) -> frozenset[str]:
         """The commits of a shallow clone whose parents it lacks (gitrepository-layout(5), ``shallow``)."""
         return frozenset((self.common / "shallow").read_text().split()) if self.is_shallow else frozenset()
-
-    def _check_whole(self, first: Commit) -> None:
-        """Refuse a line whose ``first`` commit follows one that a shallow clone lacks."""
-        if first.hash in self._cut:
-            raise GitError("this shallow clone ends here", where=first.short, remedy="run git fetch --unshallow")
 
     def _check_order(self, good: Commit, bad: Commit) -> None:
         where = f"{self.path}: {good.short}..{bad.short}"

@@ -99,9 +99,7 @@ def test_ends_that_are_not_as_they_were_called_are_an_answer(culprit: int, concl
 
 
 @given(st.integers(1, 200), st.data())
-def test_without_noise_it_asks_what_plain_bisection_asks_and_confirms_both_sides(
-    last: int, data: st.DataObject
-) -> None:
+def test_without_noise_it_asks_as_plain_bisection_and_confirms_both_sides(last: int, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(1, last))
     plain, asked = Search.over(last), 2
     while (position := plain.wanted) is not None:
