@@ -12,11 +12,8 @@ import yaml
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
-from oomscope.bisect.results.sections import guilty_axis
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.search.line import Answer
 from oomscope.bisect.vcs.ranges import RevisionRange
-from oomscope.errors import UsageError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import error
@@ -156,25 +153,3 @@ def test_ends_that_answer_by_themselves(world: World) -> None:
     result = world.search(good)
     assert result.outcome == "no_culprit"
     assert len(result.probes) == 2
-
-
-def test_a_path_that_leads_out_is_refused(world: World) -> None:
-    good = world.commit(1, config(10, 10))
-    world.commit(2, config(10, 20))
-    with pytest.raises(UsageError, match="not a path inside"):
-        world.search(good, "../x.yaml")
-
-
-@pytest.mark.parametrize(
-    ("code", "configuration", "answer"),
-    [
-        (Answer.BAD, Answer.GOOD, "code"),
-        (Answer.GOOD, Answer.BAD, "config"),
-        (Answer.GOOD, Answer.GOOD, "combination"),
-        (Answer.BAD, Answer.BAD, "either"),
-        (Answer.UNTESTABLE, Answer.BAD, "unknown"),
-        (Answer.GOOD, Answer.UNTESTABLE, "unknown"),
-    ],
-)
-def test_what_two_corners_say(code: Answer, configuration: Answer, answer: str) -> None:
-    assert guilty_axis(code, configuration) == answer

@@ -16,7 +16,6 @@ import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
@@ -81,14 +80,6 @@ def test_what_probes_remark_on_reaches_every_report_once(world: World) -> None:
     text, page = " ".join(printed.getvalue().split()), html.unescape(bisect_page(result, title="t"))
     for note in first:
         assert (text.count(note), page.count(note)) == (1, 1)
-
-
-def test_equal_trees_are_probed_once(world: World) -> None:
-    hashes = world.sizes([500, 700, 500, 500, 1200])
-    result = world.bisect(hashes[0])
-    assert culprit(result).commit == hashes[4]
-    assert world.probe.ran.count("500") == 1
-    assert sum(record.cached for record in result.probes) == len(result.probes) - len(world.probe.ran)
 
 
 def test_stays_within_its_promise_and_says_so_beforehand(world: World) -> None:
@@ -158,12 +149,6 @@ def test_a_place_for_state_in_gits_own_directory_is_refused(world: World, tmp_pa
     assert fingerprint(git_directory) == before
 
 
-def test_a_place_for_state_in_the_work_tree_will_do(world: World) -> None:
-    good, guilty = world.sizes([500, 1200])
-    request = replace(world.request(good), places=Places(world.repo.path / ".oomscope"))
-    assert culprit(bisect_commits(request, probe=world.probe, environment={})).commit == guilty
-
-
 def test_a_place_for_state_that_cannot_be_had_is_one_line(world: World) -> None:
     hashes = world.sizes([500, 1200])
     world.places.root.touch()
@@ -222,15 +207,6 @@ def test_asking_again_probes_nothing_and_a_new_harness_probes_again(world: World
     assert len(world.probe.ran) == 3 * ran
 
 
-def test_a_crash_is_asked_again_next_time(world: World) -> None:
-    hashes = world.sizes([500, "crash", 1200])
-    for run in (1, 2):
-        world.listener = Listener()
-        result = world.bisect(hashes[0])
-        assert result.outcome == "suspects"
-        assert world.probe.ran.count("crash") == run
-
-
 def test_a_probe_that_was_killed_gets_a_second_chance(world: World) -> None:
     hashes = world.sizes([500, 600, 1200])
     killed: set[str] = set()
@@ -246,13 +222,6 @@ def test_a_probe_that_was_killed_gets_a_second_chance(world: World) -> None:
     result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
     assert culprit(result).commit == hashes[2]
     assert len(world.probe.ran) == 2 * len(result.probes)
-
-
-def test_one_that_is_killed_again_is_untestable(world: World) -> None:
-    hashes = world.sizes([500, "killed", 1200])
-    result = world.bisect(hashes[0])
-    assert result.outcome == "suspects"
-    assert world.probe.ran.count("killed") == 2
 
 
 def test_a_machine_that_cannot_probe_ends_the_search(world: World) -> None:
@@ -322,14 +291,6 @@ def history(world: World, *changes: str | int) -> tuple[str, list[str]]:
     return good, [world.repo.commit(f"change {index}", content) for index, content in enumerate(files)]
 
 
-def test_paths_limit_the_search(world: World) -> None:
-    good, hashes = history(world, "README", 1200, "README")
-    result = world.bisect(good, paths=("size.txt",))
-    assert culprit(result).commit == hashes[1]
-    assert (result.candidates, result.considered) == (3, 1)
-    assert not result.notes
-
-
 @pytest.mark.parametrize("place", range(8))
 def test_a_culprit_outside_the_chosen_paths_is_found_all_the_same(world: World, place: int) -> None:
     """It lies before, between or after the two commits that touch the paths."""
@@ -345,20 +306,6 @@ def test_a_culprit_outside_the_chosen_paths_is_found_all_the_same(world: World, 
     assert len(result.probes) <= plan.probes_at_most + more
 
 
-def test_a_culprit_inside_the_chosen_paths_takes_one_probe_to_prove(world: World) -> None:
-    sizes = [500 + index if index < 11 else 1100 + index for index in range(1, 16)]
-    changes: list[str | int] = [change for size in sizes for change in ("x", size)]
-    good, hashes = history(world, *changes)
-    result = world.bisect(good, paths=("size.txt",))
-    assert culprit(result).commit == hashes[2 * 10 + 1]
-    assert world.listener.plan is not None
-    assert world.listener.plan.probes_at_most == 2 + 4 + 1
-    assert len(result.probes) <= 2 + 4 + 1
-    assert result.probes[-1].commit == hashes[2 * 10], "its parent"
-    outside = "the culprit touches none of the chosen paths or its parent cannot be tested"
-    assert world.listener.plan.more_if == (f"{outside} (up to 4 more)",)
-
-
 def test_untestable_commits_on_the_chosen_paths(world: World) -> None:
     """Those in between that touch none of the paths tell which of the chosen ones it is, or that it is none."""
     world.sizes([500, "import"])
@@ -370,13 +317,6 @@ def test_untestable_commits_on_the_chosen_paths(world: World) -> None:
     result = world.bisect(good, paths=("README", "x"))
     assert culprit(result).commit == hidden
     assert mended in {record.commit for record in result.probes if record.answer is Answer.GOOD}
-
-
-def test_paths_that_nothing_touches_are_refused_before_any_probe(world: World) -> None:
-    good, _ = history(world, "x", 1200)
-    with pytest.raises(GitError, match="no commit between good and bad touches them"):
-        world.bisect(good, paths=("srcc",))
-    assert world.probe.ran == []
 
 
 def test_the_chosen_class_decides(world: World) -> None:
@@ -418,14 +358,6 @@ def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
     assert document["last_good"]["result"]["outcome"] == "fits"
 
 
-def test_an_exhaustive_search_announces_what_it_takes(world: World) -> None:
-    hashes = world.sizes([500, 501, 700, 500, 1200, 1201])
-    result = world.bisect(hashes[0], steps=StepsWanted(looks=EVERYWHERE))
-    assert world.listener.plan is not None
-    assert world.listener.plan.probes_at_most == len(result.probes) == len(hashes)
-    assert not any("bytes change" in more for more in world.listener.plan.more_if)
-
-
 def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
     hashes = world.sizes([1, 2])
     gone = harness_code(world.harness.with_name("gone.py"), SETTINGS)
@@ -433,16 +365,6 @@ def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
         bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
     with pytest.raises(GitError, match="no such commit"):
         bisect_commits(world.request("nosuch"), probe=world.probe)
-
-
-def test_results_of_a_fresh_search_are_kept_for_the_next(world: World) -> None:
-    hashes = world.sizes([500, 600, 1500, 1600])
-    fresh = world.bisect(hashes[0], use_cache=False)
-    assert len(world.probe.ran) == len(fresh.probes)
-    world.listener = Listener()
-    again = world.bisect(hashes[0])
-    assert len(world.probe.ran) == len(fresh.probes)
-    assert all(record.cached for record in again.probes)
 
 
 def test_changes_that_are_not_committed_are_mentioned_where_they_would_be_expected(world: World) -> None:

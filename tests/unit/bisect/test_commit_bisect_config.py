@@ -85,18 +85,6 @@ def test_commits_without_a_valid_configuration_are_untestable(world: World) -> N
     assert f"{invalid[:10]}:conf/train.yaml:2" in reasons[invalid]
 
 
-def test_a_configuration_that_a_partial_clone_lacks_is_untestable(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    lacking = world.repo.commit("seq 513", {"conf/train.yaml": CONFIG % "513"})
-    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    blob = world.repo.git("rev-parse", f"{lacking}:conf/train.yaml")
-    (world.repo.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "suspects"
-    reasons = {record.commit: record.reason or "" for record in result.untestable}
-    assert blob in reasons[lacking]
-
-
 def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
     good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
     world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
@@ -132,21 +120,6 @@ def test_a_wrong_override_is_no_untestable_commit(world: World, override: str, s
     world.repo.commit("broken", {"conf/train.yaml": "]"})
     with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
         bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
-
-
-def test_an_end_that_is_invalid_by_itself_is_not_blamed_on_an_override(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
-    result = bisect_commits(config_request(world, good, "probe.seed=3"), probe=config_probe, environment={})
-    assert result.outcome == "ends_invalid"
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../train.yaml", "a/../../b.yaml", ".", "a\nb.yaml"])
-def test_a_config_path_stays_inside(world: World, path: str) -> None:
-    hashes = world.sizes([1, 2])
-    request = replace(world.request(hashes[0]), subject=ConfigInRepo(path=path))
-    with pytest.raises(UsageError, match="not a path inside a repository"):
-        bisect_commits(request, probe=config_probe, environment={})
 
 
 def test_nothing_that_is_measured_changed(world: World) -> None:

@@ -13,14 +13,12 @@ import pytest
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
-from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.results.reporter import SearchPlan, SilentReporter
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import FileRange
 from oomscope.config.load import load_config
-from oomscope.errors import AllocatorConfError, ConfigError
+from oomscope.errors import AllocatorConfError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
@@ -127,16 +125,6 @@ def test_keys_that_only_interact(world: World) -> None:
     assert labels == {"data.seq_length": 200, "data.micro_batch_size": 200, "only together": 400, "all other keys": 0}
 
 
-def test_a_key_that_saves_does_not_hide_the_one_at_fault(world: World) -> None:
-    bad = GOOD.replace("seq_length: 100", "seq_length: 1900").replace("lr: 0.001", "optimizer: sgd, lr: 0.1")
-    result = world.bisect(bad)
-    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
-    rows = {row.label: live(row.delta) for row in result.steps}
-    assert rows["data.seq_length"] == 1800
-    assert rows["all other keys"] == -200
-    assert sum(size for size in rows.values() if size is not None) == 2000 - 400
-
-
 PARALLEL = """\
 preset: gpt-tiny
 model: {position_embedding_type: rope}
@@ -194,12 +182,6 @@ def test_ends_that_answer_by_themselves(world: World, good: int, bad: int, outco
     assert said in result.message
 
 
-def test_files_that_say_the_same(world: World) -> None:
-    result = world.bisect(f"# the same\n{GOOD}")
-    assert result.outcome == "no_culprit"
-    assert (result.candidates, len(result.probes)) == (0, 1)
-
-
 def test_untestable_mixtures_are_skipped(world: World) -> None:
     """The new learning rate without the longer sequence fails for a reason of its own."""
 
@@ -211,28 +193,6 @@ def test_untestable_mixtures_are_skipped(world: World) -> None:
     world.probe = FormulaProbe(formula)
     result = world.bisect(GOOD.replace("seq_length: 100", "seq_length: 800").replace("lr: 0.001", "lr: 0.1"))
     assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
-
-
-def test_overrides_apply_to_both_files(world: World) -> None:
-    bad = GOOD.replace("seq_length: 100", "seq_length: 800")
-    assert world.bisect(bad, overrides=("data.seq_length=64",)).outcome == "no_culprit"
-
-
-def test_the_chosen_class_decides(world: World) -> None:
-    bad = GOOD.replace("seq_length: 100", "seq_length: 200").replace("lr: 0.001", "lr: 0.1")
-    result = world.bisect(bad, bad=Bad.parse("requested>450"))
-    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
-    assert result.bad_class == "requested>450"
-
-
-def test_asking_again_probes_nothing(world: World) -> None:
-    bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
-    first = world.bisect(bad)
-    ran = len(world.probe.ran)
-    again = world.bisect(bad)
-    assert len(world.probe.ran) == ran == len(first.probes)
-    assert again.culprit == first.culprit
-    assert all(record.cached for record in again.probes)
 
 
 def test_the_commands_repeat_the_probes(world: World) -> None:
@@ -268,14 +228,6 @@ def with_deadline(world: World, probes: int) -> BisectResult:
     return bisect_configs(request, probe=probe, environment={}, clock=lambda: now[0])
 
 
-@pytest.mark.parametrize("probes", [0, 1])
-def test_a_deadline_before_both_ends_are_known_answers_nothing(world: World, probes: int) -> None:
-    result = with_deadline(world, probes)
-    assert (result.outcome, result.suspects) == ("inconclusive", ())
-    assert result.message == "the deadline passed before both ends were checked"
-    assert len(result.probes) == probes
-
-
 def test_a_deadline_leaves_the_smallest_set_that_is_known_to_be_bad(world: World) -> None:
     first, last = with_deadline(world, 2), with_deadline(world, 4)
     assert (first.outcome, last.outcome) == ("suspects", "suspects")
@@ -302,35 +254,6 @@ def test_the_rows_sum_to_the_difference_also_where_a_key_cannot_be_measured_alon
     rows = {row.label: live(row.delta) for row in result.steps}
     assert rows == {"data.seq_length": 200, "only together, or not measured by itself": 600}
     assert culprit(result).interaction is None
-
-
-class Announced(SilentReporter):
-    """Keeps the plan."""
-
-    plan: SearchPlan | None = None
-
-    def planned(self, plan: SearchPlan) -> None:
-        self.plan = plan
-
-
-@pytest.mark.parametrize("key", range(7))
-def test_one_key_takes_no_more_probes_than_announced(world: World, key: int) -> None:
-    keys = ["lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum"]
-    world.probe = FormulaProbe(lambda config: 1500 if config["optimizer"][keys[key]] == 0.5 else 500)
-    world.good.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.25" for name in keys) + "}\n")
-    world.bad.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.5" for name in keys) + "}\n")
-    request = ConfigRequest(range=FileRange(good=world.good, bad=world.bad), places=world.places)
-    live = Announced()
-    result = bisect_configs(request, probe=world.probe, environment={}, reporter=live)
-    assert [change.key for change in culprit(result).keys] == [f"optimizer.{keys[key]}"]
-    assert live.plan is not None
-    assert live.plan.probes_at_most == 2 + 3 + 1
-    assert len(result.probes) <= live.plan.probes_at_most
-
-
-def test_a_wrong_file_is_one_line(world: World) -> None:
-    with pytest.raises(ConfigError, match=r"bad\.yaml:1"):
-        world.bisect("modle: {}\n")
 
 
 def test_settings_of_the_allocator_are_keys_of_their_own(world: World) -> None:

@@ -16,7 +16,6 @@ from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
-from oomscope.errors import GitError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -115,13 +114,6 @@ def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo
     short = repo.git("rev-parse", "HEAD~2")[:10]
     assert show.endswith(f"show {repo.git('rev-parse', 'HEAD~2')}:conf/a.yaml > a-{short}.yaml")
     assert run == f"oomscope probe a-{short}.yaml data.seq_length=2000"
-
-
-def test_a_file_that_no_commit_has_is_one_line(tmp_path: Path, repo: Repo) -> None:
-    ends = FileRange(good=FileAt(revision="HEAD", path="none.yaml"), bad=FileAt(revision="HEAD", path="conf/a.yaml"))
-    request = ConfigRequest(range=ends, repo=repo.path, places=Places(tmp_path / "state"))
-    with pytest.raises(GitError, match=r"no file none\.yaml"):
-        bisect_configs(request, probe=Probe(), environment={})
 
 
 def test_an_environment_that_changes_nothing(tmp_path: Path, repo: Repo) -> None:

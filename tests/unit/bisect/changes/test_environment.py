@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
-from oomscope.bisect.run.experiment import Experiment
 from oomscope.errors import InputError, UsageError
-from oomscope.probe.job import BundledTarget, ProbeJob
 
 ALLOC = "PYTORCH_ALLOC_CONF"
 LOW = {"A": "1", "SAME": "x", ALLOC: "expandable_segments:True,max_split_size_mb:64", "SSH_TTY": "/1"}
@@ -58,21 +56,10 @@ def test_settings_of_the_allocator_are_changed_one_by_one() -> None:
     assert (change.good, change.bad) == ("[256:1,512:2,>:4]", None)
 
 
-def test_a_single_setting_is_its_variable() -> None:
-    deltas = EnvironmentDeltas(low={}, high={ALLOC: "expandable_segments:True"})
-    assert deltas.keys == (f"env:{ALLOC}",)
-
-
 def test_settings_that_torch_would_refuse_are_not_valid() -> None:
     deltas = EnvironmentDeltas(low={}, high={ALLOC: "max_split_size_mb:1"})
     assert deltas.is_valid(frozenset())
     assert not deltas.is_valid(frozenset({0}))
-
-
-def test_an_experiment_gets_the_variables() -> None:
-    job = ProbeJob(target=BundledTarget(config={}), environment={"C": "3"})
-    changed = DELTAS.experiment(made("env:B"), Experiment(job=job))
-    assert changed.job.environment == {"C": "3", "A": "1", "B": "2", ALLOC: LOW[ALLOC]}
 
 
 def test_the_command_sets_them_too() -> None:
@@ -97,11 +84,6 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     number = len(text.splitlines())
     with pytest.raises(InputError, match=rf"bad\.env:{number}: .* is not NAME=VALUE"):
         read_environment(file)
-
-
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read_environment(tmp_path / "none.env")
 
 
 def test_words_of_an_option() -> None:

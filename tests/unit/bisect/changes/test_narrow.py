@@ -183,21 +183,6 @@ def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     assert world.run.ran <= 2 + 2
 
 
-def test_a_commit_of_one_hunk_takes_no_probe(world: World) -> None:
-    narrowed = found(world.narrowed(OLD, {"train.py": OLD["train.py"].replace("b = alloc(100)", "b = alloc(1000)")}))
-    assert [live(hunk) for hunk in narrowed.guilty] == [900]
-    assert world.run.ran == 2
-
-
-def test_a_second_search_probes_nothing(world: World) -> None:
-    first = world.narrowed(OLD, NEW)
-    ran = world.run.ran
-    world.repo.git("reset", "--quiet", "--hard", "HEAD~1")
-    again = world.narrowed({}, NEW)
-    assert world.run.ran == ran
-    assert found(again) == found(first)
-
-
 def test_keys_of_a_commit_that_changed_a_configuration(world: World) -> None:
     config = "preset: gpt-tiny\nmodel: {{position_embedding_type: rope}}\ndata: {{seq_length: {}}}\n{}"
     old = {"a.yaml": config.format(100, "optimizer: {lr: 0.001}\n")}

@@ -18,7 +18,7 @@ from oomscope.bisect.requests import EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.places import Places
-from oomscope.errors import InputError, TargetError, UsageError
+from oomscope.errors import InputError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -71,13 +71,6 @@ def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": theirs}
         said = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
         assert said.stdout.strip() == wanted
-
-
-def test_nothing_to_install_is_the_environment_itself(tmp_path: Path) -> None:
-    packages = deltas(tmp_path, low={"torch": "torch==2.13.0"}, high={"torch": "torch==2.12.0"})
-    experiment = Experiment(job=ProbeJob(target=BundledTarget(config={})))
-    assert packages.experiment(frozenset(), experiment) is experiment
-    assert packages.commands(frozenset(), ("oomscope probe",)) == ("oomscope probe",)
 
 
 def test_a_lock_file(tmp_path: Path) -> None:
@@ -176,10 +169,3 @@ def test_a_mixture_that_pip_cannot_make_is_untestable(tmp_path: Path, index: Pat
     result = search(tmp_path, "1.0", "3.0")
     assert result.outcome == "ends_invalid"
     assert "the bad end cannot be tested: pip install: No matching distribution" in result.message
-
-
-def test_what_pip_cannot_find_is_one_line_and_leaves_nothing(tmp_path: Path, index: Path) -> None:
-    overlays = Overlays(tmp_path / "packages")
-    with pytest.raises(TargetError, match=r"pip install: No matching distribution found for tinywide==3\.0"):
-        overlays.install(("tinywide==3.0",))
-    assert not list(overlays.root.iterdir())

@@ -21,12 +21,6 @@ def test_leaves_that_differ_or_are_missing() -> None:
     assert differing(good, bad) == (("model", "width"), ("data", "files"), ("name",), ("model", "extra"))
 
 
-def test_a_mixture_has_the_chosen_leaves_of_the_bad_document() -> None:
-    good, bad = read_leaves(GOOD, "c.yaml"), read_leaves(BAD, "c.yaml")
-    text = mixed(good, bad, {("model", "width"), ("name",)}, "c.yaml")
-    assert yaml.safe_load(text) == {"model": {"width": 16, "depth": 2}, "data": {"files": ["a", "b"]}}
-
-
 scalars = (
     st.none()
     | st.booleans()
@@ -58,11 +52,6 @@ def test_what_is_no_document_of_leaves_is_one_line(content: bytes) -> None:
 def test_an_alias_inside_what_it_names_is_refused(content: bytes) -> None:
     with pytest.raises(InputError, match="an alias stands inside what it names"):
         read_leaves(content, "c.yaml")
-
-
-def test_an_alias_to_another_place_is_a_value_as_any() -> None:
-    leaves = read_leaves(b"a: &a {x: 1}\nb: *a\nc: [*a, *a]\n", "c.yaml")
-    assert leaves == {("a", "x"): 1, ("b", "x"): 1, ("c",): [{"x": 1}, {"x": 1}]}
 
 
 def test_a_leaf_where_the_other_document_has_a_mapping() -> None:

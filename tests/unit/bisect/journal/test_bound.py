@@ -67,9 +67,3 @@ def test_what_somebody_holds_or_cannot_be_read_stays(store: JournalStore) -> Non
     with store.open(held):
         store.remove_old(NOW + 2 * LONGEST_S)
     assert store.numbers() == [1, 2, 3]
-
-
-def test_the_newest_stays_so_that_no_number_is_given_twice(store: JournalStore) -> None:
-    kept(store, *ENDED, age_s=2 * LONGEST_S)
-    store.remove_old(NOW)
-    assert kept(store) == 2

@@ -114,12 +114,6 @@ def test_a_search_that_weighs_answers_and_was_cut_short_is_sure_of_its_ends_alon
     assert "Bisecting:" in replayed(world, log, tmp_path)
 
 
-def test_answers_on_a_merged_branch_are_weighed(world: World, tmp_path: Path) -> None:
-    base, culprit_at = merged(world)
-    world.bisect(base, noise=Noise())
-    assert f"{culprit_at} is the first bad commit" in replayed(world, exported(world), tmp_path)
-
-
 def test_a_hostile_subject_stays_a_comment() -> None:
     answer = answered(1, subject="x\ngit bisect bad HEAD\n\x1b[2J", role="search")
     for row in git_bisect_log(JournalState(begun=begun(), by_question={answer.question: answer})).splitlines():

@@ -22,7 +22,7 @@ from oomscope.bisect.journal.journal_state import (
 )
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, Measured, Untestable
+from oomscope.bisect.search.measured import Bytes, Measured
 from oomscope.errors import InputError
 from tests.unit.bisect.probe_results import fits, oom
 
@@ -89,13 +89,6 @@ def test_what_is_written_is_read_back() -> None:
     assert not search_state.problems
 
 
-def test_an_answer_without_a_measurement_is_one() -> None:
-    gone = Measured(answer=Untestable("setup failed", "make: *** no rule"))
-    search_state = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
-    assert commits(search_state) == [1, 2]
-    assert search_state.kept == {"n2": gone}
-
-
 EVENTS = [probed(1), probed(2), probed(3)]
 
 
@@ -132,14 +125,6 @@ def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     assert search_state.problems == ["7.jsonl:3: the line cannot be read; its question is asked again"]
 
 
-def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
-    repeated = probed_event(answered(2, "n1"), {})
-    content = written() + b"{}\n" + encode(repeated, AT) + encode(probed(3), AT)
-    search_state = journal_state_of(content, 7, "j")
-    assert commits(search_state) == [3]
-    assert len(search_state.problems) == 2
-
-
 def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
     assert told({"event": "of the future"}, probed(1)).problems == []
 
@@ -160,19 +145,6 @@ def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: st
         journal_state_of(content, 7, "7.jsonl")
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_clock_that_goes_back_changes_nothing() -> None:
-    events = [probed(1), probed(2)]
-    backwards = begun_event(begun()), *events
-    content = b"".join(encode(event, f"20{30 - year}-01-01") for year, event in enumerate(backwards))
-    assert journal_state_of(content, 7, "j").answers == told(*events).answers
-
-
-def test_every_line_is_one_line_of_json() -> None:
-    for line in written(probed(1, reason="\u2028\n\x85")).splitlines(keepends=True):
-        assert line.endswith(b"\n")
-        json.loads(line)
 
 
 ODD = st.sampled_from([None, -1, 5, 1.5, float("inf"), "", "x", [], [[]], [None], {}, {"": 5}, True])

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect import search_setup
 from oomscope.bisect.change_bisect import bisect_configs, bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.journal import store as journal_store
 from oomscope.bisect.journal.store import JournalFile, JournalStore
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
@@ -25,7 +23,7 @@ from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.prober import SearchRequest
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
-from oomscope.errors import GitError, InputError, MachineUnfitError, UsageError
+from oomscope.errors import GitError, InputError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.worlds import SETTINGS, World, culprit, harness_code, measure
@@ -113,15 +111,6 @@ def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
     assert search_state.closing.culprit == f"{hashes[12]} commit 12"
 
 
-def test_the_evidence_is_in_the_journal_whole(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    result = world.bisect(hashes[0])
-    kept = store(world).read(1).kept
-    assert len(kept) == len(result.probes)
-    assert result.first_bad is not None
-    assert result.first_bad.result in [each.answer for each in kept.values()]
-
-
 def test_branches_may_move(world: World) -> None:
     hashes = sizes(world, SIZES)
     request = cut_off(world, hashes, 2)
@@ -167,51 +156,6 @@ def test_no_value_of_a_variable_is_written(world: World) -> None:
     assert "correct horse" not in text
 
 
-def test_other_versions_are_another_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = cut_off(world, sizes(world, SIZES), 2)
-    monkeypatch.setattr("oomscope.probe.machine.fingerprint.sources_hash", lambda: "other")
-    with pytest.raises(InputError, match="another state of oomscope's own code;"):
-        again(world, request)
-
-
-def test_a_running_search_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_store, "_PATIENCE_S", 0.0)
-    request = cut_off(world, sizes(world, SIZES), 2)
-    with store(world).open(1), pytest.raises(UsageError, match="still running"):
-        again(world, request)
-
-
-def test_a_journal_is_not_there_before_its_first_line_is_known(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes, seen = sizes(world, [100, 2000]), []
-    inputs_of = search_setup.inputs_of
-
-    def looked(request: SearchRequest, environment: dict[str, str]) -> dict[str, str]:
-        seen.extend(world.places.journals.glob("*"))
-        return inputs_of(request, environment)
-
-    monkeypatch.setattr(search_setup, "inputs_of", looked)
-    world.bisect(hashes[0])
-    assert not seen
-    assert store(world).numbers() == [1]
-
-
-def test_two_searches_at_once_keep_apart(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    inner: list[BisectResult] = []
-
-    def probe(job: ProbeJob, progress: object = None, /) -> ProbeResult:
-        if not inner:
-            inner.append(again(world, replace(world.request(hashes[3]), use_cache=False)))
-        return world.probe(job)
-
-    outer = again(world, replace(world.request(hashes[0]), use_cache=False), probe=probe)
-    assert (outer.search, inner[0].search) == (1, 2)
-    assert culprit(outer).commit == culprit(inner[0]).commit == hashes[12]
-    for number, result in ((1, outer), (2, inner[0])):
-        records = [each.record.commit for each in store(world).read(number).answers]
-        assert records == [record.commit for record in result.probes]
-
-
 def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,14 +174,6 @@ def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(
     (note,) = result.notes
     assert "cannot be written (No space left on device): this search cannot be resumed" in note
     assert "\n" not in note
-
-
-def test_a_place_that_takes_no_journal_costs_the_journal(world: World) -> None:
-    world.places.root.mkdir(parents=True)
-    world.places.journals.touch()
-    result = world.bisect(sizes(world, SIZES)[0])
-    assert result.outcome == "culprit"
-    assert "cannot be written" in result.notes[-1]
 
 
 def test_a_search_that_was_refused_leaves_no_journal(world: World) -> None:
@@ -322,17 +258,6 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     }
 
 
-def test_a_journal_without_its_first_line_does_not_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(journal: JournalFile, event: dict[str, Any]) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(JournalFile, "append", full)
-    result = world.bisect(sizes(world, SIZES)[0])
-    assert result.outcome == "culprit"
-    assert "No space left on device" in result.notes[-1]
-    assert store(world).numbers() == []
-
-
 KINDS = {"files": "config", "held": "config", "surroundings": "environment", "config": "commits"}
 
 
@@ -377,14 +302,6 @@ def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
         assert answer(result) == answer(undisturbed)
         assert len(world.probe.ran) == 2 * ran
         assert store(world).read(number).begun.kind == kind
-
-
-def test_a_configuration_that_was_edited_is_named(tmp_path: Path) -> None:
-    search, request = requests(tmp_path)["files"]
-    interrupted(search, request, bytes_of_job, 1)
-    (tmp_path / "bad.yaml").write_text(CONFIG.format(128, 4096))
-    with pytest.raises(InputError, match=r"bad\.yaml"):
-        search(replace(request, journal=JournalUse(search=1)), probe=bytes_of_job, environment={})
 
 
 def test_variables_of_a_layer_that_were_edited_are_named(tmp_path: Path) -> None:

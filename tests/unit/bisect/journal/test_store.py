@@ -33,10 +33,6 @@ def test_searches_are_numbered_in_the_order_in_which_they_begin(store: JournalSt
     assert store.numbers() == list(range(1, 12))
 
 
-def test_only_the_user_can_read_it(store: JournalStore) -> None:
-    assert store.path(filled(store)).stat().st_mode & 0o777 == 0o600
-
-
 def test_it_runs_while_its_file_is_held(store: JournalStore) -> None:
     number = filled(store)
     assert not store.is_running(number)
@@ -92,10 +88,3 @@ def test_what_is_not_there_or_cannot_be_read_is_one_line(store: JournalStore) ->
     for read in (store.read, store.begun):
         with pytest.raises(InputError, match="cannot be read"):
             read(4)
-
-
-def test_an_empty_file_is_no_search(store: JournalStore) -> None:
-    with store.begin() as journal:
-        assert store.numbers() == []
-    assert filled(store) == journal.number + 1
-    assert store.numbers() == [2]

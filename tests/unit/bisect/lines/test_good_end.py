@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.lines.good_end import DAYS
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
@@ -62,13 +58,6 @@ def test_untestable_commits_are_passed_by(world: World) -> None:
     assert [suspect.commit for suspect in result.suspects] == hashes[6:8]
 
 
-def test_a_young_history_ends_with_its_first_commit(world: World) -> None:
-    hashes = daily(world, [500, 1200, 1200])
-    result = search(world)
-    assert ages(world, result, hashes) == [1, 2]
-    assert culprit(result).commit == hashes[1]
-
-
 def test_no_good_commit_is_said(world: World) -> None:
     hashes = daily(world, [1200] * 4)
     result = search(world)
@@ -97,21 +86,6 @@ def test_a_deadline_before_a_good_end_gives_no_answer(world: World) -> None:
     assert (result.outcome, result.message) == ("inconclusive", "the deadline passed before a good end was found")
 
 
-def test_the_steps_begin_at_the_good_end_that_was_found(world: World) -> None:
-    hashes = daily(world, [500] * 3 + [600] + [1200] * 4)
-    result = search(world, steps=StepsWanted())
-    assert [(step.commit, step.delta.requested_bytes) for step in result.steps] == [(hashes[3], 100), (hashes[4], 600)]
-
-
-def test_the_plan_names_the_days_and_then_the_range(world: World) -> None:
-    daily(world, [500, 1200])
-    plans: list[str] = []
-    world.listener.planned = lambda plan: plans.append(plan.title)  # type: ignore[method-assign]
-    search(world)
-    assert "1, 3, 7, 14, 30 and 60 days before" in plans[0]
-    assert len(plans) == 2
-
-
 def test_days_are_those_of_the_committer_along_first_parents(world: World) -> None:
     first = world.repo.commit("first", {"a": "1"})
     world.repo.git("checkout", "--quiet", "-b", "side")
@@ -126,14 +100,3 @@ def test_days_are_those_of_the_committer_along_first_parents(world: World) -> No
     assert repository.days_before(commit, DAYS[-1]).hash == first
     root = repository.resolve(first)
     assert repository.days_before(root, 1) == root
-
-
-def test_an_open_range_is_looked_for_in_a_bare_repository_too(world: World, tmp_path: Path) -> None:
-    hashes = daily(world, [500, 1200])
-    bare = tmp_path / "bare.git"
-    world.repo.git("clone", "--quiet", "--bare", os.fspath(world.repo.path), os.fspath(bare))
-    world.repo.path = bare
-    request = world.request("")
-    assert request.range == RevisionRange(good="", bad="HEAD")
-    result = bisect_commits(request, probe=world.probe, environment={})
-    assert culprit(result).commit == hashes[1]

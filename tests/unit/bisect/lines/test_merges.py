@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.lines.merges import opened
-from oomscope.bisect.results.result import BisectResult, StepRow
-from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.results.result import BisectResult
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
 
@@ -46,13 +44,6 @@ def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> Non
     ], "each step once; the merge adds nothing of its own"
 
 
-def test_commits_are_counted_as_git_does(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"])
-    assert (result.candidates, result.on_line, result.considered) == (7, 3, 3)
-    assert world.listener.plan is not None
-    assert world.listener.plan.more_if == ("a merge is at fault (what it brought in is searched as well)",)
-
-
 def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -> None:
     result = world.bisect(merged["good"], first_parent=True)
     assert culprit(result).commit == merged["merge"]
@@ -60,11 +51,6 @@ def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -
     assert (result.candidates, result.on_line) == (3, 3)
     assert world.listener.plan is not None
     assert world.listener.plan.more_if == ()
-
-
-def test_paths_and_merges_together(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], paths=("other",))
-    assert culprit(result).commit == merged["side 2"]
 
 
 def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
@@ -98,23 +84,6 @@ def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
     assert culprit(result).commit == world.repo.git("rev-parse", "two")
     assert sum(row.delta.requested_bytes for row in result.steps) == 700
     assert [row.label for row in result.steps if row.delta.requested_bytes] == ["two 1"]
-
-
-def step(commit: str, live: int, merge: str | None = None) -> StepRow:
-    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(requested_bytes=live))
-
-
-def test_a_commit_that_two_lines_share_is_one_step() -> None:
-    steps = (step("a", 5), step("merge", 20), step("b", 1))
-    brought = [step("a", 5), step("x", 7), step("y", 8, merge="inner"), step("x", 7)]
-    rows = opened(steps, "merge", brought)
-    assert [(row.commit, row.merge, row.delta.requested_bytes) for row in rows] == [
-        ("a", None, 5),
-        ("x", "merge", 7),
-        ("y", "inner", 8),
-        ("merge", None, 5),
-        ("b", None, 1),
-    ]
 
 
 def test_a_merge_inside_a_merge(world: World) -> None:
@@ -216,18 +185,6 @@ def test_a_branch_that_was_bad_from_the_beginning_leaves_suspects(world: World) 
     assert "its beginning is bad already" in result.message
 
 
-def test_a_branch_that_changes_nothing_acquits_itself_without_a_probe(world: World) -> None:
-    world.repo.commit("root", {"size.txt": "1200"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side 0", {})
-    world.repo.git("checkout", "--quiet", "main")
-    good = world.repo.commit("mended", {"size.txt": "500"})
-    guilty = merge_with(world, "1200")
-    result = world.bisect(good)
-    assert culprit(result).commit == guilty
-    assert len(result.probes) == 2
-
-
 def test_a_branch_of_another_history_leaves_suspects(world: World) -> None:
     good = world.repo.commit("good", {"size.txt": "500"})
     world.repo.git("checkout", "--quiet", "--orphan", "side")
@@ -254,13 +211,6 @@ def test_a_deadline_inside_a_merge_leaves_suspects(
     assert sum(not record.cached for record in result.probes) == probes
 
 
-def test_a_deadline_before_the_merge_is_found_accuses_what_it_brought_in(world: World, merged: dict[str, str]) -> None:
-    result = with_clock(world, merged["good"], deadline_s=3 * 60 + 30)
-    assert named(result) == ["side 0", "side 1", "side 2", "side 3", "merge side", "main 2"]
-    assert result.message.startswith("one of 6 commits")
-    assert result.suspects[0].reason == f"not probed; brought in by the merge {merged['merge'][:10]}"
-
-
 def test_suspects_have_what_a_merge_inside_a_merged_branch_brought_in(world: World) -> None:
     """And neither a commit that changes nothing nor one that the last good commit contains."""
     good = world.repo.commit("good", {"size.txt": "500"})
@@ -280,35 +230,6 @@ def test_suspects_have_what_a_merge_inside_a_merged_branch_brought_in(world: Wor
     assert set(named(early)) == {"main", "side", "side again", "inner", "merge inner", "merge side", "last"}
     late = with_clock(world, good, deadline_s=4 * 60 + 30)
     assert set(named(late)) == {"side again", "inner", "merge inner"}, "the tip of the branch is bad, its first is good"
-
-
-def test_a_change_outside_the_chosen_paths_of_a_merged_branch_is_said_to_be_there(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side 0", {"README": "1"})
-    guilty = world.repo.commit("side 1", {"size.txt": "1200"})
-    world.repo.commit("side 2", {"README": "2"})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    merge = world.repo.merge("side", "merge side")
-    result = world.bisect(good, paths=("README",))
-    assert culprit(result).commit == guilty
-    (note,) = (note for note in result.notes if "touches none" in note)
-    assert f"all commits of the branch merged by {merge[:10]} between" in note
-
-
-def test_a_good_end_on_a_merged_branch_is_probed_itself(world: World) -> None:
-    """Where the branch left the line it was bad; the branch mended it."""
-    world.repo.commit("root", {"size.txt": "1200"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    good = world.repo.commit("mended", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    world.repo.merge("side", "merge side")
-    guilty = world.repo.commit("guilty", {"size.txt": "1300"})
-    result = world.bisect(good)
-    assert culprit(result).commit == guilty
-    assert result.probes[0].commit == good
 
 
 def test_the_merge_that_brought_the_good_end_in_is_opened_on_both_sides(world: World) -> None:

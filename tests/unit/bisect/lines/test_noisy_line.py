@@ -133,14 +133,6 @@ def test_on_a_card_answers_are_weighed_unless_that_is_declined(
     assert any(record.repeat for record in result.probes) is is_weighed
 
 
-def test_untestable_commits_are_passed_by_and_named_together(world: World) -> None:
-    sizes: list[int | str] = [500, 501, 502, "import", 1504, 1505, 1506]
-    hashes = world.sizes(sizes)
-    result = search(world, hashes[0], Flaky(0.0))
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == hashes[3:5]
-
-
 def test_a_merge_at_fault_is_opened(world: World) -> None:
     merged = world.repo
     good = merged.commit("base", {"size.txt": "500\n"})
@@ -153,17 +145,6 @@ def test_a_merge_at_fault_is_opened(world: World) -> None:
     result = search(world, good, Flaky(0.05, 8), use_cache=False)
     assert culprit(result).commit == side[1]
     assert result.confidence is not None
-
-
-def test_chosen_paths_are_believed_first_and_proven(world: World) -> None:
-    repo = world.repo
-    hashes = [repo.commit("base", {"size.txt": "500\n", "src/a": "0"})]
-    for place in range(1, 20):
-        files = {"size.txt": f"{(1500 if place >= 12 else 500) + place}\n"}
-        hashes.append(repo.commit(f"commit {place}", files | ({"src/a": str(place)} if place % 4 == 0 else {})))
-    result = search(world, hashes[0], Flaky(0.0), paths=("src",))
-    assert culprit(result).commit == hashes[12]
-    assert hashes[11] in {record.commit for record in result.probes}
 
 
 def test_a_culprit_outside_the_chosen_paths_is_found_and_said(world: World) -> None:

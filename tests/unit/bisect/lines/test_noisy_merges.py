@@ -11,7 +11,7 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult
 from tests.unit.bisect.flaky import Flaky
-from tests.unit.bisect.worlds import World, culprit, with_clock
+from tests.unit.bisect.worlds import World, culprit
 
 Size = int | str
 
@@ -56,30 +56,9 @@ def test_a_branch_that_is_bad_from_an_untestable_beginning_on_leaves_suspects(wo
     assert names(result) == {hashes[2], hashes[-1]}
 
 
-@pytest.mark.parametrize("deadline_s", [330, 450, 750])
-def test_a_deadline_inside_such_a_branch_blames_nobody_from_what_cannot_be_tested(
-    world: World, deadline_s: float
-) -> None:
-    hashes = merge(world, "import", [1501, 1502, 1503, 1504, 1505, 1506])
-    result = with_clock(world, hashes[1], deadline_s, noise=Noise(), use_cache=False)
-    assert result.outcome == "suspects"
-    assert result.last_good is not None
-    assert result.last_good.name == hashes[1]
-    assert hashes[2] in names(result)
-    assert hashes[-1] in names(result)
-
-
 def test_a_good_commit_after_an_untestable_beginning_is_enough(world: World) -> None:
     hashes = merge(world, "import", [501, 502, 1503, 1504])
     assert culprit(search(world, hashes[1])).commit == hashes[4]
-
-
-def test_a_branch_whose_beginning_is_bad_already_says_so_in_its_own_words(world: World) -> None:
-    hashes = merge(world, 1500, [1501, 1502])
-    result = search(world, hashes[1])
-    assert result.outcome == "suspects"
-    assert "its beginning is bad already" in result.message
-    assert "good end" not in result.message
 
 
 def test_an_untestable_tip_and_the_merge_are_suspects_together(world: World) -> None:

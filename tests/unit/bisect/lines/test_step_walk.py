@@ -77,13 +77,6 @@ def test_steps_are_found_where_no_end_is_bad(world: World) -> None:
     assert (dominant.delta_bytes, dominant.category) == (199, "activation")
 
 
-def test_steps_are_found_where_both_ends_are_bad(world: World) -> None:
-    good, *_ = world.sizes([1200, 1300])
-    result = world.bisect(good, steps=STEPS)
-    assert result.outcome == "ends_invalid"
-    assert rows(result) == [("commit 1", 100)]
-
-
 def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> None:
     good, *_ = world.sizes([500, 600, 1200])
 
@@ -100,15 +93,6 @@ def test_an_end_without_bytes_has_no_waterfall(world: World) -> None:
     good, *_ = world.sizes([500, 600, "import"])
     result = world.bisect(good, steps=STEPS)
     assert (result.waterfall, result.outcome) == (None, "ends_invalid")
-
-
-def test_ends_that_measure_the_same_have_no_step(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500"})
-    world.repo.commit("nothing", {})
-    result = world.bisect(good, steps=STEPS)
-    assert result.steps == ()
-    assert result.waterfall is not None
-    assert result.waterfall.start == result.waterfall.end
 
 
 def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> None:
@@ -172,16 +156,6 @@ def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str,
     assert len({record.commit for record in result.probes}) == len(result.probes), "the fork was measured already"
 
 
-def test_a_culprit_inside_a_merge_and_the_steps_beside_it(world: World, merged: dict[str, str]) -> None:
-    """What the search for the culprit has measured of the branch is not asked again."""
-    result = world.bisect(merged["good"], steps=STEPS, bad=Bad.parse("requested>515"))
-    assert culprit(result).commit == merged["side 1"]
-    assert rows(result) == [("main 1", 10), ("side 1", 20), ("side 2", 3), ("side 3", 7), ("merge side", 5)]
-    asked = [record.commit for record in result.probes]
-    assert {name for name in asked if asked.count(name) > 1} <= {merged["good"]}, "the fork, which costs no probe"
-    assert len(world.probe.ran) == len(set(asked))
-
-
 def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
     good = world.repo.commit("good", {"size.txt": "500"})
     world.repo.git("checkout", "--quiet", "-b", "side")
@@ -197,34 +171,6 @@ def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
     result = world.bisect(good, steps=STEPS)
     assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [(inner, 40)]
     assert_sums(result)
-
-
-def test_a_merged_branch_with_an_untestable_tip_is_opened_up_to_there(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    for name, size in (("side 0", "520"), ("side 1", "520"), ("side 2", "import")):
-        world.repo.commit(name, {"size.txt": size, "side": name})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
-    merge = world.repo.commit("merge", {"size.txt": "527"})
-    result = world.bisect(good, steps=STEPS)
-    assert [(row.label, row.merge, row.commits, row.delta.requested_bytes) for row in result.steps] == [
-        ("side 0", merge, 1, 20),
-        ("merge", None, 2, 7),
-    ], "the tip or the merge"
-    assert_sums(result)
-
-
-def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
-    good = world.repo.commit("good", {"one": "0", "two": "0", "size.txt": "500"})
-    for name, files in {"one": {"one": "1"}, "two": {"size.txt": "520"}}.items():
-        world.repo.git("checkout", "--quiet", "-b", name, "main")
-        world.repo.commit(name, files)
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "both", "one", "two")
-    assert rows(world.bisect(good, steps=STEPS)) == [("two", 20)]
 
 
 def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str]) -> None:

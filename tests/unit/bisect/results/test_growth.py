@@ -65,47 +65,15 @@ def test_nothing_grew_where_modules_were_only_renamed(before: tuple[SiteBytes, .
     assert grew(before, after) == ()
 
 
-def test_a_renamed_module_grows_in_one_row() -> None:
-    before = (of_module(row(10, 1), "blocks.act"), of_module(row(7, 1), "blocks.ln1"))
-    after = (of_module(row(30, 4), "h.act"), of_module(row(7, 4), "h.ln_1"))
-    (grown,) = grew(before, after)
-    assert grown.site is not None
-    assert (grown.site.module, grown.delta_bytes) == ("h.act", after[0].bytes - before[0].bytes)
-
-
 def test_a_line_put_in_between_grows_alone() -> None:
     rows = grew((row(10, 1), row(20, 2)), (row(10, 1), row(7, 2), row(20, 3)))
     assert [(grown.site.line, grown.delta_bytes) for grown in rows if grown.site] == [(2, 7)]
-
-
-def test_a_line_taken_out_is_named_as_it_was() -> None:
-    (grown,) = grew((row(10, 1), row(20, 2)), (row(20, 1),))
-    assert grown.site is not None
-    assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (1, 10, 0)
 
 
 def test_a_line_that_grows_in_place_is_one_row() -> None:
     (grown,) = grew((row(10, 5), row(20, 9)), (row(10, 6), row(64, 10)))
     assert grown.site is not None
     assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (10, 20, 64)
-
-
-def in_module(bytes_: int, module: str, line: int = 1) -> SiteBytes:
-    return of_module(row(bytes_, line), module)
-
-
-def test_a_line_whose_module_one_side_does_not_know_is_one_row() -> None:
-    (grown,) = grew((in_module(10, ""),), (in_module(20, "layers.*.a"), in_module(5, "layers.*.b")))
-    assert (grown.before_bytes, grown.after_bytes) == (10, 25)
-    (known,) = grew((in_module(10, ""),), (in_module(25, "layers.*.a"),))
-    assert (known.before_bytes, known.after_bytes) == (10, 25)
-    assert known.site is not None
-    assert known.site.module == "layers.*.a"
-
-
-def test_one_line_in_two_modules_stays_two_rows() -> None:
-    before, after = [(in_module(size, "a"), in_module(2 * size, "b")) for size in (10, 30)]
-    assert {grown.site.module: grown.delta_bytes for grown in grew(before, after) if grown.site} == {"a": 20, "b": 40}
 
 
 results = st.one_of(
@@ -150,24 +118,6 @@ def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> Non
         dominant = dominant_growth(fits(total(before), sites=before), fits(total(after), sites=after))
         assert dominant is not None
         assert dominant.category == "optimizer_state"
-
-
-def test_what_went_from_one_line_to_two_others_does_not_explain_the_change() -> None:
-    """One function was cut in two, and another line keeps a little more."""
-    before = (row(64, 1), row(7, 2, "loss"))
-    after = (row(32, 40, "first"), row(32, 50, "second"), row(9, 2, "loss"))
-    dominant = dominant_growth(fits(71, sites=before), fits(73, sites=after))
-    assert dominant is not None
-    assert dominant.site is not None
-    assert (dominant.site.function, dominant.delta_bytes) == ("loss", 2)
-
-
-@given(results, results)
-def test_the_line_that_changed_most_changed_as_all_live_bytes_did(before: ProbeResult, after: ProbeResult) -> None:
-    change = requested_bytes(after) - requested_bytes(before)
-    dominant = dominant_growth(before, after)
-    assert (dominant is None) == (change == 0)
-    assert dominant is None or dominant.delta_bytes * change > 0
 
 
 def test_the_lines_of_the_run_without_a_limit_stand_for_all_of_its_demand() -> None:

@@ -11,7 +11,7 @@ from oomscope.bisect.results.reporter import Work
 from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
 from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import Progress
-from tests.unit.bisect.worlds import World, culprit, measure, with_clock
+from tests.unit.bisect.worlds import World, culprit, measure
 
 
 @pytest.fixture
@@ -37,28 +37,6 @@ def test_places_know_whether_they_are_on_the_chosen_paths(world: World) -> None:
     world.repo.commit("bad", {"size.txt": "1200"})
     (line,) = world.bisect(good, paths=("size.txt",)).lines
     assert [place.is_chosen for place in line.places] == [False, False, False, False, True]
-
-
-def test_what_a_merge_brought_in_is_a_line_of_its_own(world: World) -> None:
-    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    side = [world.repo.commit(f"side {size}", {"size.txt": str(size)}) for size in (505, 1200)]
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main 1", {"other": "1"})
-    merge = world.repo.merge("side", "merge side")
-    result = world.bisect(good)
-    main, brought = result.lines
-    assert (main.merge, brought.merge) == (None, merge)
-    assert culprit(result).commit == side[1]
-    assert {probe.commit for probe in result.probes} <= main.position.keys() | brought.position.keys()
-
-
-def test_the_cost_is_in_the_result(world: World) -> None:
-    result = with_clock(world, world.sizes([500, 501, 1200, 1201])[0], 10_000, probe_s=60)
-    assert result.cost is not None
-    assert (result.cost.wall_s, result.cost.slots) == (240, 1)
-    assert result.cost.begun == len(result.probes) == 4
-    assert result.to_json()["cost"] == {"wall_s": 240, "slots": 1, "begun": 4}
 
 
 def test_what_runs_in_each_slot_is_told_with_what_is_asked_for() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,12 +53,6 @@ def test_what_may_be_the_machines_fault_is_not_kept(kept: Kept, kind: str) -> No
     assert kept.cache.get(KEY) is None
 
 
-@pytest.mark.parametrize("result", [oom(), fits(700, num_alloc_retries=1)])
-def test_a_run_whose_repetition_without_a_limit_was_cut_off_is_not_kept(kept: Kept, result: ProbeResult) -> None:
-    kept.cache.put(KEY, replace(result, demand_cut=True))
-    assert kept.cache.get(KEY) is None
-
-
 @pytest.mark.parametrize("kind", ["host", "outside"])
 def test_memory_that_the_machine_refused_is_not_kept(kept: Kept, kind: VerdictKind) -> None:
     kept.cache.put(KEY, oom(kind))
@@ -87,24 +80,6 @@ def test_a_corrupted_entry_is_ignored_with_a_warning(kept: Kept, content: bytes)
     assert str(path) in kept.warnings[0]
     kept.cache.put(KEY, fits(2))
     assert kept.cache.get(KEY) == fits(2)
-
-
-def test_a_result_of_an_unknown_shape_is_ignored(kept: Kept) -> None:
-    kept.cache.put(KEY, fits(1))
-    entry = json.loads(kept.file.read_text())
-    entry["result"]["from_the_future"] = 1
-    kept.file.write_text(json.dumps(entry))
-    assert kept.cache.get(KEY) is None
-    assert "ignored" in kept.warnings[0]
-
-
-def test_an_entry_under_another_key_is_ignored(kept: Kept) -> None:
-    kept.cache.put(KEY, fits(1))
-    entry = json.loads(kept.file.read_text())
-    entry["key"]["tree"] = "other"
-    kept.file.write_text(json.dumps(entry))
-    assert kept.cache.get(KEY) is None
-    assert "another probe's result" in kept.warnings[0]
 
 
 def test_a_place_that_cannot_be_written_costs_only_a_warning(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.flaky import Flaky
 from tests.unit.bisect.probe_results import AVAILABLE, error
-from tests.unit.bisect.worlds import World, culprit, harness_code, measure
+from tests.unit.bisect.worlds import World, harness_code, measure
 
 GOOD = """\
 preset: gpt-tiny
@@ -138,12 +138,6 @@ def test_answers_as_good_as_random_are_no_answer(tmp_path: Path) -> None:
     assert len(result.probes) <= 12
 
 
-def test_what_crashes_is_not_probed_again(tmp_path: Path) -> None:
-    result = keys(tmp_path, Keys(crashes=True), Noise())
-    assert result.outcome == "ends_invalid"
-    assert len(result.probes) <= 3
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -171,16 +165,3 @@ def test_corners_are_weighed(world: World) -> None:
     assert result.square.guilty == "code"
     assert result.square.new_old.answer is Answer.BAD
     assert sum(each.role == "corner" for each in result.probes) > 2
-
-
-def test_hunks_are_weighed(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500\n", "other.txt": "1\n", "third.txt": "1\n"})
-    world.repo.commit("bad", {"size.txt": "1500\n", "other.txt": "2\n", "third.txt": "2\n"})
-    request = world.request(good, noise=Noise(), hunks=True, use_cache=False)
-    result = bisect_commits(request, probe=Flaky(0.1, 2), environment={})
-    narrowed = culprit(result).narrowed
-    assert narrowed is not None
-    assert [hunk.path for hunk in narrowed.guilty] == ["size.txt"]
-    inside = [each for each in result.probes if each.role == "inside the commit"]
-    assert max(each.repeat for each in inside) >= 1
-    assert any("answers were weighed" in note for note in result.notes)

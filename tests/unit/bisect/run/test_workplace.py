@@ -40,11 +40,6 @@ def test_what_failed_is_said_with_its_last_line_and_all_of_its_output(place: Pat
     assert caught.value.said == "compiling\nfatal: no foo.h\n"
 
 
-def test_a_signal_and_silence_are_said(place: Path) -> None:
-    with pytest.raises(CommandError, match=r"failed \(signal 11\): no output"):
-        run(place, "kill -SEGV $$")
-
-
 def test_what_takes_too_long_is_ended_with_all_that_it_started(place: Path) -> None:
     with pytest.raises(CommandError, match=r"took more than 0.3 s; give a longer --setup-timeout"):
         run(place, "sleep 600 & echo $! > child; setsid sleep 600 & echo $! > stray; wait", timeout_s=0.3)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.deltas import Changes, minimal_set, smallest_valid, units_of
+from oomscope.bisect.search.deltas import Changes, minimal_set, units_of
 from oomscope.bisect.search.line import Answer
 
 
@@ -77,12 +77,6 @@ def test_three_of_forty_eight_take_about_twenty_probes(case: int) -> None:
     assert len(asked) <= 3 * 6 + 2
 
 
-def test_one_key_alone_takes_one_bisection_and_one_confirmation() -> None:
-    found, asked = search(singles(16), frozenset({11}).issubset)
-    assert found == [frozenset({11})]
-    assert len(asked) == 4 + 1
-
-
 def valid_where(needs: dict[int, set[int]]) -> Callable[[Changes], bool]:
     return lambda changes: all(needs.get(change, set()) <= changes for change in changes)
 
@@ -134,11 +128,3 @@ def test_changes_that_no_answer_tells_apart_are_one_unit() -> None:
 
     found, _ = drive(singles(6), answer)
     assert found == [frozenset({0}), frozenset({1, 2, 3, 4})]
-
-
-@given(st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 7), max_size=3)), st.integers(0, 7))
-def test_smallest_valid_set_is_valid_and_holds_what_is_wanted(needs: dict[int, set[int]], wanted: int) -> None:
-    is_valid = valid_where(needs)
-    kept = smallest_valid(frozenset({wanted}), frozenset(range(8)), is_valid)
-    assert wanted in kept
-    assert is_valid(kept)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.line import PATIENCE, Answer, Search, SearchFinding, extra_probes, run
+from oomscope.bisect.search.line import Answer, Search, extra_probes, run
 
 
 def halvings(candidates: int) -> int:
@@ -94,32 +94,6 @@ def test_without_untestable_positions_it_is_plain_bisection(last: int, data: st.
     assert line.asked == plain
 
 
-def test_the_promise_of_probes_left_only_falls() -> None:
-    for culprit in range(1, 101):
-        line, search = Line(100, culprit, frozenset({48, 49, 50, 51})), Search.over(100)
-        assert search.probes_left == 7
-        while (position := search.wanted) is not None:
-            answer = line(position)
-            before, search = search.probes_left, search.told(position, answer)
-            assert search.probes_left <= before - (answer is not Answer.UNTESTABLE)
-
-
-def test_one_candidate_needs_no_probe() -> None:
-    search = Search.over(1)
-    assert search.wanted is None
-    assert search.found == SearchFinding(kind="culprit", last_good=0, suspects=(1,))
-
-
-def test_no_candidate_is_no_search() -> None:
-    with pytest.raises(ValueError, match="candidate"):
-        Search.over(0)
-
-
-def test_all_untestable_leaves_all_suspects() -> None:
-    line = Line(6, 3, frozenset(range(1, 6)))
-    assert run(Search.over(6), line).suspects == (1, 2, 3, 4, 5, 6)
-
-
 def test_a_line_that_turns_more_than_once_gives_one_of_its_turns() -> None:
     def answer(position: int) -> Answer:
         return Answer.BAD if 20 <= position < 40 or position >= 70 else Answer.GOOD
@@ -142,13 +116,6 @@ def test_answers_may_come_in_any_order(line: Line, rng: random.Random) -> None:
     assert search.found.suspects == line.suspects
 
 
-def test_a_state_is_a_value() -> None:
-    search = Search.over(10)
-    assert search.told(5, Answer.GOOD) == search.told(5, Answer.GOOD)
-    assert search == Search.over(10)
-    assert search.told(5, Answer.GOOD).told(3, Answer.BAD) == search.told(5, Answer.GOOD)
-
-
 def test_a_long_run_of_untestable_positions_is_jumped() -> None:
     """The middle fifth of 1,000 commits does not build: the search gets out of it without walking it."""
     untestable = frozenset(range(400, 601))
@@ -157,7 +124,3 @@ def test_a_long_run_of_untestable_positions_is_jumped() -> None:
         assert run(Search.over(1000), line).suspects == line.suspects
         if culprit not in range(380, 621):
             assert line.met <= 12
-
-
-def test_patience_is_where_extra_probes_begin() -> None:
-    assert [extra_probes(met) for met in (0, PATIENCE - 1, PATIENCE, 2 * PATIENCE - 1, 2 * PATIENCE)] == [0, 0, 1, 1, 2]

@@ -12,12 +12,7 @@ from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes, bytes_of
 from oomscope.bisect.search.steps import steps_between
 from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
-from tests.unit.bisect.probe_results import error, fits, oom, peak
-
-
-def test_a_run_that_fits_stands_for_its_peak() -> None:
-    assert bytes_of(fits(700, reserved=800)) == Bytes(requested_bytes=700, reserved_bytes=800)
-    assert not is_lower_bound(fits(700))
+from tests.unit.bisect.probe_results import fits, oom, peak
 
 
 def test_a_run_that_failed_stands_for_what_it_asked_or_for_its_demand() -> None:
@@ -34,14 +29,6 @@ def test_reserved_is_what_the_allocator_would_hold_without_a_limit() -> None:
         assert capped.peak.reserved_bytes <= 1000
         assert reserved_bytes(capped) == 2500
     assert reserved_bytes(oom(live=900, demand=None)) == 900
-
-
-def test_a_request_of_somebody_else_does_not_count_as_live() -> None:
-    assert requested_bytes(oom("host", live=900, requested=10**9)) == 900
-
-
-def test_an_error_stands_for_nothing() -> None:
-    assert bytes_of(error("crash")) is None
 
 
 def test_what_is_not_known_is_not_known_of_any_sum() -> None:

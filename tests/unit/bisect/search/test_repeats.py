@@ -39,20 +39,6 @@ def test_positions_are_pooled_whatever_their_levels() -> None:
     assert spread.freedom == 4
 
 
-def test_without_a_repeat_nothing_stands_clear() -> None:
-    limit = ProbeSpread.of([sample(1), sample(10**15)]).limit(1, 0.95)
-    assert not limit.is_exceeded_by(Bytes(requested_bytes=10**15))
-
-
-def test_no_spread_lets_every_byte_stand_clear() -> None:
-    assert ProbeSpread.of([sample(5, 5)]).limit(1, 0.99).is_exceeded_by(Bytes(requested_bytes=1, reserved_bytes=1))
-
-
-@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=9))
-def test_the_mean_lies_among_the_measurements(live: list[int]) -> None:
-    assert min(live) <= mean(sample(*live)).requested_bytes <= max(live)
-
-
 def test_equal_positions_exceed_the_limit_as_rarely_as_promised() -> None:
     rng = random.Random(1)
     exceeded = 0

@@ -152,13 +152,6 @@ def test_a_thousand_commits_with_steps_reverts_and_untestable_ones(case: int) ->
     assert len(line.asked) + 2 - line.met < bound or not found.steps
 
 
-@pytest.mark.parametrize("case", range(2))
-def test_all_looks_find_hidden_pairs_among_a_thousand_commits(case: int) -> None:
-    line = random_line(case)
-    found = run(line.search().looking(1000), line)
-    assert found.steps == line.all_steps
-
-
 def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
     values: list[Bytes | None] = [sizes(130 if 60 <= place < 70 else 100) for place in range(101)]
     blind = Line(values)
@@ -173,12 +166,6 @@ def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
     found = run(many.search().looking(15), many)
     assert [(step.at, step.delta.requested_bytes) for step in found.steps] == [(60, 30), (70, -30)]
     assert len(many.asked) <= 15 + 2 * 4, "a look that hits is followed by two bisections"
-
-
-def test_looks_are_spread_evenly() -> None:
-    line = Line([sizes(100)] * 65)
-    run(line.search().looking(7), line)
-    assert sorted(line.asked) == [8, 16, 24, 32, 40, 48, 56]
 
 
 def test_the_heaviest_step_is_found_first() -> None:
@@ -196,13 +183,3 @@ def test_overhead_counts_from_more_than_a_segment_on() -> None:
     assert threshold.is_exceeded_by(sizes(0, -20 * MiB - 1))
     assert threshold.is_exceeded_by(sizes(1))
     assert not Threshold.of(MiB).is_exceeded_by(sizes(MiB, -MiB))
-
-
-def test_untestable_neighbours_hide_a_step_in_a_set() -> None:
-    line = Line([sizes(100), None, None, sizes(120), sizes(120)])
-    assert run(line.search(), line).steps == (ByteStep(after=0, at=3, delta=sizes(20)),)
-
-
-def test_no_candidate_is_no_search() -> None:
-    with pytest.raises(ValueError, match="candidate"):
-        StepSearch.over(0, sizes(1), sizes(1), NOTHING)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from oomscope.bisect.run.workplace import CommandError
 from oomscope.bisect.targets.preparation import Fixup
-from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Repository
-from oomscope.errors import GitError, OomscopeError, TargetError, UsageError
+from oomscope.errors import GitError, TargetError, UsageError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.workplaces import show
 
@@ -73,11 +68,6 @@ def test_a_patch_that_does_not_apply_says_so(repo: Repo, tmp_path: Path) -> None
         mend(repo, tmp_path / "clone", "main", f"*: {other}")
 
 
-def test_a_command_that_fails_says_so(repo: Repo, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=re.escape("--fixup main: false || exit 4: failed (status 4)")):
-        mend(repo, tmp_path / "clone", "main", "main: false || exit 4")
-
-
 @pytest.mark.parametrize(
     ("range_", "reached"),
     [("*", "0123"), ("main~1", "2"), ("main~3..main~1", "12"), ("main~2..", "23"), ("..main", None), ("v1", "1")],
@@ -122,16 +112,6 @@ def test_what_cannot_be_a_repair_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@given(st.text())
-def test_any_text_is_a_repair_or_refused(text: str) -> None:
-    try:
-        fixup = Fixup.parse(text)
-    except OomscopeError:
-        return
-    assert fixup.range
-    assert fixup.command or fixup.patch or fixup.file
-
-
 def test_names_tell_contents_apart(patch: Path) -> None:
     first = Fixup.parse(f"*: {patch}")
     assert Fixup.parse(f"main: {patch}").name == first.name
@@ -162,19 +142,6 @@ def test_nothing_of_a_command_reaches_the_next_commit(repo: Repo, tmp_path: Path
     settings = subprocess.run(["git", "-C", clone, "config", "--list", "--local"], capture_output=True, check=True)
     assert b"trap" not in settings.stdout
     assert fingerprint(repo.path) == before
-
-
-def test_nothing_of_a_patch_reaches_the_next_commit(repo: Repo, tmp_path: Path) -> None:
-    file = tmp_path / "adds.patch"
-    new = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+left\n"
-    file.write_text("".join(new.format(name) for name in ("left.py", "left.log", "deep/left.log")))
-    clone = mend(repo, tmp_path / "clone", "main~1", f"*: {file}")
-    assert (clone / "deep/left.log").read_text() == "left\n"
-    repository = Repository.open(repo.path)
-    inode = (clone / ".git").stat().st_ino
-    Checkout(repository, clone).show(repository.resolve("main"))
-    assert sorted(path.name for path in clone.iterdir()) == [".git", ".gitignore", "a.py", "b.py"]
-    assert (clone / ".git").stat().st_ino == inode, "a patch changes files alone, so that the clone stays"
 
 
 def test_the_commands_that_repeat_it(patch: Path) -> None:

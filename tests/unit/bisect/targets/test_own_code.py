@@ -20,7 +20,6 @@ from oomscope.bisect.run.identity import Content, Machine, digest_of, key_of
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
-from oomscope.bisect.vcs.repository import Repository
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -59,16 +58,6 @@ def request(
         places=Places(tmp_path / "state"),
         **fields,  # type: ignore[arg-type]
     )
-
-
-def test_hunks_of_the_culprit(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}', "other": "1"})
-    repo.commit("guilty", {"scale.txt": "200", "other": "2"})
-    result = bisect_commits(request(repo, tmp_path, subject, good, hunks=True), probe=size_of, environment={})
-    assert isinstance(result.culprit, CommitCulprit)
-    assert result.culprit.narrowed is not None
-    assert [row.path for row in result.culprit.narrowed.hunks if row.is_guilty] == ["scale.txt"]
 
 
 def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
@@ -143,12 +132,3 @@ def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: O
     assert result.first_bad is not None
     *_, probe = result.first_bad.commands
     assert shlex.split(probe)[-2:] == ["--repo", f"repo-{guilty[:10]}/{inside}"]
-
-
-def test_a_link_and_a_bare_repository_lead_to_the_same_folder(tmp_path: Path) -> None:
-    repo = Repo(tmp_path / "repo")
-    repo.commit("one", {"a/b/file": ""})
-    (tmp_path / "link").symlink_to(repo.path / "a")
-    places = {"": repo.path, "a": repo.path / "a", "a/b": tmp_path / "link" / "b"}
-    assert {inside: Repository.open(path).inside for inside, path in places.items()} == {each: each for each in places}
-    assert Repository.open(repo.path / ".git").inside == ""

@@ -13,7 +13,6 @@ from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.search.line import Answer
 from oomscope.bisect.targets.preparation import Fixup, Preparation, Setup
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import RevisionRange
@@ -98,36 +97,6 @@ def test_commits_that_are_broken_in_a_range_are_repaired_there(shop: Workshop, t
     assert len(result.first_bad.commands) == 5
     without = shop.bisect(hashes[0], preparation=shop.prepared())
     assert without.outcome == "suspects", "a result with a repair is no result without it"
-
-
-def test_a_repair_that_does_not_apply_makes_its_commit_untestable(shop: Workshop, tmp_path: Path) -> None:
-    hashes = shop.sources(GOOD, GOOD + 1, GOOD + 2, BAD)
-    patch = tmp_path / "p.patch"
-    patch.write_text("--- a/source.txt\n+++ b/source.txt\n@@ -1 +1 @@\n-501\n+511\n")
-    result = shop.bisect(hashes[0], preparation=shop.prepared(f"main~3..main~1: {patch}"))
-    answers = {record.commit: record for record in result.probes}
-    assert answers[hashes[1]].answer is Answer.GOOD
-    assert "511" in shop.probe.ran
-    assert answers[hashes[2]].answer is Answer.UNTESTABLE
-    assert "does not apply: git: patch failed: source.txt:1" in answers[hashes[2]].reason
-
-
-def test_neighbours_with_the_same_files_and_other_repairs_are_two_candidates(shop: Workshop) -> None:
-    hashes = shop.sources(GOOD, 700)
-    hashes.append(shop.repo.commit("nothing", {}))
-    hashes += shop.sources(BAD)
-    result = shop.bisect(hashes[0], preparation=shop.prepared(f"{hashes[2]}: echo 1100 > source.txt"))
-    assert culprit(result).commit == hashes[2]
-
-
-def test_a_changed_patch_or_command_is_asked_anew(shop: Workshop, tmp_path: Path) -> None:
-    hashes = shop.sources(GOOD, BAD)
-    patch = tmp_path / "p.patch"
-    for size in (600, 700):
-        patch.write_text(f"--- a/source.txt\n+++ b/source.txt\n@@ -1 +1 @@\n-{GOOD}\n+{size}\n")
-        shop.bisect(hashes[0], preparation=shop.prepared(f"main~1: {patch}"))
-    shop.bisect(hashes[0], preparation=shop.prepared(setup=f"{shop.build}; echo 800 > size.txt"))
-    assert {"600", "700", "800"} <= set(shop.probe.ran)
 
 
 def test_hunks_are_built_each_with_its_edit(shop: Workshop) -> None:

@@ -79,42 +79,6 @@ def test_the_repository_stays_byte_identical_and_its_hooks_do_not_run(repo: Repo
     assert list(tmp_path.glob("ran-*")) == []
 
 
-def test_filters_and_line_endings_of_the_user_do_not_apply(
-    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repo.commit("filtered", {".gitattributes": "*.py filter=trap text=auto\n"})
-    settings = tmp_path / "gitconfig"
-    settings.write_text(f'[core]\n\tautocrlf = true\n[filter "trap"]\n\tsmudge = touch {tmp_path}/sprung; cat\n')
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
-    repository = Repository.open(repo.path)
-    checkout = Checkout(repository, tmp_path / "clone")
-    checkout.show(repository.resolve("HEAD~2"))
-    assert files(checkout.path) == FIRST
-    checkout.show(repository.resolve("HEAD"))
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_bare_shallow_and_linked_work_trees(repo: Repo, tmp_path: Path) -> None:
-    repo.git("clone", "--quiet", "--bare", str(repo.path), str(tmp_path / "bare.git"))
-    repo.git("clone", "--quiet", "--depth=1", repo.path.as_uri(), str(tmp_path / "shallow"))
-    repo.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"), "HEAD~1")
-    for name, expected in (("bare.git", SECOND), ("shallow", SECOND), ("tree", FIRST)):
-        repository = Repository.open(tmp_path / name)
-        checkout = Checkout(repository, tmp_path / f"clone of {name}")
-        checkout.show(repository.resolve("HEAD"))
-        assert files(checkout.path) == expected
-
-
-def test_lfs_pointers_are_named(repo: Repo, tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "00" * 32 + "\nsize 5\n"
-    repo.commit("weights", {".gitattributes": "*.bin filter=lfs\n", "weights.bin": pointer})
-    repository = Repository.open(repo.path)
-    checkout = Checkout(repository, tmp_path / "clone")
-    (note,) = checkout.show(repository.resolve("HEAD"))
-    assert note == "Git LFS pointers without their content: 1 (such as weights.bin)"
-    assert files(checkout.path)["weights.bin"] == pointer.encode()
-
-
 def test_large_files_at_hand_are_laid_out_and_a_probe_may_write_to_them(repo: Repo, tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:{0}\nsize {1}\n"
     held, cut, gone = "ab" * 32, "cd" * 32, "ef" * 32

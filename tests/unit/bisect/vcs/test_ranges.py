@@ -88,9 +88,3 @@ def test_an_open_range_has_only_a_bad_end(text: str, bad: str) -> None:
     found = parse_open(text)
     assert (found.is_open, found.bad) == (True, bad)
     assert not RevisionRange(good="v1", bad="v2").is_open
-
-
-@pytest.mark.parametrize(("text", "said"), [("v1..v2", "write ..v2"), ("v1..", "write ..HEAD"), ("", "not a revision")])
-def test_an_open_range_with_a_good_end_is_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        parse_open(text)

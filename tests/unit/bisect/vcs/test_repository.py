@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from oomscope.bisect.vcs.git import Git, isolated
 from oomscope.bisect.vcs.repository import CommitLine, Repository
 from oomscope.errors import GitError
-from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.repos import Repo
 
 
 @pytest.fixture
@@ -44,27 +42,12 @@ def test_headers(repo: Repo) -> None:
     assert not commit.is_merge
 
 
-def test_the_line_from_good_to_bad(repo: Repo) -> None:
-    repository = Repository.open(repo.path)
-    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"))
-    assert line.base.hash == repo.git("rev-parse", "HEAD~4")
-    assert subjects(line.commits) == ["1", "2", "3", "4"]
-    assert line.touching is None
-    assert line.notes == ()
-
-
 def test_paths_tell_which_commits_touch_them(repo: Repo) -> None:
     repository = Repository.open(repo.path)
     good, bad = repository.resolve("HEAD~4"), repository.resolve("HEAD")
     line = repository.line(good, bad, ["src"])
     assert subjects(line.commits) == ["1", "2", "3", "4"]
     assert chosen(line) == ["1", "3"]
-
-
-def test_paths_that_no_commit_touches_are_refused(repo: Repo) -> None:
-    repository = Repository.open(repo.path)
-    with pytest.raises(GitError, match=r"-- no such: no commit between good and bad touches them"):
-        repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["no such"])
 
 
 def test_files_as_they_stood(repo: Repo) -> None:
@@ -112,39 +95,6 @@ def test_good_must_be_an_ancestor(repo: Repo) -> None:
     repo.commit("island", {})
     with pytest.raises(GitError, match="not an ancestor of bad; give an ancestor"):
         repository.line(main, repository.resolve("island"))
-
-
-def test_a_shallow_clone_says_so(repo: Repo, tmp_path: Path) -> None:
-    repo.git("clone", "--quiet", "--depth=2", repo.path.as_uri(), str(tmp_path / "shallow"))
-    repository = Repository.open(tmp_path / "shallow")
-    assert repository.is_shallow
-    with pytest.raises(GitError, match="git fetch --unshallow"):
-        repository.resolve("HEAD~3")
-    line = repository.line(repository.resolve("HEAD~1"), repository.resolve("HEAD"))
-    assert subjects(line.commits) == ["4"]
-
-
-def test_bare_work_tree_subdirectory_and_detached_head(repo: Repo, tmp_path: Path) -> None:
-    repo.git("clone", "--quiet", "--bare", str(repo.path), str(tmp_path / "bare.git"))
-    repo.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"), "HEAD~2")
-    bare, tree = Repository.open(tmp_path / "bare.git"), Repository.open(tmp_path / "tree")
-    inside = Repository.open(repo.path / "src")
-    assert bare.resolve("HEAD").hash == inside.resolve("@").hash == repo.head
-    assert tree.resolve("HEAD").hash == repo.git("rev-parse", "HEAD~2"), "the work tree's own HEAD"
-    assert tree.common == inside.common == Repository.open(repo.path).common
-    assert (bare.name, tree.name, inside.name) == ("bare", repo.path.name, repo.path.name)
-    assert bare.read_file(bare.resolve("HEAD"), "docs/file.txt") == b"4"
-
-
-def test_what_is_no_repository(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "gone"):
-        with pytest.raises(GitError, match=r"give --repo a git repository"):
-            Repository.open(path)
-
-
-def test_an_empty_repository_has_no_commit(tmp_path: Path) -> None:
-    with pytest.raises(GitError, match="no such commit"):
-        Repository.open(Repo(tmp_path / "empty").path).resolve("HEAD")
 
 
 @pytest.fixture
@@ -201,15 +151,6 @@ def test_an_empty_merge_brings_no_line(merged: Repo) -> None:
     assert repository.merged_line(repository.resolve(made), 1, repository.resolve("HEAD")) is None
 
 
-def test_reading_changes_nothing(merged: Repo) -> None:
-    before = fingerprint(merged.path)
-    repository = Repository.open(merged.path)
-    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["C"])
-    repository.merged_line(repository.resolve("HEAD~1"), 1, repository.resolve("HEAD~2"))
-    repository.read_file(line.commits[-1], "C")
-    assert fingerprint(merged.path) == before
-
-
 def test_the_environment_of_a_hook_points_nowhere_else(
     repo: Repo, merged: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,15 +192,6 @@ def test_paths_count_from_the_root_wherever_the_process_stands(repo: Repo, monke
     assert chosen(line) == ["1", "3"]
 
 
-def test_a_date_beyond_the_calendar_is_left_out(repo: Repo) -> None:
-    tree = repo.git("rev-parse", "HEAD^{tree}")
-    person = "Ada <ada@example.org> 99999999999999 +0000"
-    raw = f"tree {tree}\nauthor {person}\ncommitter {person}\n\nfar\n"
-    made = repo.git("hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=raw.encode())
-    commit = Repository.open(repo.path).resolve(made)
-    assert (commit.subject, commit.date) == ("far", "")
-
-
 def test_a_submodule_is_no_file(repo: Repo, merged: Repo) -> None:
     repo.git("submodule", "--quiet", "add", str(merged.path), "sub")
     repo.commit("commit 5", {})
@@ -281,20 +213,6 @@ def test_a_missing_object_is_no_missing_file(repo: Repo) -> None:
         repository.read_file(repository.resolve("HEAD"), "docs/file.txt")
 
 
-def test_sha256_names_are_refused(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "--quiet", "--object-format=sha256", str(tmp_path)], check=True)
-    with pytest.raises(GitError, match="SHA-256"):
-        Repository.open(tmp_path)
-
-
-def test_a_graft_changes_nothing(repo: Repo) -> None:
-    repo.git("config", "advice.graftFileDeprecated", "false")
-    (repo.path / ".git" / "info" / "grafts").write_text(f"{repo.head}\n")
-    repository = Repository.open(repo.path)
-    line = repository.line(repository.resolve(repo.head + "~3"), repository.resolve(repo.head))
-    assert subjects(line.commits) == ["2", "3", "4"]
-
-
 def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Path) -> None:
     merged.git("clone", "--quiet", "--depth=3", merged.path.as_uri(), str(tmp_path / "shallow"))
     repository = Repository.open(tmp_path / "shallow")
@@ -303,28 +221,6 @@ def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Pat
     assert repository.resolve("HEAD~1^2").parents == ()
     with pytest.raises(GitError, match="this shallow clone ends here; run git fetch --unshallow"):
         repository.merged_line(merge, 1, repository.parent(merge, 0))
-
-
-def test_gitpython_is_imported_late() -> None:
-    code = "import sys, oomscope.cli, oomscope.bisect.vcs.repository; raise SystemExit('git' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_settings_in_the_repository_run_nothing(repo: Repo, tmp_path: Path) -> None:
-    trap = tmp_path / "trap"
-    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
-    trap.chmod(0o755)
-    for key in ("core.fsmonitor", "core.pager", "gpg.program", "core.sshCommand", "diff.external"):
-        repo.git("config", key, str(trap))
-    repo.git("config", "log.showSignature", "true")
-    repository = Repository.open(repo.path)
-    repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_replaced_commits_are_read_as_their_hash_says(repo: Repo) -> None:
-    repo.git("replace", "HEAD", "HEAD~3")
-    assert Repository.open(repo.path).resolve("HEAD").subject.startswith("commit 4")
 
 
 def test_the_isolated_environment_keeps_the_rest() -> None:
@@ -360,12 +256,3 @@ def test_a_merged_history_of_its_own_is_refused(repo: Repo) -> None:
     repository = Repository.open(repo.path)
     with pytest.raises(GitError, match="history of its own"):
         repository.merged_line(repository.resolve("HEAD"), 1, repository.resolve("HEAD~1"))
-
-
-def test_commits_are_counted_as_git_does(merged: Repo) -> None:
-    repository = Repository.open(merged.path)
-    good, bad = repository.resolve("HEAD~4"), repository.resolve("HEAD")
-    for first_parent in (False, True):
-        options = ["--first-parent"] if first_parent else []
-        counted = merged.git("rev-list", "--count", *options, f"{good.hash}..{bad.hash}")
-        assert repository.count(good, bad, first_parent=first_parent) == int(counted)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.results.growth import SiteGrowth, dominant_growth, grew
+from oomscope.bisect.results.growth import SiteGrowth, grew
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.bisect.vcs.source_text import NO_SOURCES, SAME_CODE, Source, Sources
 from oomscope.probe.result import SiteBytes
-from tests.unit.bisect.probe_results import fits, row
+from tests.unit.bisect.probe_results import row
 from tests.unit.bisect.repos import Repo
 
 BEFORE = "def forward(x):\n    y = a(x)\n    pass\n    x = b(y)\n    return c(x)\n"
@@ -44,22 +44,10 @@ def test_a_line_that_begins_to_allocate_is_none_of_its_neighbours(repo: Repo) ->
     assert 3 not in by_line(grew(HELD, HOLDS)), "without the texts nothing says so"
 
 
-def test_what_changed_most_is_named_by_the_texts(repo: Repo) -> None:
-    before, after = (fits(sum(each.bytes for each in rows), sites=rows) for rows in (HELD, HOLDS))
-    found = dominant_growth(before, after, Sources(source(repo, "HEAD~"), source(repo, "HEAD")))
-    assert found is not None
-    assert found.site is not None
-    assert (found.site.line, found.delta_bytes) == (3, 160)
-
-
 def test_lines_of_one_code_are_known_by_their_numbers() -> None:
     assert by_line(grew(HELD, HOLDS, SAME_CODE)) == {3: 160, 4: -130, 5: -4}
     moved = tuple(SiteBytes(site=row(1, 9).site, bytes=each.bytes, count=1, category="activation") for each in HELD[:1])
     assert by_line(grew(HELD[:1], moved, SAME_CODE)) == {2: -8, 9: 8}
-
-
-def test_lines_are_counted_as_python_counts_them(repo: Repo) -> None:
-    assert source(repo, "HEAD").lines("net/part.py") == ["\x0c", "", "x"]
 
 
 @pytest.mark.parametrize("file", ["net/blob.py", "net", "net/gone.py", "", "/etc/passwd", "../model.py", "??", "a\0b"])
