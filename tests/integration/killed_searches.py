@@ -137,9 +137,9 @@ def lived_through(lives: Lives, moments: Callable[[], float], most_kills: int) -
             assert measured == 0, "what is measured before there is a journal is lost"
             continue
         account = lives.store.read(number)
-        assert account.problems == ()
-        assert len(account.answers) >= recorded, "an answer that was written is gone"
-        recorded = len(account.answers)
+        assert not account.problems
+        assert len(account.kept) >= recorded, "an answer that was written is gone"
+        recorded = len(account.kept)
         assert measured - recorded <= kills, "a kill cost more than the probe that ran"
     return kills
 

@@ -37,11 +37,10 @@ def _lines(search_state: JournalState) -> Iterator[str]:
     begun, closing = search_state.begun, search_state.closing
     yield f"# oomscope bisect, search {begun.search}: {_line(begun.title)}, bad is {_line(begun.bad)}"
     yield "git bisect start" + (" '--first-parent'" if begun.first_parent else "")
-    narrowing = [each for each in search_state.answers if each.record.commit and each.record.role in _NARROWING]
-    is_weighed = any(answer.record.repeat for answer in narrowing)
+    narrowing = [each for each in search_state.answers if each.commit and each.role in _NARROWING]
+    is_weighed = any(answer.repeat for answer in narrowing)
     concluded = _concluded(search_state) if is_weighed else {}
-    for answer in search_state.answers:
-        record = answer.record
+    for record in search_state.answers:
         if record.commit is None:
             continue
         command = _COMMANDS[record.answer]
@@ -49,7 +48,7 @@ def _lines(search_state: JournalState) -> Iterator[str]:
         yield f"# {comment}: [{record.commit}] {_line(record.subject)} ({_line(record.reason)})"
         if is_weighed and concluded.get(record.commit) is record.answer:
             del concluded[record.commit]
-        elif is_weighed or answer not in narrowing:
+        elif is_weighed or record not in narrowing:
             continue
         yield f"git bisect {command} {record.commit}"
     if closing is not None and closing.culprit:

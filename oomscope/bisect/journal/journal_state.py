@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 Event = dict[str, Any]
 """One line: ``event`` says what happened, ``at`` when."""
-Question = tuple[Any, ...]
-"""Identifies a question of a search."""
 
 SCHEMA_VERSION = 4
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -56,22 +54,7 @@ class Begun:
     """Digests of all that the answers depend on, by name: files, versions, packages, variables."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """A question of the search with its answer."""
-
-    record: ProbeRecord
-    asked: tuple[str, ...]
-    """The names of the measurements that it rests on, one for each rank; none where there was nothing to measure."""
-
-    @property
-    def question(self) -> Question:
-        """Identifies the question."""
-        record = self.record
-        return (record.role, record.commit, record.subject, record.keys, self.asked)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Closing:
     """How a search ended, with an answer or without."""
 
@@ -92,44 +75,25 @@ class JournalState:
     begun: Begun
     began_at: str = ""
     """When, by the clock of that machine; nothing depends on it."""
-    probes_at_most: int | None = None
-    """As announced; untestable ones come on top."""
-    by_question: dict[Question, Answered] = field(default_factory=dict)
-    """The answers, in the order given."""
+    answers: list[ProbeRecord] = field(default_factory=list)
+    """In the order given; a search that is resumed gives them again."""
     kept: dict[str, Measured] = field(default_factory=dict)
-    """The measurements that the answers rest on, by name."""
+    """All measurements, by name."""
     closing: Closing | None = None
     """None for a search that runs, or was cut off."""
     problems: list[str] = field(default_factory=list)
     """What could not be read, one line each."""
 
-    @property
-    def answers(self) -> tuple[Answered, ...]:
-        """The answers, in the order given."""
-        return tuple(self.by_question.values())
-
     def tell(self, event: Event) -> None:
         """Take in one more line; unknown events are ignored, and a line that raises changes nothing."""
-        kind = event["event"]
-        if kind == "planned":
-            self.probes_at_most = max(self.probes_at_most or 0, _count(event["probes_at_most"]))
-        elif kind == "resumed":
-            self.closing = None
-        elif kind == "probed":
-            self._answered(event)
-        elif kind == "ended":
-            self.closing = _closing(event)
-
-    def _answered(self, event: Event) -> None:
-        measured = event["measured"]
-        record = _checked(ProbeRecord, event["record"])
-        answered = Answered(record=record, asked=tuple(row["name"] for row in measured))
-        new = {row["name"]: Measured.from_json(row) for row in measured if len(row) > 1}
-        if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
-            raise KeyError(*missing)  # it rests on a line that could not be read
-        self.by_question.pop(answered.question, None)
-        self.by_question[answered.question] = answered
-        self.kept |= new
+        if event["event"] == "resumed":
+            self.closing, self.answers = None, []
+        elif event["event"] == "probed":
+            record = _checked(ProbeRecord, event["record"])
+            self.kept |= {name: Measured.from_json(row) for name, row in event["measured"].items()}
+            self.answers.append(record)
+        elif event["event"] == "ended":
+            self.closing = _checked(Closing, event)
 
 
 def begun_event(begun: Begun) -> Event:
@@ -137,27 +101,20 @@ def begun_event(begun: Begun) -> Event:
     return {"event": "begun", "schema_version": SCHEMA_VERSION, **asdict(begun)}
 
 
-def probed_event(answered: Answered, new: Mapping[str, Measured]) -> Event:
+def probed_event(record: ProbeRecord, new: Mapping[str, Measured]) -> Event:
     """Return the line of an answer.
 
     Args:
-        answered: the question and its answer.
-        new: those of its measurements that no line before holds.
+        record: the answer.
+        new: those of the measurements that it rests on which no line before holds, by name.
     """
-    record = {**asdict(answered.record), "answer": answered.record.answer.value}
-    measured = [{"name": name, **(new[name].to_json() if name in new else {})} for name in answered.asked]
-    return {"event": "probed", "record": record, "measured": measured}
+    measured = {name: each.to_json() for name, each in new.items()}
+    return {"event": "probed", "record": {**asdict(record), "answer": record.answer.value}, "measured": measured}
 
 
-def ended_event(outcome: str, message: str, document: Mapping[str, Any] | None = None) -> Event:
-    """Return the last line of a search that ended.
-
-    Args:
-        outcome: that of the result, or ``stopped``.
-        message: one line.
-        document: the whole result; None without one.
-    """
-    return {"event": "ended", "outcome": outcome, "message": message, "document": document}
+def ended_event(closing: Closing) -> Event:
+    """Return the last line of a search that ended."""
+    return {"event": "ended", **asdict(closing)}
 
 
 def encode(event: Event, at: str) -> bytes:
@@ -210,25 +167,6 @@ def _beginning(line: bytes, search: int, where: str) -> JournalState:
     return JournalState(begun=begun, began_at=str(event.get("at", "")))
 
 
-def _closing(event: Event) -> Closing:
-    document = event.get("document") or {}
-    culprit = document.get("culprit") or {}
-    ends = {end: (document.get(end) or {}).get("name") for end in ("last_good", "first_bad")}
-    named = f"{culprit['commit']} {culprit['subject']}" if "commit" in culprit else None
-    return _checked(Closing, {"outcome": event["outcome"], "message": event["message"], "culprit": named, **ends})
-
-
-def _count(value: object) -> int:
-    """Return ``value`` if it is a count.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(value)
-    return value
-
-
 def _checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
     """Return the dataclass that ``document`` is the JSON of; further fields are ignored.
 
@@ -260,8 +198,6 @@ class SearchStatus(Document):
     began_at: str
     probes: int
     """Answers given."""
-    probes_at_most: int | None
-    """As announced; untestable ones come on top."""
     outcome: str | None = None
     """That of a search that ended."""
     message: str = ""
@@ -280,7 +216,6 @@ class SearchStatus(Document):
             place=begun.place,
             began_at=search_state.began_at,
             probes=len(search_state.answers),
-            probes_at_most=search_state.probes_at_most,
             outcome=closing.outcome if closing is not None and ended else None,
             message=closing.message if closing is not None else "",
         )

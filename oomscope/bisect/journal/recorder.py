@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from oomscope.bisect.journal.journal_state import Answered, Event, JournalState, Question, ended_event, probed_event
+from oomscope.bisect.journal.journal_state import Closing, Event, JournalState, ended_event, probed_event
 from oomscope.bisect.journal.store import JournalFile
-from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import BisectResult, ProbeRecord
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.search.measured import Measured
 
 
@@ -28,12 +27,9 @@ class Journal:
     _file: JournalFile | None = None
     _written: set[str] = field(default_factory=set)
     """The names of the measurements that a line holds."""
-    _questions: set[Question] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        if self.resumed is not None:
-            self._written = set(self.resumed.kept)
-            self._questions = {answer.question for answer in self.resumed.answers}
+        self._written = set(self.kept)
 
     @property
     def kept(self) -> Mapping[str, Measured]:
@@ -47,32 +43,30 @@ class Journal:
             return self._file.number
         return self.resumed.begun.search if self.resumed is not None else None
 
-    def planned(self, plan: SearchPlan) -> None:
-        """Write what lies ahead; the first time, begin the file."""
+    def open(self) -> None:
+        """Begin the file, unless that was done."""
         if self._file is None and not self.problem:
             try:
                 self._file = self.begin()
             except OSError as error:
                 self._give_up(error)
-        self._write({"event": "planned", "title": plan.title, "probes_at_most": plan.probes_at_most})
 
     def probed(self, record: ProbeRecord, measured: Mapping[str, Measured]) -> None:
-        """Write an answer that no line holds yet, with the measurements that it rests on."""
-        answered = Answered(record=record, asked=tuple(measured))
-        if answered.question in self._questions:
-            return
+        """Write an answer, with those measurements it rests on that no line holds yet."""
         new = {name: each for name, each in measured.items() if name not in self._written}
-        self._write(probed_event(answered, new))
-        self._questions.add(answered.question)
+        self._write(probed_event(record, new))
         self._written.update(new)
 
     def ended(self, result: BisectResult) -> None:
         """Write the answer of the search."""
-        self._write(ended_event(result.outcome, result.message, result.to_json()))
+        ends = (None if end is None else end.name for end in (result.last_good, result.first_bad))
+        found = result.culprit
+        culprit = f"{found.commit} {found.subject}" if isinstance(found, CommitCulprit) else None
+        self._write(ended_event(Closing(result.outcome, result.message, culprit, *ends)))
 
     def stopped(self, why: str) -> None:
         """Write that something ended the search without an answer."""
-        self._write(ended_event("stopped", why))
+        self._write(ended_event(Closing("stopped", why)))
 
     def close(self) -> None:
         """Close the file."""

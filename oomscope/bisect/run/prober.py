@@ -187,9 +187,9 @@ class Prober:
             self.runner.__exit__(kind, error, trace)
 
     def announce(self, plan: SearchPlan) -> None:
-        """Write ``plan`` to the journal and report it."""
+        """Begin the journal and report ``plan``."""
         if self.journal is not None:
-            self.journal.planned(plan)
+            self.journal.open()
         self.reporter.planned(plan)
 
     def ask(self, question: Question, experiment: Experiment | Untestable, ahead: Ahead = tuple) -> AnswerAndResult:

@@ -38,7 +38,7 @@ def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool
             "journal": str(store.path(number)),
             "words": list(account.begun.words),
             "pins": account.begun.pins,
-            "probes": [answer.record.to_json() for answer in account.answers],
+            "probes": [answer.to_json() for answer in account.answers],
             "problems": list(account.problems),
         }
     )

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.journal import store as journal_bound
-from oomscope.bisect.journal.journal_state import Event, begun_event, ended_event
+from oomscope.bisect.journal.journal_state import Closing, Event, begun_event, ended_event
 from oomscope.bisect.journal.store import LONGEST_S, JournalStore
 from tests.unit.bisect.journal.test_journal_state import begun, probed
 
 NOW = 2_000_000_000.0
-ENDED = (probed(1), ended_event("culprit", "it is", None))
+ENDED = (probed(1), ended_event(Closing("culprit", "it is")))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypa
     [
         (),
         (probed(1),),
-        (probed(1), ended_event("stopped", "interrupted", None)),
+        (probed(1), ended_event(Closing("stopped", "interrupted"))),
         (*ENDED, {"event": "resumed"}),
     ],
 )

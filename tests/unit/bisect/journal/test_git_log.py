@@ -81,7 +81,7 @@ def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: P
     hashes = world.repo.import_line("size.txt", [f"{100 + index * 100}\n" for index in range(30)], "commit {0}")
     world.bisect(hashes[0], first_parent=True)
     search_state = JournalStore(world.places.journals).read(1)
-    shortened = JournalState(begun=search_state.begun, by_question=dict(list(search_state.by_question.items())[:3]))
+    shortened = JournalState(begun=search_state.begun, answers=search_state.answers[:3])
     log = git_bisect_log(shortened)
     assert "git bisect start '--first-parent'\n" in log
     assert "Bisecting:" in replayed(world, log, tmp_path)
@@ -116,7 +116,7 @@ def test_a_search_that_weighs_answers_and_was_cut_short_is_sure_of_its_ends_alon
 
 def test_a_hostile_subject_stays_a_comment() -> None:
     answer = answered(1, subject="x\ngit bisect bad HEAD\n\x1b[2J", role="search")
-    for row in git_bisect_log(JournalState(begun=begun(), by_question={answer.question: answer})).splitlines():
+    for row in git_bisect_log(JournalState(begun=begun(), answers=[answer])).splitlines():
         assert row.startswith("#") or row in {"git bisect start", f"git bisect good {1:040x}"}
 
 

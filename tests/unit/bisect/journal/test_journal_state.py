@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.journal.journal_state import (
-    Answered,
     Begun,
+    Closing,
     Event,
     JournalState,
     begun_event,
@@ -26,7 +26,6 @@ from oomscope.bisect.search.measured import Bytes, Measured
 from oomscope.errors import InputError
 from tests.unit.bisect.probe_results import fits, oom
 
-PLANNED = {"event": "planned", "title": "t", "probes_at_most": 9}
 AT = "2026-01-01T00:00:00+00:00"
 
 
@@ -45,8 +44,8 @@ def begun(search: int = 7, place: str = "/repo/.git", **fields: Any) -> Begun:
     return Begun(**{**known, **fields})
 
 
-def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
-    record = ProbeRecord(
+def answered(number: int, **fields: Any) -> ProbeRecord:
+    return ProbeRecord(
         **{
             "number": number,
             "role": "search",
@@ -58,12 +57,10 @@ def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
             **fields,
         }
     )
-    return Answered(record=record, asked=() if name is None else (name or f"n{number}",))
 
 
-def probed(number: int, name: str | None = "", **fields: Any) -> Event:
-    answer = answered(number, name, **fields)
-    return probed_event(answer, {each: Measured(answer=fits(number)) for each in answer.asked})
+def probed(number: int) -> Event:
+    return probed_event(answered(number), {f"n{number}": Measured(answer=fits(number))})
 
 
 def written(*events: Event, first: Begun | None = None) -> bytes:
@@ -75,17 +72,18 @@ def told(*events: Event) -> JournalState:
 
 
 def commits(search_state: JournalState) -> list[int]:
-    return [int(answer.record.commit or "0", 16) for answer in search_state.answers]
+    return [int(answer.commit or "0", 16) for answer in search_state.answers]
 
 
 def test_what_is_written_is_read_back() -> None:
     answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
     kept = Measured(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
-    search_state = told(PLANNED, probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None))
+    closing = Closing("culprit", "it is", culprit="1 first", last_good="0", first_bad="1")
+    search_state = told(probed_event(answer, {"n3": kept}), ended_event(closing))
     assert search_state.begun == begun()
-    assert search_state.answers == (answer,)
+    assert search_state.answers == [answer]
     assert search_state.kept == {"n3": kept}
-    assert (search_state.probes_at_most, search_state.closing and search_state.closing.outcome) == (9, "culprit")
+    assert search_state.closing == closing
     assert not search_state.problems
 
 
@@ -100,20 +98,18 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
     whole = content[:cut].count(b"\n")
     search_state = journal_state_of(first + content[:cut], 7, "j")
     assert search_state == journal_state_of(first + b"".join(lines[:whole]), 7, "j")
-    assert len(search_state.answers) <= whole
-    assert all(name in search_state.kept for answer in search_state.answers for name in answer.asked)
+    assert len(search_state.answers) == whole
 
 
 @pytest.mark.parametrize(
     "spoilt",
     [
         b"[" * 100_000 + b"\n",
-        b'{"event":"planned","title":"","probes_at_most":Infinity}\n',
-        b'{"event":"ended","outcome":5,"message":null,"document":{"culprit":5}}\n',
+        b'{"event":"ended","outcome":5,"message":null}\n',
+        b'{"event":"probed","record":{},"measured":{}}\n',
         b"\0\0\0\n",
         b'{"event":"probed"}\n',
         b"[1]\n",
-        b'{"event":"planned","title":"","probes_at_most":-1}\n',
         b"\xff\n",
         b'"x"\n',
     ],
@@ -123,6 +119,12 @@ def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     search_state = journal_state_of(content, 7, "7.jsonl")
     assert commits(search_state) == [1, 3]
     assert search_state.problems == ["7.jsonl:3: the line cannot be read; its question is asked again"]
+
+
+def test_a_search_that_is_resumed_gives_its_answers_again_and_keeps_what_was_measured() -> None:
+    search_state = told(probed(1), probed(2), {"event": "resumed"}, probed_event(answered(1), {}))
+    assert commits(search_state) == [1]
+    assert list(search_state.kept) == ["n1", "n2"]
 
 
 def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
@@ -150,9 +152,8 @@ def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: st
 ODD = st.sampled_from([None, -1, 5, 1.5, float("inf"), "", "x", [], [[]], [None], {}, {"": 5}, True])
 LINES = [
     begun_event(begun()),
-    PLANNED,
     probed(1),
-    ended_event("culprit", "m", {"culprit": {"commit": "c", "subject": "s"}, "lines": [], "last_good": None}),
+    ended_event(Closing("culprit", "m", culprit="c s")),
 ]
 
 
@@ -169,5 +170,5 @@ def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event
         assert event["event"] == "begun"
         return
     assert all(problem.startswith("j:3: the line cannot be read") for problem in search_state.problems)
-    assert 3 in [answer.record.number for answer in search_state.answers] or not search_state.answers
+    assert 3 in [answer.number for answer in search_state.answers] or not search_state.answers
     assert all(isinstance(word, str) for word in search_state.begun.words)
