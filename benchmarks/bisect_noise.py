@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
-from oomscope.bisect.search.line import Answer, Search
+from oomscope.bisect.search.line import Answer, Search, ahead
 from oomscope.bisect.search.repeats import RepeatedSearch
-from oomscope.bisect.search.speculation import ahead
 
 Question = tuple[int, int]
 """A position, and how often it was asked before."""
@@ -40,10 +39,6 @@ class State(Protocol):
 
     def told(self, question: Question, answer: Answer) -> Self:
         """Return the search that knows an answer."""
-        ...
-
-    def predicted(self, question: Question) -> float:
-        """Return the probability that the answer is bad."""
         ...
 
     @property
@@ -79,10 +74,6 @@ class Voting:
             return replace(self, votes=(), ends=(*self.ends, answer))
         return replace(self, votes=(), search=self.search.told(question[0], answer))
 
-    def predicted(self, _question: Question) -> float:
-        """Return a half, or the share of the votes."""
-        return (1 + 8 * self.votes.count(Answer.BAD)) / (2 + 8 * len(self.votes))
-
     @property
     def culprit(self) -> int | None:
         """Return what the search found; None where the ends were not as they were called."""
@@ -107,10 +98,6 @@ class Repeating:
     def told(self, question: Question, answer: Answer) -> Repeating:
         """Count the answer."""
         return Repeating(self.search.told(question[0], answer))
-
-    def predicted(self, _question: Question) -> float:
-        """Return a half."""
-        return 0.5
 
     @property
     def culprit(self) -> int | None:
@@ -159,7 +146,6 @@ class Case(Generic[AnyState]):
             lambda state: state.question,
             lambda state, question, answer: state.told(question, answer),
             self.known.get,
-            lambda state, question: state.predicted(question),
         )
         seen = set(self.known)
         for question in islice(likely, MOST_LOOKED_AT):

@@ -17,8 +17,8 @@ from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Axis, BisectResult, KeysCulprit, ProbeEvidence, StepRow, SuspectedChange
+from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Services
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.search_setup import journalled, open_repository, prepared

@@ -18,10 +18,9 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
 from oomscope.bisect.results.sections import CodeVsConfig, Corner
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Question, Services
 from oomscope.bisect.run.weighing import Weighing
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.search_setup import journalled, open_repository, prepared

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from oomscope.bisect.journal.journal_state import Begun, begun_event
-from oomscope.bisect.journal.recorder import Journal
-from oomscope.bisect.journal.store import JournalFile, JournalStore
+from oomscope.bisect.journal.store import Journal, JournalFile, JournalStore
 from oomscope.bisect.requests import CheckoutRequest, CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import Axis, BisectResult
 from oomscope.bisect.run.identity import Machine, digest_of, is_heeded

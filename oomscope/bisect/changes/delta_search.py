@@ -11,14 +11,12 @@ from functools import partial
 from oomscope.bisect.changes.change_set import ChangeSet, everything, names, title
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_ends
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead, Prober, Question
 from oomscope.bisect.run.weighing import Weighing
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
-from oomscope.bisect.search.line import Answer, Search
+from oomscope.bisect.search.line import Answer, Search, ahead
 from oomscope.bisect.search.measured import Bytes, Untestable, bytes_of
-from oomscope.bisect.search.speculation import ahead
 from oomscope.probe.result import ProbeResult
 
 NONE: Changes = frozenset()

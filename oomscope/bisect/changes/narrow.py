@@ -15,8 +15,8 @@ from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import CommitCulprit, ProbeRecord, Role
 from oomscope.bisect.results.sections import HunkChange, Narrowed
+from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.targets.subjects import Subject

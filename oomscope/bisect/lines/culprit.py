@@ -15,13 +15,11 @@ from typing import Literal
 from oomscope.bisect.lines.line import OUTSIDE, Line
 from oomscope.bisect.results.noise import Noise, heeded, percent
 from oomscope.bisect.results.result import ProbeRecord, Role
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead
-from oomscope.bisect.run.workplace import OutOfTimeError
-from oomscope.bisect.search.line import Answer, SearchFinding
+from oomscope.bisect.search.line import Answer, SearchFinding, ahead
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.search.repeats import RepeatedSearch
-from oomscope.bisect.search.speculation import ahead
 
 _PLAIN = Noise(confidence=0.0, repeats=1)
 

@@ -10,10 +10,9 @@ from oomscope.bisect.lines.line import Known
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Role
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Question
 from oomscope.bisect.run.weighing import Weighing
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import Subject

@@ -1,15 +1,147 @@
-"""One question to a probe: a job, the ranks that it is asked of, and what has to be laid out before it can run."""
+"""One question to a probe (what to measure, of which ranks), and the checkout of the probe while it is prepared.
+
+A command of the user's sees the variables that the probe will see, and runs in the checkout in a session of its own.
+Its processes end with it, also where oomscope is killed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from os import SEEK_END, defpath, pathsep
 from pathlib import Path
 
 from oomscope.bisect.run.identity import Content
-from oomscope.bisect.run.workplace import Workplace
 from oomscope.bisect.search.measured import Untestable
+from oomscope.bisect.vcs.checkouts import spend
+from oomscope.errors import TargetError
 from oomscope.probe.job import CheckoutTarget, ProbeJob
+from oomscope.probe.machine.processes import start_family
+from oomscope.probe.process.launch import StoppedError
+
+_LOOK_S = 0.1
+_TAIL_BYTES = 65_536
+
+_SIGNALLED = 128
+"""What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
+
+
+class OutOfTimeError(Exception):
+    """The deadline passed. It ends the search, not the program."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """An instant after which nothing new begins and what runs is ended."""
+
+    at: float | None
+    """On ``clock``; None for never."""
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """Return the deadline in ``seconds``; None for never."""
+        return cls(None if seconds is None else clock() + seconds, clock)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; infinite without a deadline."""
+        return float("inf") if self.at is None else self.at - self.clock()
+
+
+class CommandError(TargetError):
+    """A command of the user's failed in a checkout.
+
+    Args:
+        message: how, in one line.
+        said: the end of its output.
+    """
+
+    def __init__(self, message: str, *, where: str, said: str = "") -> None:
+        super().__init__(message, where=where)
+        self.said = said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """One checkout that is being made ready for a probe."""
+
+    directory: Path
+    """Its root."""
+    environment: Mapping[str, str]
+    """The variables that the probe will see."""
+    deadline: Deadline
+    """When the search ends."""
+    stop: threading.Event
+    """Set once the result is not needed any more."""
+
+    def check(self) -> None:
+        """Check that there is time left and the result is still needed.
+
+        Raises:
+            StoppedError: the result is not needed any more.
+            OutOfTimeError: the deadline of the search has passed.
+        """
+        if self.stop.is_set():
+            raise StoppedError
+        if self.deadline.left_s <= 0:
+            raise OutOfTimeError
+
+    def run(self, command: str, *, name: str, timeout_s: float) -> None:
+        """Run ``command`` by ``sh`` in the checkout.
+
+        ``python`` and ``pip`` are those that oomscope runs under, unless the command names others, and what pip
+        installs goes into the checkout.
+
+        Args:
+            command: for ``sh -c``.
+            name: what people call it, such as ``--setup``.
+            timeout_s: how long it may take, in seconds.
+
+        Raises:
+            CommandError: it failed, or took longer.
+            StoppedError: the result is not needed any more.
+            OutOfTimeError: the deadline of the search has passed.
+        """
+        self.check()
+        spend(self.directory)
+        end = time.monotonic() + min(timeout_s, self.deadline.left_s)
+        has_ended = False
+        with tempfile.TemporaryFile() as output:
+            family = start_family(
+                ["sh", "-c", command], environment=self._variables(), cwd=self.directory, output=output.fileno()
+            )
+            try:
+                while not has_ended and not self.stop.is_set() and time.monotonic() < end:
+                    has_ended = family.await_end(min(end, time.monotonic() + _LOOK_S))
+            finally:
+                ended = family.kill()
+            self.check()
+            output.seek(max(0, output.seek(0, SEEK_END) - _TAIL_BYTES))
+            said = output.read().decode(errors="replace")
+        if not has_ended:
+            message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
+            raise CommandError(message, where=name, said=said)
+        if ended.status != 0:
+            number = ended.signal or ended.status - _SIGNALLED
+            how = f"signal {number}" if number > 0 else f"status {ended.status}"
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            raise CommandError(f"failed ({how}): {lines[-1] if lines else 'no output'}", where=name, said=said)
+
+    def _variables(self) -> dict[str, str]:
+        path = pathsep.join((str(Path(sys.executable).parent), self.environment.get("PATH", defpath)))
+        pip = {"PIP_TARGET": str(self.directory), "PIP_USER": "0", "PIP_NO_INPUT": "1", "PIP_NO_COMPILE": "1"}
+        return {**self.environment, **pip, "PATH": path}
+
+
+def in_checkout(directory: str, command: str) -> str:
+    """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does."""
+    return f"(cd {shlex.quote(directory)} && sh -c {shlex.quote(command)})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,19 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from oomscope.bisect.journal.recorder import Journal
+from oomscope.bisect.journal.store import Journal
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.predicate import Bad, Judgement
 from oomscope.bisect.results.reporter import Reporter, SearchPlan, SilentReporter
 from oomscope.bisect.results.result import BisectResult, Cost, ProbeRecord, Role
 from oomscope.bisect.run.cache import ResultCache, keep_output
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.identity import Machine, digest_of, key_of
 from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.runner import Here, Runner, SlotRunner, runner_of
 from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
 from oomscope.bisect.run.slurm import ClusterSettings
-from oomscope.bisect.run.workplace import Deadline
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Measured, Untestable, bytes_of
 from oomscope.bisect.vcs.repository import ABBREVIATED

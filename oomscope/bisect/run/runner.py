@@ -13,12 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError, Workplace
 from oomscope.bisect.run.identity import Machine
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.scheduler import Action
 from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
-from oomscope.bisect.run.workplace import Deadline, OutOfTimeError, Workplace
 from oomscope.bisect.search.measured import Measured, Untestable
 from oomscope.errors import GitError, TargetError
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.errors import MachineUnfitError, UsageError
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.machine.checks import check_environment

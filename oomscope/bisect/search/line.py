@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Literal
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Literal, TypeVar
 
 
 class Answer(Enum):
@@ -193,3 +195,38 @@ def chance_of(position: int, runs: list[tuple[int, int]]) -> float:
 def _halvings(candidates: int) -> int:
     """Return ceil(log2(candidates))."""
     return (candidates - 1).bit_length()
+
+
+State = TypeVar("State")
+Asked = TypeVar("Asked")
+
+
+def ahead(
+    states: Iterable[State],
+    wanted: Callable[[State], Asked | None],
+    told: Callable[[State, Asked, Answer], State],
+    known: Callable[[Asked], Answer | None],
+) -> Iterator[Asked]:
+    """Yield what will be asked from ``states`` on, those first that are likeliest.
+
+    Good and bad are taken to be equally likely wherever the answer is not known, so that those come first that rest on
+    the fewest guesses. Nothing is computed before it is asked for.
+
+    Args:
+        states: searches that are all going to be finished, the first one first.
+        wanted: the question of a state; None when its search is over.
+        told: the state that knows an answer.
+        known: the answer to a question, as far as it is there already.
+    """
+    order = count()
+    heap = [(0, next(order), state) for state in states]
+    heapify(heap)
+    while heap:
+        guesses, _, state = heappop(heap)
+        question = wanted(state)
+        if question is None:
+            continue
+        yield question
+        answer = known(question)
+        for each in (Answer.GOOD, Answer.BAD) if answer is None else (answer,):
+            heappush(heap, (guesses + (answer is None), next(order), told(state, question, each)))

@@ -15,9 +15,8 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, Workplace, in_checkout
 from oomscope.bisect.run.identity import digest_of
-from oomscope.bisect.run.workplace import Workplace, in_checkout
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import ChangedSubject, ConfigSubject, Subject
 from oomscope.bisect.vcs.checkouts import spend

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from oomscope.bisect.run.workplace import Deadline, Workplace
+from oomscope.bisect.run.experiment import Deadline, Workplace
 from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Repository
 

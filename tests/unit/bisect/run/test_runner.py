@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.runner import Here, SlotRunner
-from oomscope.bisect.run.workplace import Deadline
 from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult

@@ -24,12 +24,11 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SilentReporter
 from oomscope.bisect.results.result import BisectResult, ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober
 from oomscope.bisect.run.runner import Here, SlotRunner, visible_cards
 from oomscope.bisect.run.scheduler import Action, Scheduler, Task, TaskEnd, Threads
-from oomscope.bisect.run.workplace import Deadline
 from oomscope.bisect.search.measured import Measured
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.ranges import RevisionRange

@@ -16,8 +16,8 @@ import pytest
 
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.cache import is_repeatable
+from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.slurm import OURS, ClusterRunner, ClusterSettings, measure
-from oomscope.bisect.run.workplace import OutOfTimeError
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import UsageError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.run.workplace import CommandError, OutOfTimeError
+from oomscope.bisect.run.experiment import CommandError, OutOfTimeError
 from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.workplaces import workplace
 
