@@ -131,12 +131,6 @@ def test_each_by_itself(world: World) -> None:
     assert keys(result.also) == ["batch"]
 
 
-def test_a_file_without_leaves_is_one_change(world: World) -> None:
-    good = world.commit(1, "not yaml: [ 10")
-    world.commit(1, "not yaml: [ 5000")
-    assert keys(world.search(good).culprit) == [PATH]
-
-
 def test_a_corner_that_cannot_be_tested_leaves_it_open(world: World) -> None:
     """The new configuration means nothing to the old code."""
     good = world.commit(1, config(10, 10))
@@ -145,11 +139,3 @@ def test_a_corner_that_cannot_be_tested_leaves_it_open(world: World) -> None:
     assert guilty(result) == "unknown"
     assert (result.outcome, result.culprit) == ("inconclusive", None)
     assert "cannot be told" in result.message
-
-
-def test_ends_that_answer_by_themselves(world: World) -> None:
-    good = world.commit(1, config(10, 10))
-    world.commit(2, config(10, 20))
-    result = world.search(good)
-    assert result.outcome == "no_culprit"
-    assert len(result.probes) == 2

@@ -13,23 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.text.bisect import bisect_report
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
+from oomscope.errors import ExitCode, InputError, MachineUnfitError, UsageError
 from oomscope.probe.demand import requested_bytes
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.targets.harness import HarnessError
 from oomscope.report.bisect_report import bisect_report
 from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
 from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import fingerprint
-from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, harness_code, with_clock
+from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 
 
 @pytest.fixture
@@ -159,17 +160,6 @@ def test_a_place_for_state_that_cannot_be_had_is_one_line(world: World) -> None:
     assert world.probe.ran == []
 
 
-def test_a_culprit_hidden_among_untestable_commits_is_a_set(world: World) -> None:
-    hashes = world.sizes([500, 501, "import", "setup", 1104, 1105])
-    result = world.bisect(hashes[0])
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == hashes[2:5]
-    assert "import" in result.suspects[0].reason
-    assert result.exit_code is ExitCode.INCONCLUSIVE
-    assert result.change == Bytes(requested_bytes=1104 - 501, reserved_bytes=900 - 501)
-    assert sum(row.delta_bytes for row in result.sites) == 1104 - 501
-
-
 @pytest.mark.parametrize(
     ("sizes", "outcome", "said"),
     [
@@ -262,25 +252,6 @@ def test_a_deadline_before_the_ends_are_known_answers_nothing(
     assert result.exit_code is ExitCode.INCONCLUSIVE
 
 
-def test_what_the_deadline_cut_off_is_measured_whole_the_next_time(world: World) -> None:
-    """The first run went out of memory in time; the same run without a limit did not come to its end."""
-    hashes = world.sizes([500, 5000])
-    clock = Clock()
-
-    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        result = world.probe(job, progress)
-        clock.now += min(job.timeout_s, 60.0)
-        is_cut = result.outcome == "oom" and job.timeout_s < 60
-        return replace(result, demand_bytes=None, demand_cut=True) if is_cut else result
-
-    request = world.request(hashes[0], deadline_s=90)
-    cut = bisect_commits(request, probe=probe, environment={}, clock=clock)
-    assert (cut.outcome, cut.change) == ("inconclusive", None)
-    whole = world.bisect(hashes[0])
-    assert [record.cached for record in whole.probes] == [True, False]
-    assert culprit(whole).delta.requested_bytes == 4500
-
-
 def history(world: World, *changes: str | int) -> tuple[str, list[str]]:
     """Commit a good end, then for each number a size, for each word a file of that name; return end and hashes."""
     good = world.repo.commit("start", {"size.txt": "500\n"})
@@ -304,19 +275,6 @@ def test_a_culprit_outside_the_chosen_paths_is_found_all_the_same(world: World, 
     assert plan is not None
     (more,) = (int(number) for text in plan.more_if for number in re.findall(r"up to (\d+) more", text))
     assert len(result.probes) <= plan.probes_at_most + more
-
-
-def test_untestable_commits_on_the_chosen_paths(world: World) -> None:
-    """Those in between that touch none of the paths tell which of the chosen ones it is, or that it is none."""
-    world.sizes([500, "import"])
-    good = world.repo.git("rev-parse", "HEAD~")
-    world.repo.commit("between", {"x": "1"})
-    mended = world.repo.commit("works again", {"size.txt": "501\n", "x": "2"})
-    hidden = world.repo.commit("grow", {"other": "1", "size.txt": "1200\n"})
-    world.repo.commit("last", {"README": "1"})
-    result = world.bisect(good, paths=("README", "x"))
-    assert culprit(result).commit == hidden
-    assert mended in {record.commit for record in result.probes if record.answer is Answer.GOOD}
 
 
 def test_the_chosen_class_decides(world: World) -> None:
@@ -356,15 +314,6 @@ def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
     assert document["verdict"]["kind"] == "capacity"
     assert {probe["answer"] for probe in document["probes"]} == {"good", "bad", "untestable"}
     assert document["last_good"]["result"]["outcome"] == "fits"
-
-
-def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
-    hashes = world.sizes([1, 2])
-    gone = harness_code(world.harness.with_name("gone.py"), SETTINGS)
-    with pytest.raises(HarnessError, match="no such harness file"):
-        bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
-    with pytest.raises(GitError, match="no such commit"):
-        bisect_commits(world.request("nosuch"), probe=world.probe)
 
 
 def test_changes_that_are_not_committed_are_mentioned_where_they_would_be_expected(world: World) -> None:

@@ -72,19 +72,6 @@ def test_arguments_of_another_program_in_the_repository(world: World) -> None:
     assert result.first_bad.commands[1] == f"oomscope probe --from megatron train-{hashes[2][:10]}.sh"
 
 
-def test_commits_without_a_valid_configuration_are_untestable(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    invalid = world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
-    gone = world.repo.commit("moved", {"conf/train.yaml": None})
-    guilty = world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == [invalid, gone, guilty]
-    reasons = {record.commit: record.reason for record in result.untestable}
-    assert reasons[gone] == "no file conf/train.yaml in this commit"
-    assert f"{invalid[:10]}:conf/train.yaml:2" in reasons[invalid]
-
-
 def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
     good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
     world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
@@ -120,11 +107,3 @@ def test_a_wrong_override_is_no_untestable_commit(world: World, override: str, s
     world.repo.commit("broken", {"conf/train.yaml": "]"})
     with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
         bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
-
-
-def test_nothing_that_is_measured_changed(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("docs", {"README": ""})
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "no_culprit"
-    assert len(result.probes) == 1

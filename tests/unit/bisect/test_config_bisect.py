@@ -98,19 +98,6 @@ def test_one_key_at_fault_among_others(world: World) -> None:
     assert len(result.probes) <= 2 + 2 + 1
 
 
-def test_files_with_the_names_of_another_program(world: World) -> None:
-    arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 999 --transformer-impl local"
-    arguments += " --tokenizer-type NullTokenizer --max-position-embeddings 900"
-    arguments += " --micro-batch-size 1 --global-batch-size 1"
-    world.good.write_text(f"{arguments} --seq-length 100")
-    result = world.bisect(f"{arguments} --seq-length 800", dialect="megatron")
-    assert [(key.key, live(key.delta)) for key in culprit(result).keys] == [("data.seq_length", 700)]
-    assert result.first_bad is not None
-    assert result.first_bad.commands == (
-        f"oomscope probe --from megatron {shlex.quote(str(world.good))} data.seq_length=800",
-    )
-
-
 def test_keys_that_only_interact(world: World) -> None:
     bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
     result = world.bisect(bad.replace("lr: 0.001", "lr: 0.1"))
@@ -150,23 +137,6 @@ def test_a_key_that_is_valid_only_with_another_is_never_probed_alone(world: Worl
         assert config["parallel"]["tensor_model_parallel_size"] == 2 or not config["parallel"]["sequence_parallel"]
 
 
-def test_keys_that_need_one_another_move_together(world: World) -> None:
-    recompute = "{recompute_granularity: full, recompute_method: block, recompute_num_layers: 1}"
-    world.probe = FormulaProbe(lambda config: 1500 if config["recompute"]["recompute_granularity"] else 500)
-    result = world.bisect(f"{GOOD}recompute: {recompute}\n".replace("lr: 0.001", "lr: 0.1"))
-    found = culprit(result)
-    assert {key.key for key in found.keys} == {
-        "recompute.recompute_granularity",
-        "recompute.recompute_method",
-        "recompute.recompute_num_layers",
-    }
-    rows = {row.label: live(row.delta) for row in result.steps}
-    assert sum(size for size in rows.values() if size is not None) == 1000
-    assert rows["recompute.recompute_method, recompute.recompute_num_layers"] == 0
-    assert rows["recompute.recompute_granularity"] == 1000, "on top of the two that it needs"
-    assert (result.candidates, result.considered) == (4, 4)
-
-
 @pytest.mark.parametrize(
     ("good", "bad", "outcome", "said"),
     [
@@ -180,19 +150,6 @@ def test_ends_that_answer_by_themselves(world: World, good: int, bad: int, outco
     result = world.bisect(GOOD.replace("seq_length: 100", f"seq_length: {bad}"))
     assert result.outcome == outcome
     assert said in result.message
-
-
-def test_untestable_mixtures_are_skipped(world: World) -> None:
-    """The new learning rate without the longer sequence fails for a reason of its own."""
-
-    def formula(config: dict[str, Any]) -> int | str:
-        if config["optimizer"]["lr"] == 0.1 and config["data"]["seq_length"] == 100:
-            return "diverged"
-        return wanted(config)
-
-    world.probe = FormulaProbe(formula)
-    result = world.bisect(GOOD.replace("seq_length: 100", "seq_length: 800").replace("lr: 0.001", "lr: 0.1"))
-    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
 
 
 def test_the_commands_repeat_the_probes(world: World) -> None:

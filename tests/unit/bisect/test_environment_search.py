@@ -14,7 +14,6 @@ from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -114,16 +113,3 @@ def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo
     short = repo.git("rev-parse", "HEAD~2")[:10]
     assert show.endswith(f"show {repo.git('rev-parse', 'HEAD~2')}:conf/a.yaml > a-{short}.yaml")
     assert run == f"oomscope probe a-{short}.yaml data.seq_length=2000"
-
-
-def test_an_environment_that_changes_nothing(tmp_path: Path, repo: Repo) -> None:
-    request = EnvironmentRequest(
-        repo=repo.path,
-        revision="HEAD",
-        subject=ConfigInRepo(path="conf/a.yaml"),
-        layers=(ENVIRONMENT,),
-        places=Places(tmp_path / "state"),
-    )
-    probe = Probe()
-    result = bisect_environment(request, probe=probe, environment={})
-    assert (result.outcome, len(probe.jobs)) == ("no_culprit", 1), "no variable that the bundled target can see"

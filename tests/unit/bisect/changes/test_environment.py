@@ -17,10 +17,6 @@ HIGH = {"B": "2", "SAME": "x", ALLOC: "max_split_size_mb:32,expandable_segments:
 DELTAS = EnvironmentDeltas(low=LOW, high=HIGH)
 
 
-def made(*keys: str) -> frozenset[int]:
-    return frozenset(DELTAS.keys.index(key) for key in keys)
-
-
 def test_what_differs_is_a_change_and_the_login_is_not() -> None:
     assert DELTAS.keys == ("env:A", "env:B", f"env:{ALLOC}/max_split_size_mb")
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.journal import store as journal_bound
 from oomscope.bisect.journal.journal_state import Closing, Event, begun_event, ended_event
 from oomscope.bisect.journal.store import LONGEST_S, JournalStore
 from tests.unit.bisect.journal.test_journal_state import begun, probed
@@ -33,14 +32,6 @@ def test_what_ended_long_ago_is_removed(store: JournalStore) -> None:
     newest = kept(store)
     store.remove_old(NOW)
     assert store.numbers() == [young, newest]
-
-
-def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_bound, "MOST", 3)
-    for _ in range(5):
-        kept(store, *ENDED)
-    store.remove_old(NOW)
-    assert store.numbers() == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,6 @@ def test_a_search_that_was_cut_off_goes_on_and_asks_nothing_twice(world: World, 
     assert answer(result) == answer(undisturbed.bisect(hashes[0]))
 
 
-def test_failures_that_no_cache_keeps_are_not_asked_twice(world: World) -> None:
-    hashes = sizes(world, [100, 101, "timeout", "crash", "import", 2000])
-    request = cut_off(world, hashes, 4)
-    assert again(world, request).outcome == "suspects"
-    assert sorted(world.probe.ran) == sorted(["100", "101", "timeout", "crash", "import", "2000"])
-
-
 def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
     hashes = sizes(world, SIZES)
     first = world.bisect(hashes[0])
@@ -118,14 +111,6 @@ def test_branches_may_move(world: World) -> None:
     result = again(world, request)
     assert culprit(result).commit == hashes[12]
     assert result.bad == hashes[-1]
-
-
-def test_what_is_foreseen_is_written_only_when_it_is_asked(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    result = world.bisect(hashes[0], jobs=3)
-    search_state = store(world).read(1)
-    assert len(search_state.answers) == len(search_state.kept) == len(result.probes)
-    assert len(world.probe.ran) >= len(result.probes)
 
 
 def test_a_harness_that_was_edited_is_named(world: World) -> None:
@@ -198,18 +183,6 @@ def test_an_error_that_ends_a_search_is_written(world: World) -> None:
     assert closing is not None
     assert (closing.outcome, closing.message) == ("stopped", "no such GPU")
     assert culprit(again(world, replace(world.request(hashes[0]), journal=JournalUse(search=1)))).commit == hashes[12]
-
-
-def test_spoilt_lines_are_noted_and_asked_again(world: World) -> None:
-    request = cut_off(world, sizes(world, SIZES), 4)
-    path = store(world).path(1)
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[3] = lines[3][:40] + b"\n"
-    path.write_bytes(b"".join(lines))
-    result = again(world, request)
-    assert result.outcome == "culprit"
-    assert len(world.probe.ran) == len(result.probes) + 1
-    assert result.notes == (f"{path}:4: the line cannot be read; its question is asked again",)
 
 
 def interrupted(

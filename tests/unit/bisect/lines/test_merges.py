@@ -153,15 +153,6 @@ def test_a_branch_that_was_never_seen_to_be_good_leaves_suspects(world: World) -
     ]
 
 
-def test_a_branch_with_an_untestable_tip_is_searched(world: World) -> None:
-    good, hashes = diverge(world, "500", {"a": "1"}, {"size.txt": "1200"}, {"b": "1"}, {"size.txt": "import"})
-    merge = merge_with(world, "1200")
-    result = world.bisect(good)
-    assert culprit(result).commit == hashes[1]
-    assert sum(step.delta.requested_bytes for step in result.steps) == 700
-    assert merge not in [step.commit for step in result.steps], "it adds nothing of its own"
-
-
 def test_an_untestable_tip_and_its_merge_cannot_be_told_apart(world: World) -> None:
     good, _ = diverge(world, "500", {"a": "1"}, {"size.txt": "510"}, {"size.txt": "import"})
     merge = merge_with(world, "1200")
@@ -170,19 +161,6 @@ def test_an_untestable_tip_and_its_merge_cannot_be_told_apart(world: World) -> N
     (row,) = (step for step in result.steps if step.commit == merge)
     assert (row.commits, row.delta.requested_bytes) == (2, 690), "a row of one commit would be exact"
     assert not [note for note in result.notes if "stands for all" in note], "it was opened"
-
-
-def test_a_branch_that_was_bad_from_the_beginning_leaves_suspects(world: World) -> None:
-    """The line mended what the branch still has: the merge brought it back, or a commit of the branch did."""
-    world.repo.commit("root", {"size.txt": "1200"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side 0", {"size.txt": "1210"})
-    world.repo.git("checkout", "--quiet", "main")
-    good = world.repo.commit("mended", {"size.txt": "500"})
-    merge_with(world, "1200")
-    result = world.bisect(good)
-    assert_only_suspects(result, "side 0", "merge side")
-    assert "its beginning is bad already" in result.message
 
 
 def test_a_branch_of_another_history_leaves_suspects(world: World) -> None:
@@ -230,20 +208,3 @@ def test_suspects_have_what_a_merge_inside_a_merged_branch_brought_in(world: Wor
     assert set(named(early)) == {"main", "side", "side again", "inner", "merge inner", "merge side", "last"}
     late = with_clock(world, good, deadline_s=4 * 60 + 30)
     assert set(named(late)) == {"side again", "inner", "merge inner"}, "the tip of the branch is bad, its first is good"
-
-
-def test_the_merge_that_brought_the_good_end_in_is_opened_on_both_sides(world: World) -> None:
-    world.repo.commit("root", {"size.txt": "490"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    good = world.repo.commit("good", {"side": "0"})
-    world.repo.commit("side", {"side": "1"})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main 0", {"main": "0"})
-    guilty = world.repo.commit("main 1", {"size.txt": "1200"})
-    world.repo.commit("main 2", {"main": "2"})
-    merge = world.repo.merge("side", "merge side")
-    result = world.bisect(good)
-    assert culprit(result).commit == guilty
-    assert [(row.label, row.merge, row.delta.requested_bytes) for row in result.steps if row.delta.requested_bytes] == [
-        ("main 1", merge, 710)
-    ]

@@ -64,23 +64,6 @@ def test_the_evidence_is_that_of_probes_which_agree_with_the_answer(world: World
     assert result.change.requested_bytes == sum(row.delta_bytes for row in result.sites)
 
 
-def test_repeats_are_probes_of_their_own_with_numbers(world: World) -> None:
-    hashes = line(world, 10, 4)
-    probe = Flaky(0.0)
-    result = search(world, hashes[0], probe)
-    asked = Counter(record.commit for record in result.probes)
-    assert max(asked.values()) > 1
-    for commit, times in asked.items():
-        assert [record.repeat for record in result.probes if record.commit == commit] == list(range(times))
-    assert len(probe.ran) == len(result.probes)
-    assert not any(record.cached for record in result.probes)
-
-    again = Flaky(0.0)
-    second = search(world, hashes[0], again)
-    assert [record.cached for record in second.probes] == [record.repeat == 0 for record in second.probes]
-    assert len(again.ran) == sum(record.repeat > 0 for record in second.probes)
-
-
 def test_no_culprit_and_a_bad_good_end_are_answers(world: World) -> None:
     hashes = line(world, 20, 99)
     result = search(world, hashes[0], Flaky(0.05, 1), use_cache=False)
@@ -164,15 +147,6 @@ def test_a_deadline_leaves_the_likeliest_as_suspects(world: World) -> None:
     assert result.outcome == "suspects"
     assert hashes[23] in {suspect.commit for suspect in result.suspects}
     assert with_clock(world, hashes[0], 90, noise=Noise(), use_cache=False).outcome == "inconclusive"
-
-
-def test_probes_side_by_side_change_no_answer(world: World) -> None:
-    hashes = line(world, 30, 11)
-    alone = search(world, hashes[0], Flaky(0.0), use_cache=False)
-    beside = search(world, hashes[0], Flaky(0.0), use_cache=False, jobs=3)
-    assert [(record.commit, record.repeat) for record in alone.probes] == [
-        (record.commit, record.repeat) for record in beside.probes
-    ]
 
 
 def test_steps_stand_clear_of_the_spread(world: World) -> None:

@@ -75,16 +75,3 @@ def test_a_merge_of_a_good_branch_is_at_fault_itself(world: World) -> None:
     result = search(world, hashes[1])
     assert culprit(result).commit == hashes[-1]
     assert any("its tip is good" in note for note in result.notes)
-
-
-def test_commits_that_measure_the_same_are_measured_each_time_anew(world: World) -> None:
-    hashes = world.repo.import_line("size.txt", [str((1500 if at >= 6 else 500) + at % 2) for at in range(12)])
-    probe = Flaky(0.0)
-    result = bisect_commits(world.request(hashes[0], noise=Noise(), use_cache=False), probe=probe, environment={})
-    assert culprit(result).commit == hashes[6]
-    assert len(probe.ran) == len(result.probes)
-    assert not any(record.cached for record in result.probes)
-    contents = {name: (at >= 6, at % 2) for at, name in enumerate(hashes)}
-    for content in set(contents.values()):
-        same = [record.repeat for record in result.probes if contents[record.commit or ""] == content]
-        assert same == list(range(len(same))), "each measurement of one tree has a number of its own"

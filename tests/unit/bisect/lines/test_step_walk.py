@@ -89,12 +89,6 @@ def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> N
     assert note.startswith("1 run failed before the peak was known: such bytes are lower bounds")
 
 
-def test_an_end_without_bytes_has_no_waterfall(world: World) -> None:
-    good, *_ = world.sizes([500, 600, "import"])
-    result = world.bisect(good, steps=STEPS)
-    assert (result.waterfall, result.outcome) == (None, "ends_invalid")
-
-
 def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> None:
     for place, size in enumerate([500, 500, 500, 900, 900, 500, 500, 500]):
         world.repo.commit(f"change {place}", {"size.txt": str(size), "other": str(place)})
@@ -156,36 +150,9 @@ def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str,
     assert len({record.commit for record in result.probes}) == len(result.probes), "the fork was measured already"
 
 
-def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side", {"side": "1"})
-    world.repo.git("checkout", "--quiet", "-b", "inner")
-    inner = world.repo.commit("inner", {"size.txt": "540"})
-    world.repo.git("checkout", "--quiet", "side")
-    world.repo.commit("side again", {"side": "2"})
-    world.repo.merge("inner", "merge inner")
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    world.repo.merge("side", "merge side")
-    result = world.bisect(good, steps=STEPS)
-    assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [(inner, 40)]
-    assert_sums(result)
-
-
 def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str]) -> None:
     result = world.bisect(merged["good"], steps=STEPS, first_parent=True)
     assert rows(result) == [("main 1", 10), ("merge side", 35)]
-
-
-def test_what_is_left_of_a_merge_may_lie_below_the_threshold(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], steps=StepsWanted(threshold=Threshold.of(6)))
-    assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [
-        (merged["main 1"], 10),
-        (merged["side 1"], 20),
-        (merged["side 3"], 7),
-        (None, 8),
-    ]
 
 
 def test_a_merge_whose_branch_cannot_be_measured_where_it_begins_stays_closed(world: World) -> None:

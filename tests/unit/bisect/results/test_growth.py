@@ -12,11 +12,6 @@ from oomscope.probe.demand import requested_bytes
 from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.probe_results import error, fits, oom, peak, row
 
-
-def of_module(plain: SiteBytes, module: str) -> SiteBytes:
-    return replace(plain, site=replace(plain.site, module=module))
-
-
 site_rows = st.lists(
     st.builds(
         row,
@@ -27,6 +22,10 @@ site_rows = st.lists(
     ).flatmap(lambda plain: st.sampled_from(["", "a", "b"]).map(lambda module: of_module(plain, module))),
     max_size=8,
 ).map(tuple)
+
+
+def of_module(plain: SiteBytes, module: str) -> SiteBytes:
+    return replace(plain, site=replace(plain.site, module=module))
 
 
 def total(rows: tuple[SiteBytes, ...]) -> int:
@@ -54,26 +53,6 @@ def test_nothing_grew_where_lines_only_moved(before: tuple[SiteBytes, ...], by: 
         for old in before
     )
     assert grew(before, moved) == ()
-
-
-@given(site_rows, st.integers(0, 9))
-def test_nothing_grew_where_modules_were_only_renamed(before: tuple[SiteBytes, ...], by: int) -> None:
-    names = {"": "", "a": "blocks.a", "b": "blocks.b"}
-    after = tuple(
-        replace(old, site=replace(old.site, line=old.site.line + by, module=names[old.site.module])) for old in before
-    )
-    assert grew(before, after) == ()
-
-
-def test_a_line_put_in_between_grows_alone() -> None:
-    rows = grew((row(10, 1), row(20, 2)), (row(10, 1), row(7, 2), row(20, 3)))
-    assert [(grown.site.line, grown.delta_bytes) for grown in rows if grown.site] == [(2, 7)]
-
-
-def test_a_line_that_grows_in_place_is_one_row() -> None:
-    (grown,) = grew((row(10, 5), row(20, 9)), (row(10, 6), row(64, 10)))
-    assert grown.site is not None
-    assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (10, 20, 64)
 
 
 results = st.one_of(

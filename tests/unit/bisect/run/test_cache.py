@@ -82,14 +82,6 @@ def test_a_corrupted_entry_is_ignored_with_a_warning(kept: Kept, content: bytes)
     assert kept.cache.get(KEY) == fits(2)
 
 
-def test_a_place_that_cannot_be_written_costs_only_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("a file")
-    kept = Kept(tmp_path / "results")
-    kept.cache.put(KEY, fits(1))
-    assert len(kept.warnings) == 1
-    assert "cannot be written" in kept.warnings[0]
-
-
 def test_the_default_place_is_the_users_cache() -> None:
     home = Path.home() / ".cache" / "oomscope"
     assert Places.default({"XDG_CACHE_HOME": "/c"}).root == Path("/c/oomscope")

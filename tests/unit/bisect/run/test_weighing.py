@@ -114,28 +114,11 @@ def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
     assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
 
 
-@pytest.mark.parametrize(("backend", "noise"), [("virtual", None), ("cuda", Noise(repeats=1))])
-def test_where_answers_are_believed_each_state_is_probed_once(
-    tmp_path: Path, backend: str, noise: Noise | None
-) -> None:
-    result = keys(tmp_path, Keys(backend=backend), noise, "cuda" if backend == "cuda" else "virtual")
-    assert guilty(result) == [GUILTY]
-    assert len({each.keys for each in result.probes}) == len(result.probes)
-    assert result.notes == ()
-
-
 def test_on_a_card_answers_are_weighed_unless_told_otherwise(tmp_path: Path) -> None:
     result = keys(tmp_path, Keys(backend="cuda"), None, "cuda")
     assert guilty(result) == [GUILTY]
     assert max(each.repeat for each in result.probes) >= 2
     assert any("answers were weighed" in note for note in result.notes)
-
-
-def test_answers_as_good_as_random_are_no_answer(tmp_path: Path) -> None:
-    result = keys(tmp_path, Keys(0.5), Noise(repeats=6))
-    assert result.outcome == "ends_invalid"
-    assert "answers contradict each other: " in result.message
-    assert len(result.probes) <= 12
 
 
 @pytest.fixture

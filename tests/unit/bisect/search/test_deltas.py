@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,14 +67,6 @@ def test_of_several_causes_one_is_found_whole(count: int, data: st.DataObject) -
             assert not is_bad(frozenset(fewer))
 
 
-@pytest.mark.parametrize("case", range(20))
-def test_three_of_forty_eight_take_about_twenty_probes(case: int) -> None:
-    guilty = frozenset(random.Random(case).sample(range(48), 3))
-    found, asked = search(singles(48), guilty.issubset)
-    assert frozenset().union(*found) == guilty
-    assert len(asked) <= 3 * 6 + 2
-
-
 def valid_where(needs: dict[int, set[int]]) -> Callable[[Changes], bool]:
     return lambda changes: all(needs.get(change, set()) <= changes for change in changes)
 
@@ -90,17 +80,6 @@ def test_keys_that_need_each_other_are_one_unit_and_prerequisites_come_first() -
         frozenset({0}),
         frozenset({2, 3, 4}),
     ]
-
-
-@given(st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=2), max_size=6))
-def test_every_beginning_of_the_row_of_units_is_valid(needs: dict[int, set[int]]) -> None:
-    is_valid = valid_where(needs)
-    units = units_of(10, is_valid)
-    assert sorted(change for unit in units for change in unit) == list(range(10))
-    made: Changes = frozenset()
-    for unit in units:
-        made |= unit
-        assert is_valid(made)
 
 
 @settings(max_examples=200)

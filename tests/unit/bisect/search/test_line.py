@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,16 +69,6 @@ def test_finds_exactly_what_can_be_found_within_its_promise(line: Line) -> None:
     assert found.first_bad == line.suspects[-1]
     answered = len(line.asked) - line.met
     assert answered <= halvings(line.last) + extra_probes(line.met)
-
-
-@pytest.mark.parametrize("case", range(100))
-def test_two_hundred_commits_with_a_tenth_untestable(case: int) -> None:
-    rng = random.Random(case)
-    culprit = rng.randint(1, 200)
-    line = Line(200, culprit, frozenset(rng.sample(range(1, 200), 20)))
-    found = run(Search.over(200), line)
-    assert found.suspects == line.suspects
-    assert len(line.asked) <= halvings(200) + line.met
 
 
 @given(st.integers(1, 400), st.data())

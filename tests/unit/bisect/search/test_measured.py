@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, bytes_of
+from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import steps_between
 from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
 from tests.unit.bisect.probe_results import fits, oom, peak
@@ -39,16 +35,6 @@ def test_what_is_not_known_is_not_known_of_any_sum() -> None:
     assert (printed - printed).is_nothing
     assert not printed.is_nothing
     assert not Bytes(reserved_bytes=1).is_nothing
-
-
-def test_a_number_that_was_printed_stands_for_live_bytes_alone() -> None:
-    result = fits(700)
-    assert result.peak is not None
-    printed = replace(result, backend="command", peak=replace(result.peak, reserved_bytes=None))
-    assert bytes_of(printed) == Bytes(requested_bytes=700, reserved_bytes=None)
-    assert printed.margin_bytes is None
-    assert Bad(name="reserved", threshold=1).judge(printed).answer is Answer.UNTESTABLE
-    assert Bad(name="requested", threshold=1).judge(printed).answer is Answer.BAD
 
 
 sizes = st.builds(

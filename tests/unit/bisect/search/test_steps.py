@@ -89,13 +89,6 @@ def test_what_is_found_is_exact_and_what_is_not_lies_between_equal_ends(line: Li
     assert len(line.asked) - met <= promised
 
 
-@given(lines(largest=60))
-def test_all_looks_find_every_step(line: Line) -> None:
-    found = run(line.search().looking(len(line.values)), line)
-    assert found.steps == line.all_steps
-    assert found.unseen == ()
-
-
 @given(lines(), st.integers(0, 3), st.integers(0, 3))
 def test_rows_sum_to_the_difference_of_the_ends(line: Line, live: int, overhead: int) -> None:
     threshold = Threshold(requested_bytes=live, overhead_bytes=overhead)
@@ -108,15 +101,6 @@ def test_rows_sum_to_the_difference_of_the_ends(line: Line, live: int, overhead:
     assert sum((row.delta for row in rows), start=Bytes()) == last - first
     assert [row for row in rows if threshold.is_exceeded_by(row.delta)] == list(found.steps)
     assert not set(found.unseen) & set(found.steps)
-
-
-@given(lines(), st.integers(1, 3))
-def test_under_a_threshold_only_larger_changes_are_steps(line: Line, size: int) -> None:
-    threshold = Threshold.of(size)
-    found = run(line.search(threshold), line)
-    larger = {step for step in line.all_steps if threshold.is_exceeded_by(step.delta)}
-    assert set(found.steps) <= larger
-    assert all(covers(found.unseen, step) for step in larger - set(found.steps))
 
 
 @given(lines(largest=60), st.randoms(use_true_random=False))
@@ -166,15 +150,6 @@ def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
     found = run(many.search().looking(15), many)
     assert [(step.at, step.delta.requested_bytes) for step in found.steps] == [(60, 30), (70, -30)]
     assert len(many.asked) <= 15 + 2 * 4, "a look that hits is followed by two bisections"
-
-
-def test_the_heaviest_step_is_found_first() -> None:
-    line = Line([sizes(100 + (place >= 10) + 50 * (place >= 90)) for place in range(101)])
-    search = line.search()
-    while 90 not in [step.at for step in search.steps if step.at - step.after == 1]:
-        assert search.wanted is not None
-        search = search.told(search.wanted, line(search.wanted))
-    assert min(line.asked) >= 50
 
 
 def test_overhead_counts_from_more_than_a_segment_on() -> None:

@@ -112,14 +112,6 @@ def test_what_cannot_be_a_repair_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_names_tell_contents_apart(patch: Path) -> None:
-    first = Fixup.parse(f"*: {patch}")
-    assert Fixup.parse(f"main: {patch}").name == first.name
-    patch.write_text(patch.read_text().replace("here", "there"))
-    assert Fixup.parse(f"*: {patch}").name != first.name
-    assert Fixup.parse("*: true").name != Fixup.parse("*: false").name
-
-
 LEAKY = """\
 echo left > left.py; echo left > left.log; mkdir -p build && echo left > build/left
 git config core.hooksPath "$PWD/hooks"; mkdir hooks; printf '#!/bin/sh\\ntouch ran' > hooks/post-checkout

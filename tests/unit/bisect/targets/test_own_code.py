@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest, EnvironmentRequest
 from oomscope.bisect.results.result import CommitCulprit, KeysCulprit
-from oomscope.bisect.run.identity import Content, Machine, digest_of, key_of
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
@@ -105,16 +103,6 @@ TARGETS: list[CheckoutTarget] = [
     CommandTarget(command="python 'a b.py'", snapshot_glob="*.pickle", repo=""),
     HarnessTarget(harness="/h.py", repo=""),
 ]
-
-
-def test_each_way_to_measure_a_checkout_has_a_key_of_its_own_wherever_that_lies() -> None:
-    def key(target: CheckoutTarget) -> str:
-        return digest_of(key_of(ProbeJob(target=target), Content(tree="1"), Machine(), {}))
-
-    assert len({key(target) for target in TARGETS}) == len(TARGETS)
-    assert [key(target.at("/elsewhere")) for target in TARGETS] == [key(target) for target in TARGETS]
-    folders = [replace(target, folder=folder) for target in TARGETS for folder in ("", "a", "b")]
-    assert len({key(target) for target in folders}) == len(folders)
 
 
 def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:

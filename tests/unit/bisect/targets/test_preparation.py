@@ -99,20 +99,6 @@ def test_commits_that_are_broken_in_a_range_are_repaired_there(shop: Workshop, t
     assert without.outcome == "suspects", "a result with a repair is no result without it"
 
 
-def test_hunks_are_built_each_with_its_edit(shop: Workshop) -> None:
-    hashes = [
-        shop.repo.commit("good", {"source.txt": f"{GOOD}\n", "other.txt": "1\n", ".gitignore": "size*"}),
-        shop.repo.commit("bad", {"source.txt": f"{BAD}\n", "other.txt": "2\n"}),
-    ]
-    command = f"{shop.build}; test $(cat other.txt) -gt 0"
-    result = shop.bisect(hashes[0], preparation=shop.prepared("*: echo repaired > mended", setup=command), hunks=True)
-    narrowed = culprit(result).narrowed
-    assert narrowed is not None
-    assert [hunk.path for hunk in narrowed.hunks] == ["source.txt"]
-    assert sorted(shop.probe.ran) == sorted([str(GOOD), str(BAD), str(BAD), *[str(GOOD)] * (len(shop.probe.ran) - 3)])
-    assert shop.runs == len(shop.probe.ran), "another edit is another build"
-
-
 def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
     layers: tuple[ChangeSet, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)

@@ -37,20 +37,6 @@ def test_shows_one_commit_after_another(repo: Repo, tmp_path: Path) -> None:
     assert files(checkout.path) == SECOND
 
 
-def test_what_a_probe_left_is_gone(repo: Repo, tmp_path: Path) -> None:
-    repository = Repository.open(repo.path)
-    checkout = Checkout(repository, tmp_path / "clone")
-    checkout.show(repository.resolve("HEAD"))
-    (checkout.path / "build").mkdir()
-    (checkout.path / "build" / "ignored.so").touch()
-    (checkout.path / "train.log").touch()
-    (checkout.path / "model.py").write_text("changed")
-    (checkout.path / "new.py").unlink()
-    Repo(checkout.path / "nested").commit("a repository in the repository", {"file": ""})
-    checkout.show(repository.resolve("HEAD"))
-    assert files(checkout.path) == SECOND
-
-
 @pytest.mark.parametrize("damage", ["lock", "git directory"])
 def test_a_damaged_clone_is_replaced(repo: Repo, tmp_path: Path, damage: str) -> None:
     repository = Repository.open(repo.path)
@@ -130,15 +116,6 @@ def test_submodules_at_hand_are_laid_out(with_submodule: Repo, tmp_path: Path) -
     checkout.show(repository.resolve("HEAD~2"))
     assert files(checkout.path) == SECOND
     assert fingerprint(with_submodule.path) == before
-
-
-def test_a_submodule_that_is_not_at_hand_is_named(with_submodule: Repo, tmp_path: Path) -> None:
-    with_submodule.git("clone", "--quiet", "--bare", str(with_submodule.path), str(tmp_path / "bare.git"))
-    repository = Repository.open(tmp_path / "bare.git")
-    checkout = Checkout(repository, tmp_path / "clone")
-    (note,) = checkout.show(repository.resolve("HEAD"))
-    assert note.startswith("submodule libs/library is empty")
-    assert "git submodule update --init" in note
 
 
 def test_a_submodule_name_cannot_lead_out_of_the_repository(repo: Repo, tmp_path: Path) -> None:

@@ -63,15 +63,6 @@ def test_files_as_they_stood(repo: Repo) -> None:
     assert repository.read_file(base, "docs") is None, "a directory is no file"
 
 
-def test_a_symbolic_link_is_no_file(repo: Repo) -> None:
-    """What it points to may change while the link stays."""
-    (repo.path / "link.txt").symlink_to("src/file.txt")
-    repo.commit("commit 5", {})
-    repository = Repository.open(repo.path)
-    with pytest.raises(GitError, match=r":link\.txt: is a symbolic link to src/file\.txt; give the file"):
-        repository.read_file(repository.resolve("HEAD"), "link.txt")
-
-
 @pytest.mark.parametrize("revision", ["--all", "-h", "nosuch", "HEAD~99", "main:src", "--output=x", ""])
 def test_what_is_no_commit_is_refused(repo: Repo, revision: str) -> None:
     with pytest.raises(GitError) as error:
@@ -143,24 +134,6 @@ def test_a_good_end_on_the_merged_branch(merged: Repo) -> None:
         assert subjects([brought.base, *brought.commits]) == names
 
 
-def test_an_empty_merge_brings_no_line(merged: Repo) -> None:
-    repository = Repository.open(merged.path)
-    merged.git("checkout", "--quiet", "-b", "again")
-    tree = merged.git("rev-parse", "HEAD^{tree}")
-    made = merged.git("commit-tree", tree, "-p", "HEAD", "-p", "side", "-m", "nothing new")
-    assert repository.merged_line(repository.resolve(made), 1, repository.resolve("HEAD")) is None
-
-
-def test_the_environment_of_a_hook_points_nowhere_else(
-    repo: Repo, merged: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_DIR", str(merged.path / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(merged.path))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(merged.path / "index"))
-    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.bare=nonsense'")
-    assert Repository.open(repo.path).resolve("HEAD").subject.startswith("commit 4")
-
-
 @pytest.mark.parametrize(
     "name",
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_CONFIG_COUNT", "GIT_PYTHON_GIT_EXECUTABLE"],
@@ -183,34 +156,6 @@ def test_history_is_read_without_the_variables_of_git_and_they_are_put_back(
 def test_a_branch_wins_over_an_abbreviated_hash(repo: Repo) -> None:
     repo.git("branch", repo.head[:6], "HEAD~2")
     assert Repository.open(repo.path).resolve(repo.head[:6]).hash == repo.git("rev-parse", "HEAD~2")
-
-
-def test_paths_count_from_the_root_wherever_the_process_stands(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(repo.path / "src")
-    repository = Repository.open(Path())
-    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
-    assert chosen(line) == ["1", "3"]
-
-
-def test_a_submodule_is_no_file(repo: Repo, merged: Repo) -> None:
-    repo.git("submodule", "--quiet", "add", str(merged.path), "sub")
-    repo.commit("commit 5", {})
-    repository = Repository.open(repo.path)
-    outer = repository.resolve("HEAD")
-    assert repository.read_file(outer, "sub") is None
-    assert repository.read_file(outer, "sub/A") is None
-    assert repository.objects_at([outer], "sub") == [""]
-    inner = Repository.open(repo.path / "sub")
-    assert inner.resolve("HEAD").hash == merged.head
-    assert inner.read_file(inner.resolve("HEAD"), "A") == b"A"
-
-
-def test_a_missing_object_is_no_missing_file(repo: Repo) -> None:
-    blob = repo.git("rev-parse", "HEAD:docs/file.txt")
-    (repo.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    repository = Repository.open(repo.path)
-    with pytest.raises(GitError, match=f"{blob}.*run git fsck"):
-        repository.read_file(repository.resolve("HEAD"), "docs/file.txt")
 
 
 def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Path) -> None:
@@ -237,15 +182,6 @@ def test_without_git_there_is_one_line(repo: Repo, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GitError, match="install git"):
         Git(repo.path).text("version")
-
-
-def test_a_line_that_a_shallow_clone_cuts_off_is_refused(merged: Repo, tmp_path: Path) -> None:
-    """The good end is there by way of the merged branch, but the line of first parents is not."""
-    merged.git("clone", "--quiet", "--bare", str(merged.path), str(tmp_path / "cut"))
-    (tmp_path / "cut" / "shallow").write_text(merged.git("rev-parse", "main~2") + "\n")
-    repository = Repository.open(tmp_path / "cut")
-    with pytest.raises(GitError, match="this shallow clone ends here"):
-        repository.line(repository.resolve("side~1"), repository.resolve("main"))
 
 
 def test_a_merged_history_of_its_own_is_refused(repo: Repo) -> None:
