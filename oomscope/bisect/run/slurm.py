@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
 from oomscope.errors import MachineUnfitError, UsageError
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
 from oomscope.probe.process import launch
@@ -76,12 +76,6 @@ class ClusterSettings:
         """
         return cls(options=dict(map(_option, words)))
 
-    @property
-    def cards(self) -> tuple[str, ...]:
-        """What stands for the nodes' driver and cards in the key of a result: the options that choose nodes."""
-        options = ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
-        return (f"{self.scheduler} {options}",)
-
 
 @dataclass
 class ClusterRunner:
@@ -91,8 +85,8 @@ class ClusterRunner:
         settings: where jobs go.
         directory: for jobs and their results; the nodes see it under the same path.
         left_s: seconds until the search ends, time in the queue included.
-        retries: how often it is worth trying again what was lost.
-        grace_s: how long a result may take to come into sight after its job has ended, on a slow file system.
+        retries: how often to try again what was lost.
+        grace_s: how long a result may take to appear after its job has ended, on a slow file system.
 
     Raises:
         UsageError, MachineUnfitError: no jobs can be submitted here; on entering the context.
@@ -129,15 +123,11 @@ class ClusterRunner:
     def machine(self, environment: Mapping[str, str]) -> Machine:
         """Return this machine's versions and packages, which the nodes share, with the options that choose nodes."""
         variables = {name: value for name, value in environment.items() if name != _LENT}
-        return replace(Machine.here(variables), gpus=self.settings.cards)
+        options = ",".join(f"{name}={value}" for name, value in sorted(self.settings.options.items()))
+        return replace(Machine.here(variables), gpus=(f"{self.settings.scheduler} {options}",))
 
     def run(
-        self,
-        job: ProbeJob,
-        progress: Callable[[Progress], None] | None = None,
-        /,
-        *,
-        stop: threading.Event | None = None,
+        self, job: ProbeJob, progress: OnProgress | None = None, /, *, stop: threading.Event | None = None
     ) -> ProbeResult:
         """Measure ``job`` on a node and return what came of it; the job is gone when this returns or raises.
 
@@ -148,7 +138,7 @@ class ClusterRunner:
             ConfigError, AllocatorConfError: a variable of the environment is ill-formed.
         """
         check_environment(job, environment_of(job, own_environment()))
-        submitted = self._submit(job, math.ceil(job.timeout_s / 60) + _START_MIN)
+        submitted = self._submit(job)
         try:
             if progress is not None:
                 progress(Progress(stage="queue"))
@@ -164,24 +154,29 @@ class ClusterRunner:
         what = f"job {submitted.job_id} ended without a result ({submitted.state})"
         return _failed(job, Failure(kind="lost", message=what, detail=log))
 
-    def _submit(self, job: ProbeJob, minutes: int) -> Job[dict[str, Any]]:
-        """Submit ``job``, which may run for ``minutes`` unless the settings say for how long.
+    def _submit(self, job: ProbeJob) -> Job[dict[str, Any]]:
+        """Submit ``job``, which may run a little longer than its probe unless the settings have a ``time``.
 
         Raises:
             MachineUnfitError: the scheduler refuses it.
         """
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
+        minutes = math.ceil(job.timeout_s / 60) + _START_MIN
+        # A job that Slurm queues again by itself would run more often than it is counted here.
+        # submitit would have it warned by SIGUSR2, which ends a Python that has no handler yet; SIGCONT does nothing.
+        ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "signal": "CONT@1", "time": str(minutes)}
+        parameters: dict[str, Any] = {"additional_parameters": {**ours, **self.settings.options}}
+        if self.settings.scheduler == "processes":
+            parameters = {"timeout_min": minutes}
         with self._lock, ON_LOAN:  # sbatch hands this process's variables on
-            self._executor.update_parameters(**_parameters(self.settings, minutes))
+            self._executor.update_parameters(**parameters)
             try:
                 return self._executor.submit(measure, json.dumps(job.to_json()))
             except (FailedJobError, FailedSubmissionError, OSError) as error:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-                raise MachineUnfitError(
-                    f"Slurm refuses the job: {lines[-1] if lines else type(error).__name__}",
-                    remedy="see --slurm and man sbatch",
-                ) from error
+                message = f"Slurm refuses the job: {lines[-1] if lines else type(error).__name__}"
+                raise MachineUnfitError(message, remedy="see --slurm and man sbatch") from error
 
     def _comes_back(self, submitted: Job[dict[str, Any]], stop: threading.Event) -> bool:
         """Wait until the result of ``submitted`` is there, and return whether it is; False once the job has ended."""
@@ -248,15 +243,6 @@ def _option(word: str) -> tuple[str, str | bool]:
     if name in OURS:
         raise UsageError(f"{name} cannot be chosen", where="--slurm", remedy="leave it out: each probe is one task")
     return name, value if equals else True
-
-
-def _parameters(settings: ClusterSettings, minutes: int) -> dict[str, Any]:
-    if settings.scheduler == "processes":
-        return {"timeout_min": minutes}
-    # A job that Slurm queues again by itself would run more often than it is counted here.
-    # submitit would have it warned by SIGUSR2, which ends a Python that has no handler yet; SIGCONT does nothing.
-    ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "signal": "CONT@1", "time": str(minutes)}
-    return {"additional_parameters": {**ours, **settings.options}}
 
 
 def _executor(settings: ClusterSettings, folder: Path) -> Executor:
