@@ -148,9 +148,7 @@ def read_requirements(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
-    joined = re.sub(
-        r"((?:.*\\\n)+)(.*)", lambda lines: lines[0].replace("\\\n", " ") + "\n" * lines[1].count("\n"), text
-    )
+    joined = re.sub(r"(?:.*\\\n)+.*", _on_one_line, text)
     found: dict[str, str] = {}
     for number, line in enumerate(joined.splitlines(), start=1):
         bare = _HASH.sub("", re.sub(r"(^|\s)#.*$", "", line)).strip()
