@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord
 from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed, WalkedLine, Waterfall, levels
@@ -25,11 +24,8 @@ ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE
 GROWTH_SHOWN: Final = 8
 SUSPECTS_SHOWN: Final = 30
 SITES_SHOWN: Final = 3
-CANDIDATES_SHOWN: Final = 5
 COLUMNS_SHOWN: Final = 48
 """Probes in the table of what each changed."""
-LEAST: Final = 0.001
-"""Probability below which a candidate is not listed."""
 STANDING_TEXTS: Final = {
     Standing.GOOD: "probed: good",
     Standing.BAD: "probed: bad",
@@ -86,9 +82,6 @@ def _parts(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part
 
 def _sections(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part]:
     yield from _culprit_parts(result)
-    if result.posterior:
-        yield _posterior_table(result, result.posterior)
-        yield line("  The probabilities hold where at most every fifth probe is wrong", "soft")
     if result.suspects:
         yield _suspect_table(result)
     if result.sites:
@@ -190,19 +183,6 @@ def _hunk_lines(hunk: HunkChange) -> str:
     lines = [f"{bisect.growth_text(row)} {format_size(row.delta_bytes, signed=True)}" for row in rows]
     more = [f"and {count(len(lines) - SITES_SHOWN, 'further line')}"] if len(lines) > SITES_SHOWN else []
     return "\n".join((*lines[:SITES_SHOWN], *more))
-
-
-def _posterior_table(result: BisectResult, found: Posterior) -> parts.Table:
-    """Return the likeliest candidates, the first one first, and what speaks against all of them."""
-    subjects = {place.commit: place.subject for walked in result.lines for place in walked.places}
-    likeliest = sorted(found.rows, key=lambda row: -row[1])[:CANDIDATES_SHOWN]
-    rows = [(f"{short_hash(name)} {subjects.get(name, '')}".rstrip(), chance) for name, chance in likeliest]
-    rows += [("none: the bad end is good", found.none), ("the good end, or one before it", found.already)]
-    return parts.Table(
-        title=f"Probability of each candidate ({percent(found.wanted)} required)",
-        columns=columns("number:Probability", "bar:", "The first bad commit is"),
-        rows=[(percent(chance), Span(end=chance), shortened(name, 60)) for name, chance in rows if chance >= LEAST],
-    )
 
 
 def _suspect_table(result: BisectResult) -> parts.Table:

@@ -71,22 +71,15 @@ def _log_parts(account: JournalState, standing: SearchStatus, path: str) -> Iter
         ("In", begun.place),
         ("Begun", account.began_at),
         ("Command", shlex.join(("oomscope", "bisect", *begun.words)) if begun.words else "a program's"),
-        ("Probes", _probes(standing)),
+        ("Probes", str(standing.probes)),
         ("Journal", path),
     ]
     yield drawn([parts.Facts(rows=rows)])
     yield Text()
     for answer in account.answers:
-        yield ProbeLine(answer.record)
+        yield ProbeLine(answer)
     for problem in account.problems:
         yield Text(f"note: {problem}", style="yellow")
     if standing.message:
         yield Text()
         yield Text(standing.message)
-
-
-def _probes(standing: SearchStatus) -> str:
-    announced = standing.probes_at_most
-    # Steps, merges and untestable commits come on top of what was announced; then it bounds nothing any more.
-    most = "" if announced is None or standing.probes > announced else f" of at most {announced}"
-    return f"{standing.probes}{most}"

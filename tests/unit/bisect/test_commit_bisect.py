@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from oomscope.report.html.bisect import bisect_page
-from oomscope.report.text.bisect import bisect_report
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad

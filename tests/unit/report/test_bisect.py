@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
@@ -379,20 +378,3 @@ def test_code_against_configuration_and_what_only_both_bring() -> None:
     text = rendered(replace(searches.NO_ANSWER, axis="both", square=unknown))
     assert "untestable" in text
     assert "only together" not in text
-
-
-def test_probable_candidates_come_likeliest_first_and_never_certain() -> None:
-    posterior = Posterior(
-        rows=(("a" * 40, 0.0102), ("d" * 40, 0.9696), ("e" * 40, 0.0002)),
-        none=0.0199,
-        already=0.0001,
-        confidence=0.9696,
-        wanted=0.95,
-    )
-    text = rendered(replace(searches.COMMITS, posterior=posterior))
-    assert "Probability of each candidate (95 % required)" in text
-    assert text.index("96.9 %") < text.index("1 %")
-    assert "none: the bad end is good" in text
-    assert "or one before it" not in text
-    assert percent(0.99999) == "99.9 %"
-    assert "Probability of each candidate" not in rendered(searches.COMMITS)

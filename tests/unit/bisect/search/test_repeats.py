@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.bisect.results.noise import percent
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.repeats import ProbeSpread, RepeatedSearch, mean, probability_of, rate_of, student
@@ -121,3 +122,7 @@ def test_a_single_state_is_as_probable_as_its_answers_say() -> None:
     assert probability_of(GOOD, (1, 3), 0.1) == pytest.approx(1 - probability_of(BAD, (1, 3), 0.1))
     assert probability_of(BAD, (2, 5), 0.1) == pytest.approx(probability_of(BAD, (0, 3), 0.1))
     assert rate_of(5, 20) > rate_of(0, 0) > rate_of(0, 20)
+
+
+def test_certainty_is_not_rounded_up() -> None:
+    assert (percent(0.99999), percent(0.95)) == ("99.9 %", "95 %")
