@@ -189,14 +189,6 @@ def of_another_user(repo: Repo, _more: Path) -> Path:
     return repo.path
 
 
-def read_only(repo: Repo, _more: Path) -> Path:
-    if os.getuid() == 0:
-        pytest.skip("root may write to what is read-only")
-    for path in (*repo.path.rglob("*"), repo.path):
-        path.chmod(path.stat().st_mode & ~0o222)
-    return repo.path
-
-
 def with_reftable(repo: Repo, more: Path) -> Path:
     try:
         repo.git("clone", "--quiet", "--ref-format=reftable", str(repo.path), str(more / "reftable"))
@@ -207,7 +199,7 @@ def with_reftable(repo: Repo, more: Path) -> Path:
 
 FOUND: tuple[Odd, ...] = (
     *(packed, bare, linked, in_use, shallow, borrowing, behind_a_link, a_submodules_own, oddly_named, with_odd_files),
-    *(with_traps, of_another_user, read_only, with_reftable),
+    *(with_traps, of_another_user, with_reftable),
 )
 
 
@@ -234,16 +226,6 @@ def not_there(_repo: Repo, more: Path) -> Path:
     return more / "missing"
 
 
-def in_two_lines(repo: Repo, more: Path) -> Path:
-    repo.path.rename(more / "two\nlines")
-    return more / "two\nlines"
-
-
-def a_file(_repo: Repo, more: Path) -> Path:
-    (more / "file").touch()
-    return more / "file"
-
-
 def sha256(_repo: Repo, more: Path) -> Path:
     subprocess.run(["git", "init", "--quiet", "--object-format=sha256", more / "sha256"], check=True)
     return more / "sha256"
@@ -266,8 +248,6 @@ def without_its_objects(repo: Repo, more: Path) -> Path:
         (without_commits, "no such commit"),
         (without_git, "not a git repository"),
         (not_there, "is not a directory"),
-        (a_file, "directory"),
-        (in_two_lines, "a path with a line break"),
         (sha256, "SHA-256"),
         (too_shallow, "run git fetch --unshallow"),
         (without_its_objects, "no such commit"),

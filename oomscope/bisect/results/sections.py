@@ -105,30 +105,21 @@ class CodeVsConfig(Document):
     @property
     def guilty(self) -> Guilty:
         """What is at fault; unknown where a corner that decides it cannot be tested."""
-        return guilty_axis(self.new_old.answer, self.old_new.answer)
+        code, config = self.new_old.answer, self.old_new.answer
+        if Answer.UNTESTABLE in {code, config}:
+            return "unknown"
+        if code is Answer.BAD:
+            return "either" if config is Answer.BAD else "code"
+        return "config" if config is Answer.BAD else "combination"
 
     @property
     def interaction(self) -> Bytes | None:
         """What code and configuration bring only together; None where a corner was not measured."""
-        corners = (self.old_old.bytes, self.new_old.bytes, self.old_new.bytes, self.new_new.bytes)
-        none, code, config, both = corners
+        none, code = self.old_old.bytes, self.new_old.bytes
+        config, both = self.old_new.bytes, self.new_new.bytes
         if none is None or code is None or config is None or both is None:
             return None
         return both - none - (code - none) - (config - none)
-
-
-def guilty_axis(code: Answer, config: Answer) -> Guilty:
-    """Return what is at fault, of a range whose good end is good and whose bad end is bad.
-
-    Args:
-        code: the answer for new code with the old configuration.
-        config: the answer for old code with the new configuration.
-    """
-    if Answer.UNTESTABLE in {code, config}:
-        return "unknown"
-    if code is Answer.BAD:
-        return "either" if config is Answer.BAD else "code"
-    return "config" if config is Answer.BAD else "combination"
 
 
 EVERYWHERE = 2**31 - 1
