@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import random
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.run.experiment import Deadline, Workplace
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
+from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
@@ -133,3 +140,47 @@ def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0
 
     request = world.request(good, deadline_s=deadline_s, **options)
     return bisect_commits(request, probe=probe, environment={}, clock=clock)
+
+
+@dataclass
+class Flaky:
+    """A probe of ``size.txt`` that takes a good commit for bad, or a bad one for good, with a chance."""
+
+    chance: float
+    seed: int = 0
+    spread: int = 0
+    backend: str = "virtual"
+    ran: list[int] = field(default_factory=list)
+    wrong: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        assert isinstance(job.target, HarnessTarget)
+        content = (Path(job.target.repo) / "size.txt").read_text().strip()
+        if not content.isdigit():
+            return error("import", content)
+        size = int(content)
+        self.ran.append(size)
+        if self.rng.random() < self.chance:
+            self.wrong += 1
+            size += 1000 if size <= AVAILABLE else -1000
+        if self.spread:
+            size += round(self.rng.gauss(0, self.spread))
+        return replace(measure(size), backend=self.backend)  # type: ignore[arg-type]
+
+
+def show(repository: Repository, path: Path, revision: str = "HEAD") -> Workplace:
+    """Lay ``revision`` out in the clone ``path``."""
+    Checkout(repository, path).show(repository.resolve(revision))
+    return workplace(path)
+
+
+def workplace(path: Path, *, seconds: float | None = None, stop: threading.Event | None = None) -> Workplace:
+    return Workplace(
+        directory=path,
+        environment={"PATH": os.environ["PATH"]},
+        deadline=Deadline.after(seconds),
+        stop=stop or threading.Event(),
+    )

@@ -21,9 +21,8 @@ from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.flaky import Flaky
 from tests.unit.bisect.probe_results import AVAILABLE, error
-from tests.unit.bisect.worlds import World, harness_code, measure
+from tests.unit.bisect.worlds import Flaky, World, harness_code, measure
 
 GOOD = """\
 preset: gpt-tiny

@@ -12,7 +12,7 @@ import pytest
 
 from oomscope.bisect.run.experiment import CommandError, OutOfTimeError
 from oomscope.probe.process.launch import StoppedError
-from tests.unit.bisect.workplaces import workplace
+from tests.unit.bisect.worlds import workplace
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from oomscope.bisect.targets.preparation import Fixup
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError, TargetError, UsageError
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.workplaces import show
+from tests.unit.bisect.worlds import show
 
 
 def around(line: str) -> str:
