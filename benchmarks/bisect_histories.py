@@ -23,7 +23,7 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
 from oomscope.bisect.targets.subjects import ConfigInRepo
-from tests.unit.bisect.lines.test_step_walk import Graph, assert_exact, assert_sums, graph_probe, random_graph
+from tests.unit.bisect.lines.test_steps import Graph, assert_exact, assert_sums, graph_probe, random_graph
 from tests.unit.bisect.worlds import World
 
 COMMITS = 1000

@@ -15,7 +15,7 @@ from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.cli.main import run
 from tests.unit.report import searches
 
-SEARCHES = ("config_bisect.bisect_configs", "environment_search.bisect_environment", "commit_bisect.bisect_commits")
+SEARCHES = ("change_bisect.bisect_configs", "change_bisect.bisect_environment", "commit_bisect.bisect_commits")
 
 
 @pytest.fixture

@@ -58,9 +58,9 @@ def test_keys_and_corners_are_weighed_as_asked_for_too(tmp_path: Path, monkeypat
         return searches.KEYS
 
     for name in (
-        "config_bisect.bisect_configs",
+        "change_bisect.bisect_configs",
         "code_vs_config.bisect_code_vs_config",
-        "environment_search.bisect_environment",
+        "change_bisect.bisect_environment",
     ):
         monkeypatch.setattr(f"oomscope.bisect.{name}", search)
     good, bad, harness = (tmp_path / name for name in ("good.yaml", "bad.yaml", "h.py"))

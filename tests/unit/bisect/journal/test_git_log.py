@@ -16,8 +16,8 @@ from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.errors import UsageError
 from tests.unit.bisect.journal.test_journal_state import answered, begun
-from tests.unit.bisect.lines.test_noisy_line import Flaky, line
-from tests.unit.bisect.worlds import World, culprit
+from tests.unit.bisect.lines.test_noisy_line import line
+from tests.unit.bisect.worlds import Flaky, World, culprit
 
 
 def replayed(world: World, log: str, tmp_path: Path, status: int = 0) -> str:

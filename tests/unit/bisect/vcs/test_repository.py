@@ -28,7 +28,7 @@ def subjects(commits: tuple[object, ...] | list[object]) -> list[str]:
 
 
 def chosen(line: CommitLine) -> list[str]:
-    return [commit.subject for commit in line.commits if line.touching is not None and commit.hash in line.touching]
+    return subjects([commit for commit in line.commits if line.touching is not None and commit.hash in line.touching])
 
 
 def test_headers(repo: Repo) -> None:
