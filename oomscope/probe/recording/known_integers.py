@@ -9,7 +9,8 @@ read. Those numbers are left alone, but for a few at a time: they are many, and 
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
-count that it reads is the host's, and its result holds what the host found.
+count that it reads is the host's, and its result holds what the host found. So is the answer to ``linalg``'s question
+whether a factorisation failed, whose status the card holds as zero.
 """
 
 from __future__ import annotations
@@ -105,34 +106,45 @@ def integers_are_followed() -> Iterator[None]:
 
 
 @contextmanager
-def counts_are_known() -> Iterator[None]:
-    """Count the set elements of masks on the host while the block runs on a virtual card.
+def answers_are_known() -> Iterator[None]:
+    """Answer what C++ operations read back (counts of masks, statuses of factorisations) while the block runs.
 
-    Below torch 2.10, which does not tell an operation's kernel, they stay unknown.
+    Below torch 2.10, which does not tell an operation's kernel, these answers stay unknown.
     """
     get_kernel = getattr(torch.library, "get_kernel", None)
     if get_kernel is None:
         yield
         return
-    kernel = get_kernel("aten::nonzero", "CUDA")
-
-    def nonzero(keys: Any, mask: torch.Tensor) -> torch.Tensor:
-        kept = HeldOperands()
-        places = _places_in(mask, kept)
-        if places is None:
-            return kernel.call_boxed(keys, mask)  # type: ignore[no-any-return]
-        with virtual.expecting(struct.pack("i", len(places))):
-            result: torch.Tensor = kernel.call_boxed(keys, mask)
-        kept.put_back()
-        write_values(result.T, places.T.contiguous())  # the card writes one dimension after the other
-        return result
-
     library = torch.library.Library("aten", "IMPL")
-    library.impl("nonzero", nonzero, "CUDA", with_keyset=True, allow_override=True)
+    for name, answering in (("nonzero", _nonzero), ("_linalg_check_errors", _linalg_check_errors)):
+        operation = functools.partial(answering, get_kernel(f"aten::{name}", "CUDA"))
+        library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
     try:
         yield
     finally:
         library._destroy()
+
+
+def _nonzero(kernel: Any, keys: Any, mask: torch.Tensor) -> torch.Tensor:
+    kept = HeldOperands()
+    places = _places_in(mask, kept)
+    if places is None:
+        return kernel.call_boxed(keys, mask)  # type: ignore[no-any-return]
+    with virtual.expecting(struct.pack("i", len(places))):
+        result: torch.Tensor = kernel.call_boxed(keys, mask)
+    kept.put_back()
+    write_values(result.T, places.T.contiguous())  # the card writes one dimension after the other
+    return result
+
+
+def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: str, *, is_matrix: bool) -> None:
+    kept = HeldOperands()
+    if not is_followed(info) or not kept.take(info):
+        kernel.call_boxed(keys, info, api_name, is_matrix=is_matrix)
+        return
+    with virtual.expecting(struct.pack("?", bool(kept.on_host(info).any()))):
+        kernel.call_boxed(keys, info, api_name, is_matrix=is_matrix)
+    kept.put_back()
 
 
 def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:

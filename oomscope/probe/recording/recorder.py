@@ -27,8 +27,8 @@ from oomscope.probe.recording.assumed_values import finite_numbers, no_skipped_s
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_integers import (
+    answers_are_known,
     compiled_constants_are_known,
-    counts_are_known,
     integers_are_followed,
 )
 from oomscope.probe.recording.position import ForwardStacks, Position
@@ -102,7 +102,7 @@ class Recorder:
         if virtual.is_loaded():
             note = self._notes.append
             parts += [no_skipped_step(note), finite_numbers(note), integers_are_followed()]
-            parts += [compiled_constants_are_known(), counts_are_known(), redrawn_as_expected()]
+            parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()

@@ -104,7 +104,7 @@ say([touch, unknown(labels), unknown(tokens)])"""
 
 
 BEGIN = """
-from oomscope.probe.recording.known_integers import counts_are_known
+from oomscope.probe.recording.known_integers import answers_are_known
 from oomscope.probe.recording.known_integers import integers_are_followed
 d = 'cuda'
 labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], device=d)
@@ -115,7 +115,7 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason
 def counted(script: str, **settings: object) -> object:
     """Run a script on the card with counts known; return what it said."""
     lines = "".join(f"    {line}\n" for line in script.strip().splitlines())
-    return on_card(f"{BEGIN}with integers_are_followed(), counts_are_known():\n{lines}", preamble="torch", **settings)
+    return on_card(f"{BEGIN}with integers_are_followed(), answers_are_known():\n{lines}", preamble="torch", **settings)
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
@@ -135,6 +135,22 @@ leave()
         values=values,
     )
     assert said == [[3, 16], [3], [0, 0, 1], [1, 2, 0], [[0, 1], [0, 2], [1, 0]], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_a_factorisation_that_linalg_checks_succeeds(values: str) -> None:
+    said = counted(
+        """
+x = torch.eye(64, device=d)
+for function in (torch.linalg.cholesky, torch.linalg.inv, torch.linalg.eigh, torch.linalg.svd, torch.linalg.pinv):
+    function(x)
+torch.linalg.solve(x, x)
+torch.linalg.lstsq(x, x)
+say(state().unknown_reads)
+""",
+        values=values,
+    )
+    assert said == 0
 
 
 def test_a_mask_of_computed_numbers_stays_unknown() -> None:
