@@ -21,12 +21,13 @@ from oomscope.probe.tuning.variants import (
     LoadWith,
     Probe,
     Variant,
-    estimated_sequence,
     idle_finding,
     launched,
     measure_variant,
     objection_text,
+    per_sequence,
     side_by_side,
+    slowest_step,
 )
 
 SCHEMA_VERSION = 2
@@ -179,7 +180,8 @@ class _Adviser:
         best = min(self._fitting, key=_rank).slowdown
         cheaper: list[tuple[float, int]] = []
         for place, change in enumerate(untried):
-            cost = self._slowdown(estimated_sequence(self.load(change.overrides).config))
+            config = self.load(change.overrides).config
+            cost = self._slowdown(per_sequence(slowest_step(config), config))
             if cost is not None and best is not None and cost < best and not _splits_anew(change.overrides):
                 cheaper.append((cost, place))
         self._try([untried[place] for _cost, place in sorted(cheaper)], len(self._fitting) + 1)

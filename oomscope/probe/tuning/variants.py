@@ -110,18 +110,17 @@ def measure_variant(
         results.append(probe(replace(job, rank=rank), stop))
         if results[-1].outcome != "fits":
             break
-    idle = idle_finding(loaded, overrides)
+    idle, step_s = idle_finding(loaded, overrides), slowest_step(config)
     return replace(
         variant_of(worst_of(results), overrides),
-        step_s=slowest_step(config),
-        sequence_s=estimated_sequence(config),
+        step_s=step_s,
+        sequence_s=per_sequence(step_s, config),
         idle=f"{idle.message} (rule {idle.rule})" if idle else "",
     )
 
 
-def estimated_sequence(config: Config) -> float | None:
+def per_sequence(step_s: float | None, config: Config) -> float | None:
     """Return the estimated seconds of a step over its sequences, of all replicas; None where speeds are not known."""
-    step_s = slowest_step(config)
     sequences = config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
     return None if step_s is None else step_s / sequences
 
