@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from oomscope.config.describe import accepts, key_schema
-from oomscope.config.keys import SECTIONS
+from oomscope.config.keys import SECTIONS, accepts, key_schema
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.rules.check import RULES
 from oomscope.config.schema import Section
@@ -59,8 +59,10 @@ Megatron would name.
 
 This page is written by `make docs`.
 
-| rule | severity | what | keys | source |
-|---|---|---|---|---|
+Names in italics stand for values of the configuration, *found* for what the rule found.
+
+| rule | severity | what is wrong | keys | remedy | source |
+|---|---|---|---|---|---|
 """
 
 
@@ -74,24 +76,28 @@ def configuration_page() -> str:
 def rules_page() -> str:
     """Return docs/rules.md."""
     rows = [
-        f"| {rule.id} | {rule.severity.replace('_', ' ')} | {_cell(rule.summary)} | "
-        f"{', '.join(f'`{key}`' for key in rule.keys)} | {_cell(rule.source)} |\n"
+        f"| {rule.id} | {rule.severity.replace('_', ' ')} | {_cell(_template(rule.message))} | "
+        f"{', '.join(f'`{key}`' for key in rule.keys)} | {_cell(rule.remedy)} | {_cell(rule.source)} |\n"
         for rule in RULES
     ]
     return _RULES + "".join(rows)
 
 
+def _template(message: str) -> str:
+    """Return a rule's message with names in place of values."""
+    return re.sub(r"\{(?:\w+\.)*(\w+)(?:\[\d+\])?\}", r"*\1*", message)
+
+
 def _section(name: str, model: type[Section]) -> str:
-    table = "| key | accepts | default | meaning | source |\n|---|---|---|---|---|\n"
+    table = "| key | accepts | default | meaning |\n|---|---|---|---|\n"
     head = f"## {name}\n\n{(model.__doc__ or '').replace('``', '`')}\n\n"
-    return head + table + "".join(_key(name, model, key, info) for key, info in model.model_fields.items())
+    return head + table + "".join(_key(name, key, info) for key, info in model.model_fields.items())
 
 
-def _key(section: str, model: type[Section], key: str, info: FieldInfo) -> str:
+def _key(section: str, key: str, info: FieldInfo) -> str:
     default = "required" if info.is_required() else f"`{json.dumps(key_schema(section, key)['default'])}`"
-    source = model.SOURCES.get(key, model.SOURCE)
     meaning = _cell(info.description or "")
-    return f"| `{key}` | {_cell(accepts(section, key))} | {default} | {meaning} | {_cell(source)} |\n"
+    return f"| `{key}` | {_cell(accepts(section, key))} | {default} | {meaning} |\n"
 
 
 def _cell(text: str) -> str:

@@ -6,21 +6,25 @@ against the schema and then against the rules, and each complaint names the line
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oomscope.config.overrides import layer_of_overrides
+from pydantic import ValidationError
+
+from oomscope.config.keys import accepts, is_nullable, most
 from oomscope.config.presets import preset_names, read_preset
-from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.rules.check import check, problem_of
 from oomscope.config.rules.rule import Finding
 from oomscope.config.schema import Config
-from oomscope.config.settings import Layer, layer_of_mapping, layer_of_tree
-from oomscope.config.validation import validated
+from oomscope.config.settings import Key, Layer, Setting, layer_of_mapping, layer_of_overrides, layer_of_tree
 from oomscope.config.yaml_tree import CONFIGURATION, Bounds, read_yaml
 from oomscope.errors import ConfigError
+
+_OCTAL = re.compile(r"[-+]?0o?[0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,7 @@ def load_config(path: Path, overrides: Sequence[str] = (), *, enforce: bool = Tr
 
 
 def load_text(text: str | bytes, *, source: str, overrides: Sequence[str] = (), enforce: bool = True) -> LoadedConfig:
-    """Return the configuration in a YAML text, such as a file's content at some commit; see :func:`load_config`.
-
-    Args:
-        text: the YAML.
-        source: how messages name it.
-        overrides: as for :func:`load_config`.
-        enforce: as for :func:`load_config`.
-    """
+    """Return the configuration in a YAML text that messages call ``source``; see :func:`load_config`."""
     tree, problems = read_yaml(text, source)
     layer = layer_of_tree(tree, source)
     layer.problems[:0] = problems
@@ -90,14 +87,7 @@ def config_from_mapping(
 
 
 def load_layer(layer: Layer, source: str, overrides: Sequence[str], enforce: bool) -> LoadedConfig:
-    """Return the configuration of ``layer``, merged over its preset and under the overrides; see :func:`load_config`.
-
-    Args:
-        layer: what a document sets.
-        source: how messages name it.
-        overrides: as for :func:`load_config`.
-        enforce: as for :func:`load_config`.
-    """
+    """Return the configuration of ``layer``, over its preset and under the overrides; see :func:`load_config`."""
     layers = [layer, layer_of_overrides(overrides)]
     problems = [problem for part in layers for problem in part.problems]
     if layer.preset is not None:
@@ -108,17 +98,73 @@ def load_layer(layer: Layer, source: str, overrides: Sequence[str], enforce: boo
     settings = {key: setting for part in layers for key, setting in part.settings.items()}
     sections = {name: where for part in layers for name, where in part.sections.items()}
     origins = {f"{section}.{key}": setting.where for (section, key), setting in settings.items()}
-    outcome = validated(settings, sections, source)
-    findings = tuple(check(outcome.config)) if outcome.config is not None else ()
-    if enforce or outcome.wrong:
-        fatal = [finding for finding in findings if finding.is_fatal]
+    config, wrong, missing = _validated(settings, sections, source)
+    findings = tuple(check(config)) if config is not None else ()
+    problems += wrong
+    if enforce:
+        fatal = (finding for finding in findings if finding.is_fatal)
         problems += [problem_of(finding, blamed(finding.keys, origins, source)) for finding in fatal]
-        named = {finding.keys[0] for finding in fatal}
-        problems += [problem for key, problem in outcome.wrong.items() if ".".join(key) not in named]
-    problems += [] if problems else outcome.missing
-    if problems or outcome.config is None:
+    problems += [] if problems else missing
+    if problems or config is None:
         raise InvalidConfigError(problems)
-    return LoadedConfig(outcome.config, source, origins, findings)
+    return LoadedConfig(config, source, origins, findings)
+
+
+def _validated(
+    settings: Mapping[Key, Setting], sections: Mapping[str, str], source: str
+) -> tuple[Config | None, list[Problem], list[Problem]]:
+    """Return the configuration, or None with the problems of wrong and those of missing keys."""
+    document: dict[str, dict[str, Any]] = {section: {} for section in sections}
+    for (section, key), setting in settings.items():
+        document.setdefault(section, {})[key] = setting.value
+    try:
+        return Config.model_validate(document), [], []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    wrong: dict[Key, Problem] = {}
+    missing: list[Problem] = []
+    for detail in details:
+        loc = detail["loc"]
+        if detail["type"] == "missing":
+            missing.append(_missing([str(part) for part in loc], sections, source))
+            continue
+        name = (str(loc[0]), str(loc[1]))
+        item = loc[2] if len(loc) > 2 and isinstance(loc[2], int) else None
+        wrong.setdefault(name, _wrong(name, settings[name], item, str(detail.get("ctx", {}).get("error", ""))))
+    return None, [wrong[key] for key in settings if key in wrong], missing
+
+
+def _missing(path: list[str], sections: Mapping[str, str], source: str) -> Problem:
+    if len(path) == 1:
+        remedy = f"give {path[0]}:, or start from a preset with preset: NAME"
+    else:
+        remedy = f"give {accepts(*path)}"
+    return Problem(f"{'.'.join(path)} is missing", sections.get(path[0], source), remedy)
+
+
+def _wrong(key: Key, setting: Setting, item: int | None, said_by_schema: str) -> Problem:
+    """Return the problem of a key; ``said_by_schema`` is what a validator of ours found in its value."""
+    name, value, where = ".".join(key), setting.value, setting.where
+    if item is not None and isinstance(value, list | tuple):
+        name, value = f"{name}[{item}]", value[item]
+        where = setting.item_wheres[item] if item < len(setting.item_wheres) else where
+    said = f"{name} has no value" if value is None else f"{name} is {shown(value)}"
+    return Problem(f"{said}, but must be {accepts(*key)}", where, _remedy(key, value) or said_by_schema or None)
+
+
+def _remedy(key: Key, value: object) -> str | None:
+    """Return what to write instead, where that can be guessed."""
+    if isinstance(value, int) and (top := most(*key)) is not None and value > top:
+        return f"give at most {top}"
+    if not isinstance(value, str):
+        return None
+    if value.lower() == "none" and is_nullable(*key):
+        return "write null for none"
+    if _OCTAL.fullmatch(value):
+        return "write the number without the leading zero, which makes it octal for some readers of YAML"
+    if value.replace(".", "", 1).replace("-", "", 1).isdigit():
+        return "write the number without quotes"
+    return None
 
 
 def read_file(path: Path, bounds: Bounds = CONFIGURATION) -> bytes:

@@ -13,7 +13,7 @@ from oomscope.errors import UsageError
 from oomscope.units import parse_size
 
 if TYPE_CHECKING:
-    from oomscope.config.overrides import Override
+    from oomscope.config.settings import Override
     from oomscope.snapshot.read.limits import Limits
 
 
@@ -87,7 +87,7 @@ def measurement_options(command: Command) -> Command:
 
 def settings_overrides(given: dict[str, Any]) -> list[Override]:
     """Take what options of a measurement ``given`` has out of it, and return the overrides that they stand for."""
-    from oomscope.config.overrides import Override
+    from oomscope.config.settings import Override
 
     values = {option: given.pop(option) for option in SETTINGS if option in given}
     return [

@@ -6,52 +6,40 @@
 from __future__ import annotations
 
 from oomscope.config.problems import InvalidConfigError, Problem
-from oomscope.config.rules.attention import ATTENTION_RULES
-from oomscope.config.rules.fine_grained_offload import FINE_GRAINED_RULES
-from oomscope.config.rules.fp8 import FP8_RULES
+from oomscope.config.rules.ignored import IGNORED
 from oomscope.config.rules.measurement import MEASUREMENT_RULES
-from oomscope.config.rules.model import BATCH_RULES, MODEL_RULES
+from oomscope.config.rules.model import MODEL_RULES
 from oomscope.config.rules.moe import MOE_RULES
-from oomscope.config.rules.mtp import MTP_RULES
-from oomscope.config.rules.muon import MUON_RULES
-from oomscope.config.rules.offload import OFFLOAD_RULES
+from oomscope.config.rules.offload import FINE_GRAINED_RULES, LAYER_OFFLOAD_RULES
+from oomscope.config.rules.optimizer import OPTIMIZER_RULES
 from oomscope.config.rules.parallel import PARALLEL_RULES
 from oomscope.config.rules.pipeline import PIPELINE_RULES
-from oomscope.config.rules.precision import PRECISION_RULES
 from oomscope.config.rules.recompute import RECOMPUTE_RULES
 from oomscope.config.rules.rule import Finding, Rule
 from oomscope.config.rules.sharding import SHARDING_RULES
-from oomscope.config.rules.unmodelled import COVERAGE_RULES
+from oomscope.config.rules.unmodelled import UNMODELLED
 from oomscope.config.schema import Config
 
 RULES: tuple[Rule, ...] = (
     *PARALLEL_RULES,
     *PIPELINE_RULES,
     *MODEL_RULES,
-    *ATTENTION_RULES,
     *MOE_RULES,
-    *MTP_RULES,
-    *OFFLOAD_RULES,
+    *LAYER_OFFLOAD_RULES,
     *RECOMPUTE_RULES,
     *FINE_GRAINED_RULES,
     *SHARDING_RULES,
-    *PRECISION_RULES,
-    *MUON_RULES,
-    *FP8_RULES,
-    *BATCH_RULES,
-    *COVERAGE_RULES,
+    *OPTIMIZER_RULES,
     *MEASUREMENT_RULES,
+    *UNMODELLED,
+    *IGNORED,
 )
-"""All rules. Offloading comes before recomputation as upstream, so that R21 is named before R1."""
+"""All rules. Offloading of layers comes before recomputation as upstream, so that R21 is named before R3."""
 
 
 def check(config: Config) -> list[Finding]:
     """Return what ``config`` breaks, errors and warnings alike, in the order of the table."""
-    return [
-        Finding(rule.id, rule.severity, rule.keys, rule.said_of(config), rule.remedy, rule.source)
-        for rule in RULES
-        if rule.applies(config)
-    ]
+    return [finding for rule in RULES if (finding := rule.finding(config)) is not None]
 
 
 def validate(config: Config) -> None:

@@ -1,70 +1,79 @@
-"""Rules of the optimizer's sharding, of the device and of the rank that is measured."""
+"""Rules of the batch, of the device and of the rank that is measured."""
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import Rule
+from oomscope.config.rules.rule import Rule, error
 from oomscope.config.schema import Config
 from oomscope.units import format_size
 
 _OOMSCOPE = "oomscope docs/rules.md"
+_MICROBATCHES = "Megatron-Core num_microbatches_calculator.py"
 
 
-def counted(ranks: int) -> str:
-    """Return ``1 rank``, ``8 ranks``."""
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+def _batches_contradict(config: Config) -> bool:
+    data = config.data
+    if data.num_microbatches is None or data.global_batch_size is None:
+        return False
+    return data.global_batch_size != data.num_microbatches * data.micro_batch_size * config.parallel.data_parallel_size
 
 
-def _nothing_left(config: Config) -> bool:
-    limit = config.device.limit
-    return limit is not None and config.device.non_torch_bytes + config.device.other_process_bytes >= limit
+def _more_than_the_card(config: Config) -> str | None:
+    """Return the bytes outside the allocator, where they leave nothing of device.limit."""
+    taken = config.device.non_torch_bytes + config.device.other_process_bytes
+    return format_size(taken) if config.device.limit is not None and taken >= config.device.limit else None
 
 
 MEASUREMENT_RULES: tuple[Rule, ...] = (
-    Rule(
-        id="D1",
-        severity="warning",
-        keys=("optimizer.use_distributed_optimizer", "parallel.data_parallel_size"),
-        applies=lambda config: (
-            config.optimizer.use_distributed_optimizer
-            and config.parallel.data_parallel_size * config.parallel.context_parallel_size == 1
+    error(
+        id="B1",
+        keys=("data.global_batch_size", "data.micro_batch_size", "parallel.data_parallel_size"),
+        applies=lambda c: (
+            c.data.global_batch_size is not None
+            and c.data.global_batch_size % (c.data.micro_batch_size * c.parallel.data_parallel_size)
         ),
-        summary="The distributed optimizer shards over data-parallel ranks.",
-        message="use_distributed_optimizer shards nothing over one replica",
-        remedy="set data_parallel_size above 1",
-        source="Megatron-Core optimizer/distrib_optimizer.py",
+        message=(
+            "a global batch of {c.data.global_batch_size} cannot be split evenly into microbatches of "
+            "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas"
+        ),
+        remedy="let micro_batch_size * data_parallel_size divide global_batch_size",
+        source=_MICROBATCHES,
     ),
-    Rule(
+    error(
+        id="B2",
+        keys=("data.global_batch_size", "data.num_microbatches"),
+        applies=_batches_contradict,
+        message=(
+            "a global batch of {c.data.global_batch_size} is not {c.data.num_microbatches} microbatches of "
+            "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas"
+        ),
+        remedy="give one of them, and null for the other",
+        source=_MICROBATCHES,
+    ),
+    error(
         id="D2",
         keys=("probe.rank", "parallel.data_parallel_size"),
-        applies=lambda config: isinstance(config.probe.rank, int) and config.probe.rank >= config.parallel.world_size,
-        summary="The rank that is measured is one of the world.",
-        message=lambda config: f"a world of {counted(config.parallel.world_size)} has no rank {config.probe.rank}",
-        remedy=(
-            "set probe.rank below the size of the world (TP * PP * CP * DP; a harness's --world-size), "
-            "or to first, last or worst"
-        ),
+        applies=lambda c: isinstance(c.probe.rank, int) and c.probe.rank >= c.parallel.world_size,
+        message="a world of {c.parallel.world_size} ranks has no rank {c.probe.rank}",
+        remedy="set probe.rank below the size of the world (TP * PP * CP * DP; a harness's --world-size), "
+        "or to first, last or worst",
         source=_OOMSCOPE,
     ),
-    Rule(
+    error(
         id="D3",
         keys=("device.limit", "device.non_torch_bytes", "device.other_process_bytes"),
-        applies=_nothing_left,
-        summary="The card holds more than what the allocator does not see.",
-        message=lambda config: (
-            f"a card of {format_size(config.device.limit or 0)} has nothing left beside "
-            f"{format_size(config.device.non_torch_bytes + config.device.other_process_bytes)} of others"
+        applies=_more_than_the_card,
+        message=(
+            "a card of {c.device.limit} bytes has nothing left beside the {found} of non-PyTorch memory and "
+            "other processes"
         ),
         remedy="raise device.limit, or lower device.non_torch_bytes and device.other_process_bytes",
         source=_OOMSCOPE,
     ),
-    Rule(
+    error(
         id="D4",
         keys=("probe.world_size",),
-        applies=lambda config: config.probe.world_size not in {None, config.parallel.world_size},
-        summary="The world of a configuration is the product of its parallel sizes.",
-        message=lambda config: (
-            f"the parallel sizes make a world of {counted(config.parallel.world_size)}, not {config.probe.world_size}"
-        ),
+        applies=lambda c: c.probe.world_size not in {None, c.parallel.world_size},
+        message="the parallel sizes make a world of {c.parallel.world_size} ranks, not {c.probe.world_size}",
         remedy="leave it out (it is for a harness), or set the parallel sizes",
         source=_OOMSCOPE,
     ),

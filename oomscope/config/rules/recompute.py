@@ -1,27 +1,26 @@
 """Rules of activation recomputation, numbered as in Megatron-Core's own order of checks.
 
-Those of single modules have a file of their own; R21 stands with offloading, which is checked first.
+R21 stands with offloading, which is checked first. What R1, R2 and R7 check, the schema refuses; R10, R11 and R15 to
+R17 are about features that are not modelled.
 """
 
 from __future__ import annotations
 
 from oomscope.config.rules.layer_split import most_layers_of_chunk
-from oomscope.config.rules.recompute_modules import RECOMPUTE_MODULE_RULES
-from oomscope.config.rules.rule import Rule
+from oomscope.config.rules.rule import ARGS, LAYER, TRANSFORMER, Rule, error, warning
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 
-_CORE = "Megatron-Core transformer/transformer_config.py"
-_ARGS = "Megatron-LM training/arguments.py"
 _FORWARD = "Megatron-Core recompute.py, checkpointed_forward"
 
 
-def _layers_of_chunk(config: Config) -> int:
-    """Return the layers that recompute_num_layers counts at most; all of them where they cannot be shared out."""
+def _beyond_chunk(config: Config) -> int | None:
+    """Return the layers of the largest model chunk, where recompute_num_layers exceeds them."""
     try:
-        return most_layers_of_chunk(config)
+        most = most_layers_of_chunk(config)
     except ConfigError:
-        return config.model.num_layers
+        most = config.model.num_layers
+    return most if _full(config) and (config.recompute.recompute_num_layers or 0) > most else None
 
 
 def _full(config: Config) -> bool:
@@ -32,174 +31,171 @@ def _selective(config: Config) -> bool:
     return config.recompute.recompute_granularity == "selective"
 
 
-def _num_layers_below_one(config: Config) -> bool:
-    number = config.recompute.recompute_num_layers
-    return _full(config) and number is not None and number < 1
+def _discards_under_fp8(config: Config) -> bool:
+    return config.precision.fp8 is not None and not {"moe_act", "layernorm"}.isdisjoint(config.recompute_modules)
 
 
-R1 = Rule(
-    id="R1",
-    keys=("recompute.recompute_granularity",),
-    applies=lambda config: config.recompute.recompute_granularity not in (None, "full", "selective"),
-    summary="recompute_granularity is full, selective or null.",
-    message=lambda config: f"recompute_granularity is {config.recompute.recompute_granularity}",
-    remedy="write full, selective or null",
-    source=_CORE,
-)
-R2 = Rule(
-    id="R2",
-    keys=("recompute.recompute_method",),
-    applies=lambda config: (
-        config.recompute.recompute_granularity is not None
-        and config.recompute.recompute_method not in (None, "block", "uniform")
-    ),
-    summary="recompute_method is block or uniform.",
-    message=lambda config: f"recompute_method is {config.recompute.recompute_method}",
-    remedy="write block, uniform or null",
-    source=_CORE,
-)
+def _absent_modules(config: Config) -> list[str]:
+    """Return the modules to recompute that no layer of the model has."""
+    model = config.model
+    absent = {"mlp"} if config.has_no_dense_layer else set()
+    if model.num_moe_experts is None:
+        absent |= {"moe", "moe_act", "shared_experts"}
+        fused = model.transformer_impl == "transformer_engine" and not model.multi_latent_attention
+        absent |= {"layernorm"} if fused else set()
+    elif model.moe_shared_expert_intermediate_size is None:
+        absent.add("shared_experts")
+    return [module for module in config.recompute_modules if module in absent]
+
 
 RECOMPUTE_RULES: tuple[Rule, ...] = (
-    R1,
-    R2,
-    Rule(
+    error(
         id="R3",
         keys=("recompute.recompute_method", "recompute.recompute_granularity"),
-        applies=lambda config: _full(config) and config.recompute.recompute_method is None,
-        summary="Full recomputation needs a recompute_method.",
+        applies=lambda c: _full(c) and c.recompute.recompute_method is None,
         message="recompute_granularity is full, and recompute_method is not given",
         remedy="set recompute_method to block or uniform",
-        source=_CORE,
+        source=TRANSFORMER,
     ),
-    Rule(
+    error(
         id="R4",
         keys=("recompute.recompute_num_layers", "recompute.recompute_granularity"),
-        applies=lambda config: _full(config) and config.recompute.recompute_num_layers is None,
-        summary="Full recomputation needs recompute_num_layers.",
+        applies=lambda c: _full(c) and c.recompute.recompute_num_layers is None,
         message="recompute_granularity is full, and recompute_num_layers is not given",
         remedy="set recompute_num_layers to between 1 and the layers of a pipeline stage",
-        source=_CORE,
+        source=TRANSFORMER,
     ),
-    Rule(
+    error(
         id="R5",
         keys=("recompute.recompute_num_layers", "recompute.recompute_granularity"),
-        applies=lambda config: _selective(config) and config.recompute.recompute_num_layers is not None,
-        summary="Selective recomputation takes no recompute_num_layers.",
+        applies=lambda c: _selective(c) and c.recompute.recompute_num_layers is not None,
         message="recompute_granularity is selective, and recompute_num_layers is given",
         remedy="remove recompute_num_layers",
-        source=_CORE,
+        source=TRANSFORMER,
     ),
-    Rule(
+    error(
         id="R6",
         keys=("recompute.distribute_saved_activations", "parallel.sequence_parallel"),
-        applies=lambda config: (
-            config.recompute.recompute_granularity is not None
-            and config.recompute.distribute_saved_activations
-            and config.parallel.sequence_parallel
+        applies=lambda c: (
+            c.recompute.recompute_granularity is not None
+            and c.recompute.distribute_saved_activations
+            and c.parallel.sequence_parallel
         ),
-        summary="distribute_saved_activations and sequence_parallel exclude each other.",
         message="distribute_saved_activations is set, and sequence_parallel splits the same tensors",
         remedy="remove distribute_saved_activations",
-        source=_CORE,
+        source=TRANSFORMER,
     ),
-    *RECOMPUTE_MODULE_RULES,
-    Rule(
-        id="R19",
-        severity="warning",
-        keys=("recompute.recompute_method",),
-        applies=lambda config: _selective(config) and config.recompute.recompute_method is not None,
-        summary="recompute_method has no effect on selective recomputation.",
-        message="recompute_method is ignored, since recompute_granularity is selective",
-        remedy="remove recompute_method (Megatron-LM's launcher refuses it)",
-        source=_ARGS,
+    error(
+        id="R8",
+        keys=("recompute.recompute_modules", "model.moe_grouped_gemm"),
+        applies=lambda c: "moe_act" in c.recompute_modules and not c.model.moe_grouped_gemm,
+        message="moe_act is recomputed, and moe_grouped_gemm is false",
+        remedy="set moe_grouped_gemm, or leave moe_act out",
+        source=TRANSFORMER,
     ),
-    Rule(
+    error(
+        id="R9",
+        keys=("recompute.recompute_modules", "model.multi_latent_attention"),
+        applies=lambda c: "mla_up_proj" in c.recompute_modules and not c.model.multi_latent_attention,
+        message="mla_up_proj is recomputed, and the model has no multi-latent attention",
+        remedy="leave mla_up_proj out",
+        source=TRANSFORMER,
+    ),
+    warning(
+        id="R18",
+        keys=("recompute.recompute_modules", "recompute.recompute_granularity"),
+        applies=lambda c: "core_attn" in c.recompute_modules and c.attention_backend == "flash",
+        message="core_attn is recomputed, and flash attention keeps no attention matrix to be saved",
+        remedy="leave core_attn out, or recompute mlp or layernorm",
+        source=TRANSFORMER,
+    ),
+    error(
+        id="R12",
+        keys=("recompute.recompute_modules", "precision.fp8_recipe"),
+        applies=lambda c: _discards_under_fp8(c) and c.precision.fp8_recipe == "delayed",
+        message="delayed scaling does not support the recomputation of moe_act and layernorm",
+        remedy="choose another fp8_recipe, or leave them out",
+        source=TRANSFORMER,
+    ),
+    error(
+        id="R13",
+        keys=("recompute.recompute_modules", "model.transformer_engine_version"),
+        applies=lambda c: _discards_under_fp8(c) and (c.te_version or (2, 6)) < (2, 6),
+        message=(
+            "Transformer Engine {c.model.transformer_engine_version} cannot recompute moe_act and layernorm with fp8"
+        ),
+        remedy="use Transformer Engine 2.6 or later, or leave them out",
+        source=TRANSFORMER,
+    ),
+    error(
+        id="R14a",
+        keys=("recompute.moe_layer_recompute", "recompute.recompute_granularity"),
+        applies=lambda c: c.recompute.moe_layer_recompute and _full(c),
+        message="moe_layer_recompute does not work with full recomputation",
+        remedy="remove moe_layer_recompute: full recomputation has the experts in it",
+        source=TRANSFORMER,
+    ),
+    warning(
+        id="R14b",
+        keys=("recompute.moe_layer_recompute",),
+        applies=lambda c: c.recompute.moe_layer_recompute and not _full(c),
+        message="moe_layer_recompute is deprecated, and taken for moe in recompute_modules",
+        remedy="write recompute_granularity: selective and moe in recompute_modules instead",
+        source=TRANSFORMER,
+    ),
+    warning(
+        id="R27",
+        keys=("recompute.recompute_modules", "model.num_moe_experts", "model.transformer_impl"),
+        applies=_absent_modules,
+        message="recomputing {found} does nothing: no layer of this model has it",
+        remedy="leave them out",
+        source=f"{LAYER}; models/gpt/gpt_layer_specs.py: transformer_engine fuses the norms of dense layers",
+    ),
+    warning(
+        id="R27d",
+        keys=("recompute.recompute_modules",),
+        applies=lambda c: (
+            "moe" in c.recompute_modules and [m for m in ("moe_act", "shared_experts") if m in c.recompute_modules]
+        ),
+        message="moe is recomputed, and {found} inside it is run once more",
+        remedy="leave out what lies inside moe: it keeps nothing from forward to backward either way",
+        source="Megatron-Core transformer/moe/moe_layer.py",
+    ),
+    error(
         id="R20a",
         keys=("recompute.distribute_saved_activations", "parallel.tensor_model_parallel_size"),
-        applies=lambda config: (
-            _full(config)
-            and config.recompute.distribute_saved_activations
-            and config.parallel.tensor_model_parallel_size == 1
+        applies=lambda c: (
+            _full(c) and c.recompute.distribute_saved_activations and c.parallel.tensor_model_parallel_size == 1
         ),
-        summary="distribute_saved_activations needs tensor parallelism.",
         message="distribute_saved_activations has no ranks to distribute over",
         remedy="set parallel.tensor_model_parallel_size above 1, or remove distribute_saved_activations",
-        source=_ARGS,
+        source=ARGS,
     ),
-    Rule(
-        id="R20b",
-        severity="warning",
-        keys=("recompute.distribute_saved_activations", "recompute.recompute_granularity"),
-        applies=lambda config: config.recompute.distribute_saved_activations and not _full(config),
-        summary="distribute_saved_activations acts on full recomputation alone.",
-        message="distribute_saved_activations does nothing: only the checkpoint of whole layers hands it on",
-        remedy="remove distribute_saved_activations (Megatron-LM's launcher refuses it, Megatron-Bridge does not)",
-        source=f"{_FORWARD}: every other call site passes False; {_ARGS}",
-    ),
-    Rule(
+    error(
         id="R23",
         keys=("recompute.recompute_num_layers",),
-        applies=lambda config: _num_layers_below_one(config) and config.recompute.recompute_method == "uniform",
-        summary="Uniform recomputation needs groups of one layer or more.",
-        message=lambda config: (
-            f"groups of {config.recompute.recompute_num_layers} layers never come to an end (Megatron-Core hangs)"
+        applies=lambda c: (
+            _full(c)
+            and c.recompute.recompute_method == "uniform"
+            and c.recompute.recompute_num_layers is not None
+            and c.recompute.recompute_num_layers < 1
         ),
+        message="groups of {c.recompute.recompute_num_layers} layers never come to an end (Megatron-Core hangs)",
         remedy="set recompute_num_layers to 1 or more",
         source=f"{_FORWARD}: the loop over layers advances by recompute_num_layers, and no bound is checked",
     ),
-    Rule(
-        id="R24",
-        severity="warning",
-        keys=("recompute.recompute_num_layers",),
-        applies=lambda config: _num_layers_below_one(config) and config.recompute.recompute_method == "block",
-        summary="Block recomputation of no layers recomputes nothing.",
-        message=lambda config: f"block recomputation of {config.recompute.recompute_num_layers} layers does nothing",
-        remedy="set recompute_num_layers to 1 or more, or recompute_granularity to null",
-        source=_FORWARD,
-    ),
-    Rule(
+    warning(
         id="R25",
-        severity="warning",
         keys=("recompute.recompute_num_layers",),
-        applies=lambda config: (
-            _full(config) and (config.recompute.recompute_num_layers or 0) > _layers_of_chunk(config)
-        ),
-        summary="recompute_num_layers counts the layers of one pipeline stage, or of one of its model chunks.",
-        message=lambda config: (
-            f"recompute_num_layers is {config.recompute.recompute_num_layers}, "
-            f"and a model chunk has {_layers_of_chunk(config)} layers"
-        ),
+        applies=_beyond_chunk,
+        message="recompute_num_layers is {c.recompute.recompute_num_layers}, and a model chunk has {found} layers",
         remedy="set recompute_num_layers to at most the layers of a stage, or of a model chunk",
         source=f"{_FORWARD} (no bound is checked upstream)",
     ),
-    Rule(
-        id="R28",
-        severity="warning",
-        keys=("recompute.recompute_modules",),
-        applies=lambda config: config.recompute.recompute_modules is not None and not _selective(config),
-        summary="recompute_modules acts on selective recomputation alone.",
-        message="recompute_modules is ignored, since recompute_granularity is not selective",
-        remedy="set recompute_granularity to selective, or remove recompute_modules",
-        source=_CORE,
-    ),
-    Rule(
-        id="R29",
-        severity="warning",
-        keys=("recompute.recompute_method", "recompute.recompute_num_layers"),
-        applies=lambda config: (
-            config.recompute.recompute_granularity is None
-            and (config.recompute.recompute_method is not None or config.recompute.recompute_num_layers is not None)
-        ),
-        summary="recompute_method and recompute_num_layers act on full recomputation alone.",
-        message="nothing is recomputed, since recompute_granularity is null",
-        remedy="set recompute_granularity to full, or remove recompute_method and recompute_num_layers",
-        source=_CORE,
-    ),
-    Rule(
+    error(
         id="R30",
         keys=("recompute.num_microbatches_with_partial_activation_checkpoints",),
-        applies=lambda config: config.recompute.num_microbatches_with_partial_activation_checkpoints is not None,
-        summary="num_microbatches_with_partial_activation_checkpoints is read by no model of Megatron-Core.",
+        applies=lambda c: c.recompute.num_microbatches_with_partial_activation_checkpoints is not None,
         message="the schedule hands it to the forward step, which takes it for return_schedule_plan",
         remedy="remove it, and choose recompute_method block with fewer layers",
         source="Megatron-Core pipeline_parallel/schedules.py; Megatron-LM pretrain_gpt.py, forward_step",

@@ -1,256 +1,340 @@
 """What Megatron-Core has and this version does not model: refused with the reason, never ignored in silence.
 
-A row leaves this table in the change that models its key.
+A row leaves this table in the change that models its key. What upstream checks of these features is not checked here.
 """
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import Rule
+from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, unmodelled
 from oomscope.config.schema import Config
 
-_MEGATRON_FSDP = "Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py"
-_MODEL_PARALLEL = "Megatron-Core model_parallel_config.py"
-_TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
-_MOE_MODULES = ("moe", "moe_act", "shared_experts")
+_FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
+_OTHER_MIXERS = ("gdn", "gdp", "mhc")
+"""How the names of modules begin that layers of other kinds have."""
 
 
-def moe_modules(config: Config) -> list[str]:
-    """Return the modules to recompute that only MoE layers have."""
-    return [module for module in config.recompute_modules if module in _MOE_MODULES]
+def _beside_megatron_fsdp(config: Config) -> list[str]:
+    parallel, optimizer = config.parallel, config.optimizer
+    beside = {
+        "a pipeline": parallel.pipeline_model_parallel_size > 1,
+        "gradient_accumulation_fusion": config.precision.gradient_accumulation_fusion,
+        "several optimizer instances": optimizer.num_distributed_optimizer_instances > 1,
+        "fsdp_double_buffer": parallel.fsdp_double_buffer,
+        "main weights other than in fp32": parallel.megatron_fsdp_main_params_dtype != "fp32",
+        "use_precision_aware_optimizer": optimizer.use_precision_aware_optimizer,
+        "optimizer_cpu_offload": optimizer.optimizer_cpu_offload,
+    }
+    return [name for name, is_there in beside.items() if is_there and parallel.use_megatron_fsdp]
 
 
-COVERAGE_RULES: tuple[Rule, ...] = (
-    Rule(
+def _beside_fp8(config: Config) -> list[str]:
+    model, offload, parallel, precision = config.model, config.offload, config.parallel, config.precision
+    beside = {
+        "activations in fp32": not (precision.bf16 or precision.fp16),
+        "experts": model.num_moe_experts is not None,
+        "multi-latent attention": model.multi_latent_attention,
+        "multi-token prediction": model.mtp_num_layers is not None,
+        "offloaded activations": offload.cpu_offloading or offload.fine_grained_activation_offloading,
+        "parameters that FSDP shards": parallel.use_torch_fsdp2 or parallel.use_megatron_fsdp,
+    }
+    return [name for name, is_there in beside.items() if is_there and precision.fp8 is not None]
+
+
+UNMODELLED: tuple[Rule, ...] = (
+    unmodelled(
         id="N-shared-groups",
-        severity="not_modelled",
         keys=("parallel.tensor_model_parallel_size", "model.num_query_groups"),
-        applies=lambda config: (
-            config.query_groups < config.parallel.tensor_model_parallel_size
-            and config.parallel.tensor_model_parallel_size % config.query_groups == 0
+        applies=lambda c: (
+            c.query_groups < c.parallel.tensor_model_parallel_size
+            and c.parallel.tensor_model_parallel_size % c.query_groups == 0
         ),
-        summary="Query groups that several tensor-parallel ranks share.",
-        message=lambda config: (
-            f"sharing {config.query_groups} query groups among "
-            f"{config.parallel.tensor_model_parallel_size} tensor-parallel ranks is not there"
+        message=(
+            "sharing {c.query_groups} query groups among {c.parallel.tensor_model_parallel_size} "
+            "tensor-parallel ranks is not modelled"
         ),
         remedy="set tensor_model_parallel_size to at most num_query_groups",
         source="Megatron-Core transformer/attention.py",
     ),
-    Rule(
-        id="N-optimizer-offload",
-        severity="not_modelled",
-        keys=("optimizer.optimizer", "optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
-        applies=lambda config: (
-            config.optimizer.optimizer_cpu_offload
-            and config.optimizer.optimizer_offload_fraction > 0
-            and config.optimizer.optimizer != "adam"
+    unmodelled(
+        id="N-cp-latent",
+        keys=("parallel.context_parallel_size", "model.multi_latent_attention"),
+        applies=lambda c: c.parallel.context_parallel_size > 1 and c.model.multi_latent_attention,
+        message="context parallelism with keys and values of different width is not modelled",
+        remedy="set context_parallel_size to 1",
+        source="Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py",
+    ),
+    unmodelled(
+        id="N-variant",
+        keys=(
+            "model.experimental_attention_variant",
+            "model.enable_mhc_connections",
+            "recompute.recompute_modules",
+            "offload.offload_modules",
         ),
-        summary="SGD or Muon on the host.",
-        message=lambda config: f"{config.optimizer.optimizer} with states on the host is not there",
+        applies=lambda c: (
+            c.model.experimental_attention_variant is not None
+            or c.model.enable_mhc_connections
+            or any(m.startswith(_OTHER_MIXERS) for m in (*c.recompute_modules, *c.offload.offload_modules))
+        ),
+        message=(
+            "experimental attention variants, hyper-connections and their modules (gdn, gdp, mhc) are not modelled"
+        ),
+        remedy="set experimental_attention_variant to null and enable_mhc_connections to false, without the modules",
+        source=TRANSFORMER,
+    ),
+    unmodelled(
+        id="N-op-fuser",
+        keys=("model.use_transformer_engine_op_fuser", "model.moe_paged_stash", "offload.offload_modules"),
+        applies=lambda c: (
+            c.model.use_transformer_engine_op_fuser
+            or c.model.moe_paged_stash
+            or "fused_group_mlp" in c.offload.offload_modules
+        ),
+        message="fused operations and paged stashing, which save other tensors, are not modelled",
+        remedy="set use_transformer_engine_op_fuser and moe_paged_stash to false, and leave fused_group_mlp out",
+        source=TRANSFORMER,
+    ),
+    unmodelled(
+        id="N-ep-overlap",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_shared_expert_overlap"),
+        applies=lambda c: c.parallel.overlap_moe_expert_parallel_comm or c.model.moe_shared_expert_overlap,
+        message="overlapping the experts' communication, which keeps two microbatches at once, is not modelled",
+        remedy="set overlap_moe_expert_parallel_comm and moe_shared_expert_overlap to false",
+        source=MODEL_PARALLEL,
+    ),
+    unmodelled(
+        id="N-dispatcher",
+        keys=("model.moe_token_dispatcher_type",),
+        applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_token_dispatcher_type == "flex",  # noqa: S105
+        message="the flex dispatcher, with the buffers of DeepEP, is not modelled",
+        remedy="set moe_token_dispatcher_type to alltoall",
+        source="Megatron-Core transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher",
+    ),
+    unmodelled(
+        id="N-expert-bias",
+        keys=("model.add_bias_linear", "model.num_moe_experts"),
+        applies=lambda c: c.model.num_moe_experts is not None and c.model.add_bias_linear,
+        message="experts with biases are not modelled",
+        remedy="set add_bias_linear to false (add_qkv_bias keeps those of the QKV projection)",
+        source="Megatron-Core transformer/moe/experts.py",
+    ),
+    unmodelled(
+        id="N-jitter",
+        keys=("model.moe_input_jitter_eps",),
+        applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_input_jitter_eps is not None,
+        message="noise on the router's input is not modelled",
+        remedy="set moe_input_jitter_eps to null",
+        source="Megatron-Core transformer/moe/router.py",
+    ),
+    unmodelled(
+        id="N-mtp-stage",
+        keys=("parallel.pipeline_model_parallel_layout", "model.mtp_num_layers"),
+        applies=lambda c: any("m" in stage for stage in c.stage_layout[:-1]),
+        message="multi-token prediction on another stage than that of the loss is not modelled",
+        remedy="write every m of the layout into its last stage, before L",
+        source="Megatron-Core pipeline_parallel/p2p_communication.py (mtp_standalone)",
+    ),
+    unmodelled(
+        id="N-mtp-defer",
+        keys=("model.mtp_num_layers", "parallel.defer_embedding_wgrad_compute"),
+        applies=lambda c: c.model.mtp_num_layers is not None and c.parallel.defer_embedding_wgrad_compute,
+        message="putting off the output layer's weight gradients of several depths is not modelled",
+        remedy="set defer_embedding_wgrad_compute to false, or mtp_num_layers to null",
+        source="Megatron-Core tensor_parallel/layers.py (inputs are kept in forward's order, gradients in backward's)",
+    ),
+    unmodelled(
+        id="N-mtp-fsdp",
+        keys=("model.mtp_num_layers", "parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
+        applies=lambda c: (
+            c.model.mtp_num_layers is not None and (c.parallel.use_torch_fsdp2 or c.parallel.use_megatron_fsdp)
+        ),
+        message="multi-token prediction with parameters that FSDP shards is not modelled",
+        remedy="set mtp_num_layers to null, or use_torch_fsdp2 and use_megatron_fsdp to false",
+        source=_FSDP2,
+    ),
+    unmodelled(
+        id="N-cuda-graph",
+        keys=("cuda_graph.cuda_graph_impl", "cuda_graph.cuda_graph_scope"),
+        applies=lambda c: c.cuda_graph.cuda_graph_impl != "none" or c.cuda_graph.cuda_graph_scope is not None,
+        message="CUDA graphs are not modelled, and what they hold can only be measured",
+        remedy="set cuda_graph_impl to none, and add a measured constant to device.non_torch_bytes "
+        "(a few GiB, more than 10 GiB with pipelines)",
+        source="Megatron-Bridge docs/training/cuda-graphs.md",
+    ),
+    unmodelled(
+        id="N-offload-v1",
+        keys=("offload.nvte_cpu_offload_v1", "offload.cpu_offloading"),
+        applies=lambda c: c.offload.nvte_cpu_offload_v1 and c.offload.cpu_offloading,
+        message="Transformer Engine's first implementation of layer offloading is not modelled",
+        remedy="set nvte_cpu_offload_v1 to false",
+        source="Transformer Engine pytorch/cpu_offload.py",
+    ),
+    unmodelled(
+        id="N-offload-delta",
+        keys=("offload.delta_offload_bytes_across_pp_ranks",),
+        applies=lambda c: (
+            c.offload.fine_grained_activation_offloading and c.offload.delta_offload_bytes_across_pp_ranks
+        ),
+        message="offloading less on later pipeline ranks is not modelled",
+        remedy="set delta_offload_bytes_across_pp_ranks to 0",
+        source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    ),
+    unmodelled(
+        id="N-optimizer-offload",
+        keys=("optimizer.optimizer", "optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
+        applies=lambda c: (
+            c.optimizer.optimizer_cpu_offload
+            and c.optimizer.optimizer_offload_fraction > 0
+            and c.optimizer.optimizer != "adam"
+        ),
+        message="{c.optimizer.optimizer} with states on the host is not modelled",
         remedy="remove optimizer_cpu_offload, or use adam",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
-    Rule(
-        id="N-cuda-graph",
-        severity="not_modelled",
-        keys=("cuda_graph.cuda_graph_impl", "cuda_graph.cuda_graph_scope"),
-        applies=lambda config: (
-            config.cuda_graph.cuda_graph_impl != "none" or config.cuda_graph.cuda_graph_scope is not None
+    unmodelled(
+        id="N-coupled-decay",
+        keys=("optimizer.decoupled_weight_decay",),
+        applies=lambda c: not c.optimizer.decoupled_weight_decay,
+        message="Adam with weight decay in the gradient is not modelled",
+        remedy="set decoupled_weight_decay to true",
+        source="Megatron-Core optimizer/__init__.py",
+    ),
+    unmodelled(
+        id="N-narrow-states",
+        keys=("optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype", "optimizer.main_params_dtype"),
+        applies=lambda c: (
+            "fp8" in {c.optimizer.exp_avg_dtype, c.optimizer.exp_avg_sq_dtype}
+            or c.optimizer.main_params_dtype != "fp32"
         ),
-        summary="CUDA graphs: their static buffers and private pools follow from no rule.",
-        message="CUDA graphs are not there, and what they hold can only be measured",
-        remedy=(
-            "set cuda_graph_impl to none, and add a measured constant to device.non_torch_bytes "
-            "(a few GiB, more than 10 GiB with pipelines)"
+        message="moments in fp8 and master weights in fp16, each with a scale, are not modelled",
+        remedy="keep moments in bf16, fp16 or fp32, and master weights in fp32",
+        source="Transformer Engine pytorch/optimizers/fused_adam.py",
+    ),
+    unmodelled(
+        id="N-layer-wise",
+        keys=("optimizer.optimizer", "optimizer.use_distributed_optimizer"),
+        applies=lambda c: c.optimizer.optimizer == "muon" and c.optimizer.use_distributed_optimizer,
+        message="Muon's layer-wise distributed optimizer is not modelled",
+        remedy="set use_distributed_optimizer to false: every rank then has all states",
+        source="Megatron-Core optimizer/layer_wise_optimizer.py",
+    ),
+    unmodelled(
+        id="N-muon-distributed",
+        keys=("optimizer.muon_tp_mode",),
+        applies=lambda c: (
+            c.optimizer.optimizer == "muon"
+            and c.optimizer.muon_tp_mode == "distributed"
+            and c.parallel.tensor_model_parallel_size > 1
         ),
-        source="Megatron-Bridge docs/training/cuda-graphs.md",
+        message="muon_tp_mode distributed is not modelled",
+        remedy="set muon_tp_mode to duplicated or blockwise",
+        source="Megatron-Core optimizer/emerging_optimizers.py, TensorParallelMuon",
     ),
-    Rule(
-        id="N-variant",
-        severity="not_modelled",
-        keys=("model.experimental_attention_variant", "model.enable_mhc_connections"),
-        applies=lambda config: (
-            config.model.experimental_attention_variant is not None or config.model.enable_mhc_connections
-        ),
-        summary="Experimental attention variants and hyper-connections.",
-        message="experimental attention variants and hyper-connections are not there",
-        remedy="set experimental_attention_variant to null and enable_mhc_connections to false",
-        source=_TRANSFORMER,
-    ),
-    Rule(
-        id="N-gdp",
-        severity="not_modelled",
-        keys=("recompute.recompute_modules", "offload.offload_modules"),
-        applies=lambda config: any(
-            module.startswith("gdp_") for module in (*config.recompute_modules, *config.offload.offload_modules)
-        ),
-        summary="The parts of gated delta products (gdp_in_proj, gdp_qkv).",
-        message="gdp_in_proj and gdp_qkv are parts of a mixer that is not there",
-        remedy="leave them out",
-        source=_TRANSFORMER,
-    ),
-    Rule(
-        id="N-op-fuser",
-        severity="not_modelled",
-        keys=("model.use_transformer_engine_op_fuser", "model.moe_paged_stash"),
-        applies=lambda config: config.model.use_transformer_engine_op_fuser or config.model.moe_paged_stash,
-        summary="Transformer Engine's fused operations, and paged stashing.",
-        message="fused operations and paged stashing, which save other tensors, are not there",
-        remedy="set use_transformer_engine_op_fuser and moe_paged_stash to false",
-        source=_TRANSFORMER,
-    ),
-    Rule(
-        id="N-ep-overlap",
-        severity="not_modelled",
-        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_shared_expert_overlap"),
-        applies=lambda config: (
-            config.parallel.overlap_moe_expert_parallel_comm or config.model.moe_shared_expert_overlap
-        ),
-        summary="The experts' all-to-all or shared experts overlapped with other work.",
-        message="overlapping the experts' communication, which keeps two microbatches at once, is not there",
-        remedy="set overlap_moe_expert_parallel_comm and moe_shared_expert_overlap to false",
-        source=_MODEL_PARALLEL,
-    ),
-    Rule(
-        id="N-mfsdp-pipeline",
-        severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp", "parallel.pipeline_model_parallel_size"),
-        applies=lambda config: config.parallel.use_megatron_fsdp and config.parallel.pipeline_model_parallel_size > 1,
-        summary="Megatron-FSDP in a pipeline.",
-        message="use_megatron_fsdp in a pipeline, where several microbatches hold its units, is not there",
-        remedy="set pipeline_model_parallel_size to 1",
-        source=_MEGATRON_FSDP,
-    ),
-    Rule(
-        id="N-mfsdp-fusion",
-        severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp", "precision.gradient_accumulation_fusion"),
-        applies=lambda config: config.parallel.use_megatron_fsdp and config.precision.gradient_accumulation_fusion,
-        summary="Weight gradients written straight into the buckets of Megatron-FSDP.",
-        message="gradient_accumulation_fusion into the buckets of use_megatron_fsdp is not there",
-        remedy="set gradient_accumulation_fusion to false",
-        source=_MEGATRON_FSDP,
-    ),
-    Rule(
-        id="N-fsdp-instances",
-        severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp", "optimizer.num_distributed_optimizer_instances"),
-        applies=lambda config: (
-            config.parallel.use_megatron_fsdp and config.optimizer.num_distributed_optimizer_instances > 1
-        ),
-        summary="Megatron-FSDP whose shards several instances replicate.",
-        message="use_megatron_fsdp with several optimizer instances is not there",
-        remedy="set num_distributed_optimizer_instances to 1",
-        source=_MEGATRON_FSDP,
-    ),
-    Rule(
-        id="N-mfsdp-double-buffer",
-        severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp", "parallel.fsdp_double_buffer"),
-        applies=lambda config: config.parallel.use_megatron_fsdp and config.parallel.fsdp_double_buffer,
-        summary="Megatron-FSDP with two buffers for units that stay.",
-        message="the persistent buffers of fsdp_double_buffer are not there",
-        remedy="set fsdp_double_buffer to false",
-        source=_MEGATRON_FSDP,
-    ),
-    Rule(
-        id="N-mfsdp-main-params",
-        severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp", "parallel.megatron_fsdp_main_params_dtype"),
-        applies=lambda config: (
-            config.parallel.use_megatron_fsdp and config.parallel.megatron_fsdp_main_params_dtype != "fp32"
-        ),
-        summary="Main weights of Megatron-FSDP that are not fp32.",
-        message="main weights other than in fp32 are not there",
-        remedy="set megatron_fsdp_main_params_dtype to fp32",
-        source=_MEGATRON_FSDP,
-    ),
-    Rule(
-        id="N-mfsdp-optimizer",
-        severity="not_modelled",
+    unmodelled(
+        id="N-mfsdp",
         keys=(
             "parallel.use_megatron_fsdp",
+            "parallel.pipeline_model_parallel_size",
+            "precision.gradient_accumulation_fusion",
+            "optimizer.num_distributed_optimizer_instances",
+            "parallel.fsdp_double_buffer",
+            "parallel.megatron_fsdp_main_params_dtype",
             "optimizer.use_precision_aware_optimizer",
             "optimizer.optimizer_cpu_offload",
         ),
-        applies=lambda config: (
-            config.parallel.use_megatron_fsdp
-            and (config.optimizer.use_precision_aware_optimizer or config.optimizer.optimizer_cpu_offload)
-        ),
-        summary="Megatron-FSDP with the precision-aware optimizer, or with one on the host.",
-        message="use_megatron_fsdp with an optimizer that keeps masters of its own is not there",
-        remedy="set use_precision_aware_optimizer and optimizer_cpu_offload to false",
-        source="Megatron-Core optimizer/__init__.py",
+        applies=_beside_megatron_fsdp,
+        message="use_megatron_fsdp with {found} is not modelled",
+        remedy="leave out what is named, or set use_megatron_fsdp to false",
+        source="Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py; optimizer/__init__.py",
     ),
-    Rule(
+    unmodelled(
         id="N-fsdp-experts",
-        severity="not_modelled",
         keys=("parallel.use_torch_fsdp2", "parallel.expert_tensor_parallel_size"),
-        applies=lambda config: (
-            config.parallel.use_torch_fsdp2
-            and config.model.num_moe_experts is not None
-            and config.parallel.expert_tensor_parallel_size not in (None, config.parallel.tensor_model_parallel_size)
+        applies=lambda c: (
+            c.parallel.use_torch_fsdp2
+            and c.model.num_moe_experts is not None
+            and c.parallel.expert_tensor_parallel_size not in (None, c.parallel.tensor_model_parallel_size)
         ),
-        summary="torch's FSDP2 with experts that have replicas of their own.",
         message="use_torch_fsdp2 shards experts over the ranks of dense layers, and these experts have other replicas",
         remedy="set expert_tensor_parallel_size to tensor_model_parallel_size",
         source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py (one group for all parameters)",
     ),
-    Rule(
+    unmodelled(
         id="N-fsdp-alone",
-        severity="not_modelled",
         keys=("parallel.use_torch_fsdp2", "parallel.data_parallel_size", "parallel.context_parallel_size"),
-        applies=lambda config: (
-            config.parallel.use_torch_fsdp2
-            and config.parallel.data_parallel_size * config.parallel.context_parallel_size == 1
+        applies=lambda c: (
+            c.parallel.use_torch_fsdp2 and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
         ),
-        summary="torch's FSDP2 on one rank.",
         message="use_torch_fsdp2 has nobody to share parameters with, since the data-parallel size is 1",
         remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
-        source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py",
+        source=_FSDP2,
     ),
-    Rule(
-        id="N-offload-v1",
-        severity="not_modelled",
-        keys=("offload.nvte_cpu_offload_v1", "offload.cpu_offloading"),
-        applies=lambda config: config.offload.nvte_cpu_offload_v1 and config.offload.cpu_offloading,
-        summary="The first implementation of layer offloading, with its windows.",
-        message="Transformer Engine's first implementation of layer offloading is not there",
-        remedy="set nvte_cpu_offload_v1 to false",
-        source="Transformer Engine pytorch/cpu_offload.py",
+    unmodelled(
+        id="N-fp4",
+        keys=("precision.fp4",),
+        applies=lambda c: c.precision.fp4 is not None,
+        message="matrix products in fp4, with their copies of the weights, are not modelled",
+        remedy="set fp4 to null, or measure fp8",
+        source="Transformer Engine pytorch/tensor/nvfp4_tensor.py",
     ),
-    Rule(
-        id="N-offload-delta",
-        severity="not_modelled",
-        keys=("offload.delta_offload_bytes_across_pp_ranks",),
-        applies=lambda config: (
-            config.offload.fine_grained_activation_offloading and config.offload.delta_offload_bytes_across_pp_ranks > 0
+    unmodelled(
+        id="N-fp8",
+        keys=(
+            "precision.fp8",
+            "precision.bf16",
+            "model.num_moe_experts",
+            "model.multi_latent_attention",
+            "model.mtp_num_layers",
+            "offload.cpu_offloading",
+            "offload.fine_grained_activation_offloading",
+            "parallel.use_torch_fsdp2",
+            "parallel.use_megatron_fsdp",
         ),
-        summary="Less offloading on later pipeline ranks.",
-        message="offloading less on later pipeline ranks is not there",
-        remedy="set delta_offload_bytes_across_pp_ranks to 0",
-        source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+        applies=_beside_fp8,
+        message="fp8 with {found} is not modelled",
+        remedy="set fp8 to null (in bf16 activations are an upper bound, weights are not), or leave out what is named",
+        source="Transformer Engine pytorch/module (grouped_linear.py, linear.py, base.py); pytorch/cpu_offload.py",
     ),
-    Rule(
-        id="N-coupled-decay",
-        severity="not_modelled",
-        keys=("optimizer.decoupled_weight_decay",),
-        applies=lambda config: not config.optimizer.decoupled_weight_decay,
-        summary="Weight decay as a part of the gradient.",
-        message="Adam with weight decay in the gradient is not there",
-        remedy="set decoupled_weight_decay to true",
-        source="Megatron-Core optimizer/__init__.py",
-    ),
-    Rule(
-        id="N-jitter",
-        severity="not_modelled",
-        keys=("model.moe_input_jitter_eps",),
-        applies=lambda config: (
-            config.model.num_moe_experts is not None and config.model.moe_input_jitter_eps is not None
+    unmodelled(
+        id="N-fp8-recipe",
+        keys=("precision.fp8_recipe", "precision.fp8_wgrad"),
+        applies=lambda c: (
+            c.precision.fp8 is not None and (c.precision.fp8_recipe == "custom" or not c.precision.fp8_wgrad)
         ),
-        summary="Noise on the router's input.",
-        message="noise on the router's input is not there",
-        remedy="set moe_input_jitter_eps to null",
-        source="Megatron-Core transformer/moe/router.py",
+        message="a recipe of one's own, or weight gradients in 16 bits beside fp8, is not modelled",
+        remedy="set fp8_recipe to tensorwise and fp8_wgrad to true",
+        source="Megatron-Core fp8_utils.py, get_fp8_recipe",
+    ),
+    unmodelled(
+        id="N-fp8-attention",
+        keys=("precision.fp8_dot_product_attention", "precision.fp8_multi_head_attention"),
+        applies=lambda c: c.precision.fp8_dot_product_attention or c.precision.fp8_multi_head_attention,
+        message="attention in fp8, with other tensors kept, is not modelled",
+        remedy="set fp8_dot_product_attention and fp8_multi_head_attention to false",
+        source="Transformer Engine pytorch/attention/dot_product_attention/backends.py",
+    ),
+    unmodelled(
+        id="N-fp8-param",
+        keys=(
+            "precision.fp8_param",
+            "precision.fp8_recipe",
+            "optimizer.use_precision_aware_optimizer",
+            "optimizer.optimizer",
+        ),
+        applies=lambda c: (
+            c.precision.fp8_param
+            and (
+                c.precision.fp8_recipe not in ("delayed", "tensorwise")
+                or c.optimizer.use_precision_aware_optimizer
+                or c.optimizer.optimizer_cpu_offload
+                or c.optimizer.optimizer == "muon"
+            )
+        ),
+        message=(
+            "parameters in fp8 are there with one scale a tensor (delayed, tensorwise) and Adam or SGD in "
+            "fp32 on the device"
+        ),
+        remedy="set fp8_param to false, or fp8_recipe to tensorwise and train with adam in fp32 on the device",
+        source="Megatron-Core distributed/param_and_grad_buffer.py; optimizer/distrib_optimizer.py",
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import ConfigDict
@@ -181,6 +182,12 @@ class Config(Section):
             return ()
         modules = self.recompute.recompute_modules
         return ("core_attn",) if modules is None else modules
+
+    @property
+    def te_version(self) -> tuple[int, ...] | None:
+        """Major and minor version of Transformer Engine; None where none is given that has numbers."""
+        numbers = re.match(r"(\d+)\.(\d+)", self.model.transformer_engine_version or "")
+        return (int(numbers[1]), int(numbers[2])) if numbers else None
 
     def flat(self) -> dict[str, Any]:
         """Return dotted keys and JSON values of every field, in declaration order."""

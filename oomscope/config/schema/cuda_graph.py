@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,11 +17,6 @@ class CudaGraphConfig(Section):
     What a graph holds (static inputs and outputs, private pools) no rule gives; a measured constant may be added to
     ``device.non_torch_bytes``.
     """
-
-    SOURCE = "Megatron-Core transformer/transformer_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "nccl_graph_register": "NCCL environment variables",
-    }
 
     cuda_graph_impl: Literal["none", "local", "transformer_engine", "full_iteration"] = "none"
     """Who captures what: nothing, layers by Megatron-Core or by Transformer Engine, or the whole iteration."""

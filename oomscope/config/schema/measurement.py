@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,11 +11,6 @@ from oomscope.config.schema.section import Count, Section, Size
 
 class DataConfig(Section):
     """The batch."""
-
-    SOURCE = "Megatron-LM training/arguments.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "num_microbatches": "Megatron-Core num_microbatches_calculator.py",
-    }
 
     seq_length: Count = 1024
     """Tokens of a sequence."""
@@ -54,8 +48,6 @@ class DeviceConfig(Section):
 
 class AllocatorConfig(Section):
     """The CUDA caching allocator."""
-
-    SOURCE = "PyTorch docs, notes/cuda: PYTORCH_ALLOC_CONF"
 
     conf: str = ""
     """PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:128``."""

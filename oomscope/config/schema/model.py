@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,32 +11,9 @@ from oomscope.config.schema.section import Count, Section
 FlashKernels = Literal["auto", "flash", "fused"]
 """Whose attention: as Transformer Engine chooses by the card, flash-attn's, cuDNN's."""
 
-_MLA = "Megatron-Core transformer/transformer_config.py, MLATransformerConfig"
-
 
 class ModelConfig(Section):
     """The transformer (Megatron-Core ``TransformerConfig`` and ``GPTModel``)."""
-
-    SOURCE = "Megatron-Core transformer/transformer_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "vocab_size": "Megatron-LM training/arguments.py",
-        "make_vocab_size_divisible_by": "Megatron-LM training/arguments.py",
-        "max_position_embeddings": "Megatron-Core models/gpt/gpt_model.py",
-        "position_embedding_type": "Megatron-Core models/gpt/gpt_model.py",
-        "rotary_base": "Megatron-Core models/gpt/gpt_model.py",
-        "share_embeddings_and_output_weights": "Megatron-Core models/gpt/gpt_model.py",
-        "transformer_impl": "Megatron-LM training/arguments.py",
-        "kv_lora_rank": _MLA,
-        "multi_latent_attention": _MLA,
-        "q_lora_rank": _MLA,
-        "qk_head_dim": _MLA,
-        "qk_pos_emb_head_dim": _MLA,
-        "v_head_dim": _MLA,
-        "cross_entropy_loss_fusion": "Megatron-Core model_parallel_config.py",
-        "cross_entropy_fusion_impl": "Megatron-Core model_parallel_config.py",
-        "transformer_engine_version": "Transformer Engine pytorch/__init__.py",
-        "moe_imbalance_factor": "oomscope",
-    }
 
     num_layers: Count
     """Transformer layers of the whole model, over all pipeline stages."""

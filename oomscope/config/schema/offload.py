@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -24,18 +23,6 @@ OffloadModule = Literal[
 
 class OffloadConfig(Section):
     """Offload to host memory (Megatron-Core ``cpu_offloading*``, fine-grained offload)."""
-
-    SOURCE = "Megatron-Core model_parallel_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "fine_grained_activation_offloading": "Megatron-Core transformer/transformer_config.py",
-        "offload_modules": "Megatron-Core transformer/transformer_config.py",
-        "min_offloaded_tensor_size": "Megatron-Core transformer/transformer_config.py",
-        "activation_offload_fraction": "Megatron-Core transformer/transformer_config.py",
-        "delta_offload_bytes_across_pp_ranks": "Megatron-Core transformer/transformer_config.py",
-        "delay_offload_until_cuda_graph": "Megatron-Core transformer/transformer_config.py",
-        "fine_grained_offloading_max_inflight_offloads": "Megatron-Core transformer/transformer_config.py",
-        "nvte_cpu_offload_v1": "Transformer Engine pytorch/cpu_offload.py",
-    }
 
     cpu_offloading: bool = False
     """Offload the saved activations of the first cpu_offloading_num_layers layers."""

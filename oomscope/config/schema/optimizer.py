@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,13 +11,6 @@ from oomscope.config.schema.section import Count, Section
 
 class OptimizerConfig(Section):
     """The optimizer (Megatron-Core ``OptimizerConfig`` and ``DistributedDataParallelConfig``)."""
-
-    SOURCE = "Megatron-Core optimizer/optimizer_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "overlap_grad_reduce": "Megatron-Core distributed/distributed_data_parallel_config.py",
-        "num_distributed_optimizer_instances": "Megatron-Core distributed/distributed_data_parallel_config.py",
-        "log_params_norm": "Megatron-LM training/utils/common_utils.py",
-    }
 
     optimizer: Literal["adam", "sgd", "muon"] = "adam"
     """Adam (decoupled weight decay), SGD with momentum, or Muon for matrices and Adam for the rest."""

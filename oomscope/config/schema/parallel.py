@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,27 +14,6 @@ _DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
 
 class ParallelConfig(Section):
     """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
-
-    SOURCE = "Megatron-Core model_parallel_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "data_parallel_size": "Megatron-Core parallel_state.py (derived there)",
-        "num_layers_per_virtual_pipeline_stage": "Megatron-LM training/arguments.py",
-        "num_layers_in_first_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
-        "num_layers_in_last_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
-        "account_for_embedding_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
-        "account_for_loss_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
-        "pipeline_model_parallel_layout": "Megatron-Core transformer/transformer_config.py",
-        "use_torch_fsdp2": "Megatron-LM training/arguments.py",
-        "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
-        "use_megatron_fsdp": "Megatron-LM training/arguments.py",
-        "hierarchical_context_parallel_sizes": "Megatron-LM training/arguments.py",
-        "data_parallel_sharding_strategy": _DDP,
-        "suggested_communication_unit_size": _DDP,
-        "fsdp_double_buffer": _DDP,
-        "megatron_fsdp_main_params_dtype": _DDP,
-        "megatron_fsdp_main_grads_dtype": _DDP,
-        "megatron_fsdp_grad_comm_dtype": _DDP,
-    }
 
     tensor_model_parallel_size: Count = 1
     """Ranks that share each matrix (TP)."""

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from oomscope.config.schema.section import Section
 
-_TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
-
 
 class PrecisionConfig(Section):
     """Number formats. Neither bf16 nor fp16 means fp32."""
-
-    SOURCE = "Megatron-Core model_parallel_config.py"
-    SOURCES: ClassVar[Mapping[str, str]] = {
-        "grad_reduce_in_fp32": "Megatron-Core distributed/distributed_data_parallel_config.py",
-        "fp4": _TRANSFORMER,
-        **dict.fromkeys(
-            (
-                "fp8",
-                "fp8_recipe",
-                "fp8_param",
-                "fp8_margin",
-                "fp8_amax_history_len",
-                "fp8_amax_compute_algo",
-                "fp8_wgrad",
-                "fp8_dot_product_attention",
-                "fp8_multi_head_attention",
-                "first_last_layers_bf16",
-                "num_layers_at_start_in_bf16",
-                "num_layers_at_end_in_bf16",
-                "disable_parameter_transpose_cache",
-            ),
-            _TRANSFORMER,
-        ),
-    }
 
     bf16: bool = True
     """Parameters and activations in bfloat16, with fp32 master weights."""

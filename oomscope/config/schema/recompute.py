@@ -27,8 +27,6 @@ RecomputeModule = Literal[
 class RecomputeConfig(Section):
     """Activation recomputation (Megatron-Core ``recompute_*``)."""
 
-    SOURCE = "Megatron-Core transformer/transformer_config.py"
-
     recompute_granularity: Literal["full", "selective"] | None = None
     """full: whole layers; selective: the modules named in recompute_modules; null: none."""
     recompute_method: Literal["uniform", "block"] | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -46,11 +45,6 @@ Size = Annotated[
 
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values keep their type (``"8"`` is no number), none changes."""
-
-    SOURCE: ClassVar[str] = "oomscope"
-    """Where the names, defaults and meanings of the section's keys come from."""
-    SOURCES: ClassVar[Mapping[str, str]] = {}
-    """The same for the keys that come from elsewhere."""
 
     model_config = ConfigDict(
         extra="forbid",

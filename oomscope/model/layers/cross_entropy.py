@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from oomscope.config.rules.fine_grained_offload import te_version
 from oomscope.config.schema import Config
 from oomscope.model.base.device import computes
 from oomscope.model.base.operations import Function, all_gather
@@ -40,7 +39,7 @@ def loss_form(config: Config) -> LossForm:
     """
     if not config.model.cross_entropy_loss_fusion:
         return LossForm()
-    version = te_version(config)
+    version = config.te_version
     is_old = version is not None and version < _GRADIENT_IN_FP32
     return LossForm(kernels=config.model.cross_entropy_fusion_impl, overwrites_logits=is_old)
 

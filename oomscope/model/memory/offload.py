@@ -21,10 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from oomscope.config.rules.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.config.schema import Config
 from oomscope.model.base.device import SideStream
 from oomscope.model.parallel.schedules import PassOrder, pass_order
+
+SMALLEST_OFFLOADED = 256 * 1024
+"""Elements that a tensor must have for layer offloading to take it (Transformer Engine ``pytorch/cpu_offload.py``)."""
 
 Result = TypeVar("Result")
 Saved = tuple[str, int]

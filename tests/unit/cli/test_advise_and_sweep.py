@@ -81,7 +81,7 @@ def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", "recompute=none,moe", "--quiet"]) == ExitCode.OK
     out = " ".join(capsys.readouterr().out.split())
     assert "Measured, and without effect" in out
-    assert "recomputing moe does nothing in a dense model (rule R27b)" in out
+    assert "recomputing moe does nothing: no layer of this model has it (rule R27)" in out
 
 
 def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:

@@ -7,8 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from oomscope.config.json_schema import json_schema
-from oomscope.config.keys import SECTIONS
+from oomscope.config.keys import SECTIONS, json_schema
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.yaml_tree import read_yaml

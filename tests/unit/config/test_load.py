@@ -131,8 +131,8 @@ def test_aliases_and_merge_keys() -> None:
         (
             MODEL + "recompute:\n  recompute_granularity: None\n",
             (
-                "cfg.yaml:6: recompute_granularity is None (rule R1: Megatron-Core transformer/transformer_config.py); "
-                "write full, selective or null"
+                'cfg.yaml:6: recompute.recompute_granularity is "None", but must be full, selective or null; '
+                "write null for none"
             ),
         ),
         (

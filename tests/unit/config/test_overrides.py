@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from oomscope.config.keys import fields
 from oomscope.config.load import load_preset
-from oomscope.config.overrides import layer_of_overrides
 from oomscope.config.schema import Config
+from oomscope.config.settings import layer_of_overrides
 from oomscope.errors import ConfigError
 
 

@@ -1,0 +1,251 @@
+"""Keys that do nothing beside the values of others: a warning where one is set, one row for each reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oomscope.config.rules.rule import ARGS, LAYER, MODEL_PARALLEL, TRANSFORMER, Rule, warning
+from oomscope.config.schema import Config
+
+_ROUTER = "Megatron-Core transformer/moe/router.py"
+_ROUTING = "Megatron-Core transformer/moe/moe_utils.py, topk_routing_with_score_function"
+_DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
+_BUFFERS = "Megatron-Core distributed/param_and_grad_buffer.py, group_params_for_buffers"
+_SCHEDULES = "Megatron-Core pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving"
+_TE = "Transformer Engine pytorch/cpu_offload.py, version 2"
+_OPTIMIZER = "Megatron-Core optimizer/__init__.py"
+_FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
+
+
+def _ignored(id_: str, keys: str, when: Callable[[Config], bool], because: str, source: str) -> Rule:
+    """Return the rule that ``keys``, dotted and separated by white space, do nothing ``when`` something else is so."""
+    dotted = tuple(keys.split())
+
+    def applies(config: Config) -> list[str]:
+        return [key.partition(".")[2] for key in dotted if _is_set(config, key)] if when(config) else []
+
+    remedy = f"remove it, or change what it depends on ({because})"
+    return warning(
+        id=id_,
+        keys=dotted,
+        applies=applies,
+        message=f"{{found}}: ignored, since {because}",
+        remedy=remedy,
+        source=source,
+    )
+
+
+def _is_set(config: Config, dotted: str) -> bool:
+    """Whether a key has another value than its default."""
+    section, _, key = dotted.partition(".")
+    values = getattr(config, section)
+    return bool(getattr(values, key) != type(values).model_fields[key].default)
+
+
+def _has_experts(config: Config) -> bool:
+    return config.model.num_moe_experts is not None
+
+
+def _always(config: Config) -> bool:
+    return True
+
+
+IGNORED: tuple[Rule, ...] = (
+    _ignored(
+        "E8",
+        "model.moe_ffn_hidden_size model.moe_layer_freq model.moe_shared_expert_intermediate_size"
+        " model.moe_grouped_gemm model.moe_expert_capacity_factor model.moe_aux_loss_coeff model.moe_z_loss_coeff"
+        " model.moe_permute_fusion model.moe_router_score_function model.moe_router_topk_scaling_factor"
+        " model.moe_router_num_groups model.moe_router_group_topk model.moe_router_enable_expert_bias"
+        " model.moe_token_drop_policy",
+        lambda c: not _has_experts(c),
+        "num_moe_experts is null",
+        TRANSFORMER,
+    ),
+    _ignored(
+        "E14",
+        "model.moe_router_score_function model.moe_router_pre_softmax model.moe_router_topk_scaling_factor"
+        " model.moe_router_group_topk",
+        lambda c: _has_experts(c) and c.model.moe_router_load_balancing_type == "sinkhorn",
+        "sinkhorn chooses the experts",
+        _ROUTER,
+    ),
+    _ignored(
+        "E7",
+        "model.moe_aux_loss_coeff",
+        lambda c: _has_experts(c) and c.model.moe_router_load_balancing_type == "none",
+        "moe_router_load_balancing_type is none",
+        _ROUTER,
+    ),
+    _ignored(
+        "E15",
+        "model.moe_router_num_groups",
+        lambda c: _has_experts(c) and c.model.moe_router_group_topk is None,
+        "moe_router_group_topk is null",
+        _ROUTING,
+    ),
+    _ignored(
+        "E16",
+        "model.moe_router_pre_softmax",
+        lambda c: _has_experts(c) and c.model.moe_router_score_function == "sigmoid",
+        "sigmoid scores are always taken before the choice",
+        _ROUTING,
+    ),
+    _ignored(
+        "E17",
+        "model.moe_token_drop_policy",
+        lambda c: _has_experts(c) and c.model.moe_expert_capacity_factor is None,
+        "moe_expert_capacity_factor is null",
+        _ROUTER,
+    ),
+    _ignored(
+        "A6",
+        "model.kv_channels",
+        lambda c: c.model.multi_latent_attention,
+        "multi_latent_attention has widths of its own, qk_head_dim and v_head_dim",
+        "Megatron-Core transformer/multi_latent_attention.py",
+    ),
+    _ignored(
+        "MTP5",
+        "model.mtp_use_repeated_layer",
+        lambda c: c.model.mtp_num_layers is None,
+        "mtp_num_layers is null",
+        "Megatron-Core transformer/multi_token_prediction.py",
+    ),
+    _ignored(
+        "A8",
+        "parallel.hierarchical_context_parallel_sizes",
+        lambda c: c.parallel.cp_comm_type != "a2a+p2p",
+        "cp_comm_type is not a2a+p2p",
+        "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py",
+    ),
+    _ignored(
+        "V7",
+        "parallel.microbatch_group_size_per_vp_stage",
+        lambda c: c.model_chunks == 1,
+        "a rank holds one model chunk",
+        _SCHEDULES,
+    ),
+    _ignored(
+        "V10",
+        "parallel.overlap_p2p_comm",
+        lambda c: c.model_chunks == 1 and c.parallel.overlap_p2p_comm is True,
+        "a rank holds one model chunk",
+        ARGS,
+    ),
+    _ignored(
+        "V13",
+        "parallel.wgrad_deferral_limit",
+        lambda c: not c.parallel.defer_embedding_wgrad_compute,
+        "defer_embedding_wgrad_compute is false",
+        MODEL_PARALLEL,
+    ),
+    _ignored(
+        "S12",
+        "parallel.data_parallel_sharding_strategy parallel.suggested_communication_unit_size"
+        " parallel.fsdp_double_buffer parallel.megatron_fsdp_main_params_dtype parallel.megatron_fsdp_main_grads_dtype"
+        " parallel.megatron_fsdp_grad_comm_dtype",
+        lambda c: not c.parallel.use_megatron_fsdp,
+        "use_megatron_fsdp is false",
+        _DDP,
+    ),
+    _ignored(
+        "S16",
+        "optimizer.overlap_grad_reduce",
+        lambda c: c.parallel.use_torch_fsdp2,
+        "use_torch_fsdp2 reduces each unit behind its backward anyway",
+        _FSDP2,
+    ),
+    _ignored(
+        "S17",
+        "parallel.torch_fsdp2_reshard_after_forward",
+        lambda c: not c.parallel.use_torch_fsdp2,
+        "use_torch_fsdp2 is false",
+        ARGS,
+    ),
+    _ignored(
+        "M9",
+        "precision.grad_reduce_in_fp32",
+        lambda c: not (c.precision.bf16 or c.precision.fp16),
+        "the parameters are fp32",
+        _BUFFERS,
+    ),
+    _ignored(
+        "O5",
+        "offload.cpu_offloading_weights offload.cpu_offloading_double_buffering",
+        _always,
+        "Transformer Engine 2 does not read it",
+        _TE,
+    ),
+    _ignored(
+        "O7",
+        "offload.cpu_offloading",
+        lambda c: c.offload.cpu_offloading_num_layers == 0,
+        "cpu_offloading_num_layers is 0",
+        TRANSFORMER,
+    ),
+    _ignored(
+        "O9",
+        "offload.cpu_offloading_num_layers",
+        lambda c: not c.offload.cpu_offloading,
+        "cpu_offloading is false (Megatron-LM's launcher sets it by itself)",
+        MODEL_PARALLEL,
+    ),
+    _ignored(
+        "F14",
+        "offload.offload_modules offload.activation_offload_fraction offload.delta_offload_bytes_across_pp_ranks"
+        " offload.fine_grained_offloading_max_inflight_offloads offload.min_offloaded_tensor_size",
+        lambda c: not c.offload.fine_grained_activation_offloading,
+        "fine_grained_activation_offloading is false",
+        TRANSFORMER,
+    ),
+    _ignored(
+        "F15",
+        "offload.fine_grained_activation_offloading",
+        lambda c: c.offload.activation_offload_fraction == 0,
+        "activation_offload_fraction is 0",
+        "Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    ),
+    _ignored(
+        "O11",
+        "optimizer.use_torch_optimizer_for_cpu_offload",
+        _always,
+        "what it chooses is replaced two statements later",
+        _OPTIMIZER,
+    ),
+    _ignored(
+        "O12",
+        "optimizer.optimizer_offload_fraction optimizer.overlap_cpu_optimizer_d2h_h2d",
+        lambda c: not c.optimizer.optimizer_cpu_offload,
+        "optimizer_cpu_offload is false",
+        _OPTIMIZER,
+    ),
+    _ignored(
+        "R19",
+        "recompute.recompute_method",
+        lambda c: c.recompute.recompute_granularity == "selective",
+        "recompute_granularity is selective (Megatron-LM's launcher refuses it)",
+        ARGS,
+    ),
+    _ignored(
+        "R20b",
+        "recompute.distribute_saved_activations",
+        lambda c: c.recompute.recompute_granularity != "full",
+        "recompute_granularity is not full (Megatron-LM's launcher refuses it)",
+        f"{LAYER}: other call sites of checkpoint pass False",
+    ),
+    _ignored(
+        "R28",
+        "recompute.recompute_modules",
+        lambda c: c.recompute.recompute_granularity != "selective",
+        "recompute_granularity is not selective",
+        TRANSFORMER,
+    ),
+    _ignored(
+        "R29",
+        "recompute.recompute_method recompute.recompute_num_layers",
+        lambda c: c.recompute.recompute_granularity is None,
+        "recompute_granularity is null",
+        TRANSFORMER,
+    ),
+)
