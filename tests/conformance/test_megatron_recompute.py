@@ -177,8 +177,8 @@ class TestK6:
     """Every rule on recomputation exists and is named in upstream's order; what upstream accepts is accepted."""
 
     def test_each_number_has_its_rule(self) -> None:
-        """tests/unit/config/test_rules.py breaks and keeps each of them. The schema checks R1, R2 and R7; of features that
-        are not modelled R10, R15 and R16 are in N-variant, R11 and R17 in N-ep-overlap, R22 in N-cuda-graph."""
+        """tests/unit/config/test_rules.py breaks and keeps each. The schema checks R1, R2 and R7; of what is not
+        modelled R10, R15 and R16 are in N-variant, R11 and R17 in N-ep-overlap, and R22 in N-cuda-graph."""
         ids = {rule.id.rstrip("abcdefghijkl") for rule in RULES}
         elsewhere = {1, 2, 7, 10, 11, 15, 16, 17}
         assert {f"R{number}" for number in range(1, 22) if number not in elsewhere} <= ids

@@ -68,12 +68,14 @@ UNMODELLED: tuple[Rule, ...] = (
         keys=(
             "model.experimental_attention_variant",
             "model.enable_mhc_connections",
+            "recompute.mhc_recompute_layer_num",
             "recompute.recompute_modules",
             "offload.offload_modules",
         ),
         applies=lambda c: (
             c.model.experimental_attention_variant is not None
             or c.model.enable_mhc_connections
+            or c.recompute.mhc_recompute_layer_num is not None
             or any(m.startswith(_OTHER_MIXERS) for m in (*c.recompute_modules, *c.offload.offload_modules))
         ),
         message=(
@@ -154,8 +156,18 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-cuda-graph",
-        keys=("cuda_graph.cuda_graph_impl", "cuda_graph.cuda_graph_scope"),
-        applies=lambda c: c.cuda_graph.cuda_graph_impl != "none" or c.cuda_graph.cuda_graph_scope is not None,
+        keys=(
+            "cuda_graph.cuda_graph_impl",
+            "cuda_graph.cuda_graph_scope",
+            "cuda_graph.cuda_graph_modules",
+            "offload.delay_offload_until_cuda_graph",
+        ),
+        applies=lambda c: (
+            c.cuda_graph.cuda_graph_impl != "none"
+            or c.cuda_graph.cuda_graph_scope is not None
+            or c.cuda_graph.cuda_graph_modules
+            or c.offload.delay_offload_until_cuda_graph
+        ),
         message="CUDA graphs are not modelled, and what they hold can only be measured",
         remedy="set cuda_graph_impl to none, and add a measured constant to device.non_torch_bytes "
         "(a few GiB, more than 10 GiB with pipelines)",
