@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -366,7 +366,7 @@ class Prober:
 
     def _task(self, name: str, experiment: Experiment, job: ProbeJob) -> Task:
         rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
-        return Task(name=name, begin=self._slots.begin(experiment, job), label=experiment.label + rank)
+        return Task(name=name, measure=partial(self._slots.measure, experiment, job), label=experiment.label + rank)
 
     @cached_property
     def _slots(self) -> SlotRunner:

@@ -16,7 +16,6 @@ from typing import Self
 from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError, Workplace
 from oomscope.bisect.run.identity import Machine
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.scheduler import Action
 from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
 from oomscope.bisect.search.measured import Measured, Untestable
 from oomscope.errors import GitError, TargetError
@@ -85,28 +84,26 @@ class SlotRunner:
         self._cards = Cards(cards)
         self._numbers = itertools.count()
 
-    def begin(self, experiment: Experiment, job: ProbeJob) -> Callable[[int], Action]:
-        """Return a function that, given the number of a slot, returns the action that measures one rank there.
+    def measure(
+        self, experiment: Experiment, job: ProbeJob, slot: int, progressed: OnProgress, stop: threading.Event
+    ) -> Measured:
+        """Return what comes of one rank of ``experiment``, measured in ``slot``.
 
-        A lost probe is tried again with the files laid out anew: the lost one may still write to the old ones. The
-        action raises OutOfTimeError after the deadline, and StoppedError once the result is not needed.
+        A lost probe is tried again with the files laid out anew: the lost one may still write to the old ones.
+
+        Raises:
+            OutOfTimeError: the deadline passed.
+            StoppedError: ``stop`` was set, since the result is not needed.
         """
-
-        def begin(slot: int) -> Action:
-            def action(progressed: OnProgress, stop: threading.Event) -> Measured:
-                try:
-                    for left in reversed(range(1 + self.runner.retries)):
-                        with self._placed(job, slot) as placed:
-                            result, missing = self._measure(experiment, placed, progressed, stop)
-                        if not left or result.failure is None or result.failure.kind != "lost":
-                            break
-                except (GitError, TargetError) as error:
-                    return Measured(answer=Untestable(str(error), getattr(error, "said", "")))
-                return Measured(answer=_with_tries(result, 1 + self.runner.retries), remarks=missing)
-
-            return action
-
-        return begin
+        try:
+            for left in reversed(range(1 + self.runner.retries)):
+                with self._placed(job, slot) as placed:
+                    result, missing = self._measure(experiment, placed, progressed, stop)
+                if not left or result.failure is None or result.failure.kind != "lost":
+                    break
+        except (GitError, TargetError) as error:
+            return Measured(answer=Untestable(str(error), getattr(error, "said", "")))
+        return Measured(answer=_with_tries(result, 1 + self.runner.retries), remarks=missing)
 
     @contextmanager
     def _placed(self, job: ProbeJob, slot: int) -> Iterator[ProbeJob]:

@@ -27,8 +27,8 @@ class Task:
 
     name: str
     """The same measurement has the same name."""
-    begin: Callable[[int], Action]
-    """Returns the action for the slot with a number."""
+    measure: Callable[[int, OnProgress, threading.Event], Measured]
+    """Makes it in the slot with a number: see :data:`Action`."""
     label: str = ""
     """What people are shown of it."""
 
@@ -157,7 +157,7 @@ class Scheduler:
             self._running[slot] = each.name
             self._works[slot] = Work(slot=slot, label=each.label, is_asked=each.name == task.name)
             self.begun += 1
-            self.executor.start(slot, each.begin(slot))
+            self.executor.start(slot, partial(each.measure, slot))
         for slot, work in self._works.items():
             self._works[slot] = replace(work, is_asked=self._running[slot] == task.name)
         self._tell()

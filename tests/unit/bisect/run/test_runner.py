@@ -55,7 +55,7 @@ def measured(runner: Losing, tmp_path: Path) -> Measured:
 
     job = ProbeJob(target=CommandTarget(repo=str(tmp_path / "clone"), command="true"), backend="virtual")
     experiment = Experiment(job=job, lay_out=lay_out)
-    return SlotRunner(runner, Deadline(None)).begin(experiment, job)(0)(lambda _progress: None, threading.Event())
+    return SlotRunner(runner, Deadline(None)).measure(experiment, job, 0, lambda _progress: None, threading.Event())
 
 
 def test_a_try_after_a_lost_one_has_a_checkout_of_its_own(tmp_path: Path) -> None:

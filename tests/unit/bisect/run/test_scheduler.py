@@ -252,7 +252,7 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
         return Measured(answer=measure(1))
 
     def task(name: str, action: Action) -> Task:
-        return Task(name=name, begin=lambda _slot: action)
+        return Task(name=name, measure=lambda _slot, progressed, stop: action(progressed, stop))
 
     def ahead() -> Iterator[Task]:
         yield task("guess", hang)
@@ -279,7 +279,7 @@ def test_cards_are_lent_to_one_probe_at_a_time() -> None:
     slots = SlotRunner(Here(run=lambda job, progress, **_: probe(job, progress)), Deadline(None), ("0", "3"))
     on_card = replace(JOB, backend="cuda", target=BundledTarget(config={}))
     threads = [
-        threading.Thread(target=slots.begin(Experiment(job=on_card), on_card)(slot), args=(print, threading.Event()))
+        threading.Thread(target=slots.measure, args=(Experiment(job=on_card), on_card, slot, print, threading.Event()))
         for slot in (0, 1)
     ]
     for thread in threads:
@@ -288,7 +288,7 @@ def test_cards_are_lent_to_one_probe_at_a_time() -> None:
         thread.join()
     assert sorted(map(str, seen)) == ["0", "3"]
     virtual = replace(on_card, backend="virtual")
-    slots.begin(Experiment(job=virtual), virtual)(0)(print, threading.Event())
+    slots.measure(Experiment(job=virtual), virtual, 0, print, threading.Event())
     assert seen[-1] is None
 
 
