@@ -75,8 +75,8 @@ class CodeVsConfigSearch:
         self.prober.announce(
             SearchPlan(
                 title=f"{self.repository.path}: code and {self.path} of {self.good.short}..{self.bad.short}",
-                good=f"{self.good.short} {self.good.subject}",
-                bad=f"{self.bad.short} {self.bad.subject}",
+                good=self.good.title,
+                bad=self.bad.title,
                 candidates=commits,
                 considered=commits,
                 probes_at_most=_CORNERS + Search.over(commits).probes_left,

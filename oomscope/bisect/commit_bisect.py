@@ -138,8 +138,8 @@ class CommitBisect:
         self.prober.announce(
             SearchPlan(
                 title=f"{self.repository.path}: {self.good.short}..{self.bad.short}, bad is {request.bad}",
-                good=f"{self.good.short} {self.good.subject}",
-                bad=f"{self.bad.short} {self.bad.subject}",
+                good=self.good.title,
+                bad=self.bad.title,
                 candidates=base.candidates,
                 considered=base.considered,
                 probes_at_most=at_most,

@@ -98,7 +98,7 @@ class OneCommit(ChangeSet):
     @property
     def good(self) -> str:
         """The commit."""
-        return f"{self.commit.short} {self.commit.subject}"
+        return self.commit.title
 
     bad = good
 

@@ -52,12 +52,12 @@ class Hunks(ChangeSet):
     @property
     def good(self) -> str:
         """The commit before."""
-        return f"{self.before.short} {self.before.subject}"
+        return self.before.title
 
     @property
     def bad(self) -> str:
         """The commit."""
-        return f"{self.after.short} {self.after.subject}"
+        return self.after.title
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:

@@ -49,7 +49,7 @@ def find_good_end(
         SearchPlan(
             title=f"{repository.path}: a good commit is looked for {days} days before {bad.short}",
             good="",
-            bad=f"{bad.short} {bad.subject}",
+            bad=bad.title,
             candidates=len(DAYS),
             considered=len(DAYS),
             probes_at_most=1 + len(DAYS),
@@ -70,8 +70,7 @@ def find_good_end(
         return (subject.experiment(commit) for commit in each_try() if commit.hash not in found.known)
 
     def ask(commit: Commit, role: Role) -> Answer:
-        name = f"{commit.short} {commit.subject}"
-        question = Question(role=role, name=name, commit=commit.hash, subject=commit.subject)
+        question = Question(role=role, name=commit.title, commit=commit.hash, subject=commit.subject)
         found.known[commit.hash] = record, _ = weighing.ask(question, subject.experiment(commit), ahead)
         found.reason = record.reason
         return record.answer

@@ -183,7 +183,7 @@ class Line:
             commit = self.commit(position)
             found = self.subject.experiment(commit)
             if isinstance(found, Experiment):
-                found = replace(found, label=f"{commit.short} {commit.subject}")
+                found = replace(found, label=commit.title)
             self._experiments[position] = found
         return self._experiments[position]
 
@@ -207,7 +207,7 @@ class Line:
         commit = self.commit(position)
         question = Question(
             role="merged branch" if self.merge is not None and role in {"good end", "bad end"} else role,
-            name=f"{commit.short} {commit.subject}",
+            name=commit.title,
             commit=commit.hash,
             subject=commit.subject,
         )

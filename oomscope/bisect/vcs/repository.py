@@ -52,6 +52,11 @@ class Commit:
         return self.hash[:ABBREVIATED]
 
     @property
+    def title(self) -> str:
+        """What people are shown of it."""
+        return f"{self.short} {self.subject}"
+
+    @property
     def is_merge(self) -> bool:
         """Whether it has more than one parent."""
         return len(self.parents) > 1
