@@ -144,8 +144,7 @@ def import_command(
     oomscope config import --dialect nemo megatron_gpt_config.yaml
     """
     from oomscope.config.importers.importer import import_arguments, is_own
-    from oomscope.config.importers.load import remark_on_the_rest, remarks_on
-    from oomscope.config.importers.written import configuration_file
+    from oomscope.config.importers.load import configuration_file, remark_on_the_rest, remarks_on
 
     refuse_existing(output, force=force, option="--output")
     arguments = given_arguments(words)
@@ -180,9 +179,7 @@ def given_arguments(words: tuple[str, ...]) -> Arguments:
         UsageError: there are none.
         ConfigError: they cannot be read.
     """
-    from oomscope.config.importers.arguments import Arguments
-    from oomscope.config.importers.command_line import add_command_line
-    from oomscope.config.importers.documents import read_arguments
+    from oomscope.config.importers.arguments import Arguments, add_command_line, read_arguments
     from oomscope.config.load import read_file
     from oomscope.config.yaml_tree import MAX_BYTES
 

@@ -1,9 +1,20 @@
-"""What somebody else's configuration gives, whatever it is written in: names with values, each with its place."""
+"""Arguments with their places, from command lines, YAML and JSON, Megatron-LM's log, and lines ``cfg.model.x = 1``.
+
+A mapping is flattened to dotted names; what is no document is taken for a command line. The launcher says how many
+ranks there are: torchrun's or srun's options, or ``WORLD_SIZE``.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
+
+from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.yaml_tree import MAX_BYTES, Mapping, Scalar, Tree, read_yaml
 
 ENVIRONMENT = "ENV:"
 """Leads the names of environment variables."""
@@ -39,3 +50,233 @@ class Arguments:
     def value_of(self, name: str) -> Any:
         """Return the last value given to ``name``, or None."""
         return next((item.value for item in reversed(self.items) if item.name == name), None)
+
+
+_ASSIGNMENT = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
+_OVERRIDE = re.compile(r"[+~]{0,2}([a-z_]\w*(?:\.\w+)*)=(.*)\Z", re.DOTALL)
+_OPTION = re.compile(r"--?[A-Za-z]")
+_VARIABLE = re.compile(r"\$\{?\w")
+_PER_NODE = ("nproc_per_node", "ntasks_per_node", "gpus_per_node")
+_NODES = ("nnodes", "nodes", "N")
+_TASKS = ("ntasks", "n")
+
+
+def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None:
+    """Add what a command line gives.
+
+    Args:
+        arguments: where to.
+        command: a shell's text, or the words of a command.
+
+    Raises:
+        InvalidConfigError: a quote is left open, or a shell variable stands where its value should.
+    """
+    words = _split(command, arguments.source) if isinstance(command, str) else list(command)
+    for word in words:
+        if _VARIABLE.search(word) and not word.startswith(("--save", "--load")):
+            message = f"{word} is a variable of the shell, whose value is not known here"
+            remedy = "give the command with its values filled in, as `bash -x` prints it"
+            raise InvalidConfigError([Problem(message, arguments.source, remedy)])
+    script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
+    head, rest = ([], words) if script is None else (words[:script], words[script + 1 :])
+    while script is None and rest and not _OPTION.match(rest[0]) and not _OVERRIDE.match(rest[0]):
+        head, rest = [*head, rest[0]], rest[1:]
+    for word in head:
+        if match := _ASSIGNMENT.match(word):
+            arguments.add(ENVIRONMENT + match[1], match[2], match[1])
+    arguments.world_size = _world_size(_options(head), arguments)
+    _add_words(arguments, rest)
+
+
+def _split(text: str, source: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        message = f"cannot be read as a command line: {str(error).lower()}"
+        raise InvalidConfigError([Problem(message, source, "close the quote")]) from None
+
+
+def _add_words(arguments: Arguments, words: Sequence[str]) -> None:
+    name: str | None = None
+    values: list[str] = []
+    for word in [*words, "--"]:
+        starts = word.startswith("--")
+        override = _OVERRIDE.match(word)
+        if name is not None and (starts or override):
+            _add(arguments, name, values)
+            name = None
+        if override:
+            arguments.hints.add("hydra")
+            arguments.add(override[1], plain_value(override[2]), word)
+        elif starts and word != "--":
+            name, equals, value = word.partition("=")
+            values = [value] if equals else []
+        elif name is not None:
+            values.append(word)
+        elif word != "--":
+            arguments.add(word, None, word)
+
+
+def _add(arguments: Arguments, option: str, values: list[str]) -> None:
+    arguments.hints.add("megatron")
+    plain = [plain_value(value) for value in values]
+    value: Any = True if not plain else plain[0] if len(plain) == 1 else plain
+    arguments.add(option.lstrip("-").replace("-", "_"), value, " ".join([option, *values]))
+
+
+def plain_value(text: str) -> Any:
+    """Return a word as YAML would read it: numbers, truth values, null, lists; and text as it is."""
+    try:
+        tree, problems = read_yaml(text, "")
+    except InvalidConfigError:
+        return text
+    return text if problems or isinstance(tree.value, dict) else tree.value
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """Return the options of a launcher, with one value each."""
+    options: dict[str, str] = {}
+    for word, following in pairwise([*words, ""]):
+        if not _OPTION.match(word):
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        options[name.replace("-", "_")] = value if equals else following
+    return options
+
+
+def _world_size(options: dict[str, str], arguments: Arguments) -> int | None:
+    tasks = _number(options, _TASKS)
+    per_node, nodes = _number(options, _PER_NODE), _number(options, _NODES)
+    given = arguments.value_of(f"{ENVIRONMENT}WORLD_SIZE")
+    if tasks:
+        return tasks
+    if per_node:
+        return per_node * (nodes or 1)
+    return int(given) if given is not None and str(given).isdigit() else None
+
+
+def _number(options: dict[str, str], names: Sequence[str]) -> int | None:
+    """Return the number of the first of ``names``; ``1:4``, an elastic range, means its upper end."""
+    value = next((options[name] for name in names if name in options), "").rpartition(":")[2]
+    return int(value) if value.isdigit() else None
+
+
+_LOGGED = re.compile(r"^(?:\[?\w*\d*\]?:?\s*)?\s*([a-z][a-z0-9_]*) \.{3,} ?(.*)$")
+"""``  num_layers ...................... 12``: Megatron-LM training/arguments.py, _print_args."""
+_OFF = {
+    "add_bias_linear": "disable_bias_linear",
+    "create_attention_mask_in_dataloader": "no_create_attention_mask_in_dataloader",
+    "gradient_accumulation_fusion": "no_gradient_accumulation_fusion",
+}
+"""Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
+_ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
+_ENVIRONMENTS = ("ENV_VARS", "env_vars")
+_BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no log holds: those of terminals, and what ends lines and pages, are others."""
+_UNREAD = re.compile(r"^\s*(?:#.*)?$")
+
+
+def read_arguments(data: bytes | str, source: str) -> Arguments:
+    """Return what the text ``data`` gives.
+
+    Args:
+        data: the content of a file, or of standard input.
+        source: how messages name it.
+
+    Raises:
+        InvalidConfigError: it holds nothing, is no text, or too large.
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
+    if len(text) > MAX_BYTES:
+        raise InvalidConfigError([Problem(f"larger than {MAX_BYTES // 1024} KiB", source, "give the arguments alone")])
+    if found := _BINARY.search(text):
+        message = f"not text: control character U+{ord(found[0]):04X}"
+        remedy = "give arguments as text; a memory snapshot is for oomscope explain"
+        raise InvalidConfigError([Problem(message, source, remedy)])
+    lines = text.splitlines()
+    arguments = Arguments(source)
+    if any(_LOGGED.match(line) for line in lines):
+        _add_logged(arguments, lines)
+    elif any(_ASSIGNED.match(line) for line in lines):
+        _add_assigned(arguments, lines)
+    elif not _add_document(arguments, text):
+        add_command_line(arguments, text)
+    if not arguments.items:
+        raise InvalidConfigError([Problem("holds no arguments", source, "give --name value pairs, or a YAML mapping")])
+    return arguments
+
+
+def _add_logged(arguments: Arguments, lines: list[str]) -> None:
+    """Take the table; arguments that are None or False there were mostly not given, and say nothing."""
+    arguments.hints.add("megatron")
+    for number, line in enumerate(lines, start=1):
+        match = _LOGGED.match(line)
+        if match and match[1] in _OFF:
+            if match[2] == "False":
+                arguments.add(_OFF[match[1]], True, f"{arguments.source}:{number}")
+        elif match and match[2] not in {"None", "False", "", "[]"}:
+            arguments.add(match[1], plain_value(match[2]), f"{arguments.source}:{number}")
+
+
+def _add_assigned(arguments: Arguments, lines: list[str]) -> None:
+    """Take lines such as ``cfg.model.recompute_granularity = "selective"``."""
+    arguments.hints.add("bridge")
+    for number, line in enumerate(lines, start=1):
+        match = _ASSIGNED.match(line)
+        if match:
+            value = None if match[2] == "None" else plain_value(match[2])
+            arguments.add(match[1], value, f"{arguments.source}:{number}")
+
+
+def _add_document(arguments: Arguments, text: str) -> bool:
+    """Take a YAML or JSON mapping; return whether the text is one."""
+    try:
+        tree, _ = read_yaml(text, arguments.source)
+    except InvalidConfigError:
+        if _looks_like_mapping(text):
+            raise
+        return False
+    if not isinstance(tree, Mapping):
+        return False
+    for path, line, leaf in _leaves(tree, ()):
+        place = f"{arguments.source}:{line}"
+        if path[-1].startswith(ENVIRONMENT) or (len(path) > 1 and path[-2] in _ENVIRONMENTS):
+            name = path[-1].removeprefix(ENVIRONMENT)
+            arguments.add(ENVIRONMENT + name, leaf.text if isinstance(leaf, Scalar) else leaf.value, place)
+            continue
+        if path[-1].startswith("--"):
+            arguments.hints.add("megatron")
+            value = plain_value(leaf.text) if isinstance(leaf, Scalar) else leaf.value
+            arguments.add(_plain_name(path[-1]), value, f"{place} ({path[-1]})")
+        elif path[-1] == "_target_":
+            arguments.hints.add("bridge")
+        else:
+            arguments.add(".".join(path), leaf.value, place)
+    return True
+
+
+def _looks_like_mapping(text: str) -> bool:
+    first = next((line for line in text.splitlines() if not _UNREAD.match(line)), "")
+    return bool(re.match(r"\s*(?:[\[{]|\"?[\w.-]+\"?:(?:\s|$))", first))
+
+
+def _plain_name(option: str) -> str:
+    """Return ``--num-layers`` as ``num_layers``."""
+    return option.lstrip("-").replace("-", "_")
+
+
+def _leaves(tree: Mapping, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, Tree]]:
+    """Yield path, line and value of every leaf; a mapping that names an object (``_target_``) is one, unless a section.
+
+    Sections of a configuration are objects, too, but hold more than the object's name and how it is called.
+    """
+    for key, (line, value) in tree.entries.items():
+        inner = (*path, key)
+        if isinstance(value, Mapping) and value.entries and not _is_name(value):
+            yield from _leaves(value, inner)
+        else:
+            yield inner, line, value
+
+
+def _is_name(tree: Mapping) -> bool:
+    return "_target_" in tree.entries and tree.entries.keys() <= {"_target_", "_call_", "_args_", "_partial_", "_name_"}

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron
-from oomscope.config.importers.batch_steps import take_batch_steps
-from oomscope.config.importers.dialect import Dialect
-from oomscope.config.importers.draft import Draft
+from oomscope.config.importers.draft import Draft, take_batch_steps
 from oomscope.config.importers.rows import (
     Choice,
+    Dialect,
     Kept,
     Row,
     To,

@@ -6,11 +6,10 @@ accumulation, an optimizer that is offloaded whole once it is offloaded at all.
 
 from __future__ import annotations
 
-from oomscope.config.importers.batch_steps import batch_steps, take_batch_steps
-from oomscope.config.importers.dialect import Dialect
-from oomscope.config.importers.draft import Draft
+from oomscope.config.importers.draft import Draft, batch_steps, take_batch_steps
 from oomscope.config.importers.rows import (
     Choice,
+    Dialect,
     Kept,
     Row,
     Switch,

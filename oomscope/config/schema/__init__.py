@@ -6,16 +6,20 @@ as JSON Schema. A model here only says what a key *is*. What may be combined is 
 
 from __future__ import annotations
 
+from oomscope.config.schema.activations import (
+    CudaGraphConfig,
+    CudaGraphModule,
+    OffloadConfig,
+    OffloadModule,
+    RecomputeConfig,
+    RecomputeModule,
+)
 from oomscope.config.schema.config import Config
-from oomscope.config.schema.cuda_graph import CudaGraphConfig, CudaGraphModule
 from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
 from oomscope.config.schema.model import FlashKernels, ModelConfig
-from oomscope.config.schema.offload import OffloadConfig, OffloadModule
-from oomscope.config.schema.optimizer import OptimizerConfig
 from oomscope.config.schema.parallel import ParallelConfig
-from oomscope.config.schema.precision import PrecisionConfig
-from oomscope.config.schema.recompute import RecomputeConfig, RecomputeModule
 from oomscope.config.schema.section import Count, Section, Size
+from oomscope.config.schema.training import OptimizerConfig, PrecisionConfig
 
 __all__ = [
     "AllocatorConfig",

@@ -7,16 +7,12 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from oomscope.config.schema.cuda_graph import CudaGraphConfig
+from oomscope.config.schema.activations import CudaGraphConfig, OffloadConfig, RecomputeConfig
 from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
 from oomscope.config.schema.model import FlashKernels, ModelConfig
-from oomscope.config.schema.offload import OffloadConfig
-from oomscope.config.schema.optimizer import OptimizerConfig
-from oomscope.config.schema.parallel import ParallelConfig
-from oomscope.config.schema.precision import PrecisionConfig
-from oomscope.config.schema.recompute import RecomputeConfig
+from oomscope.config.schema.parallel import ParallelConfig, stages_of
 from oomscope.config.schema.section import Section
-from oomscope.config.schema.stage_layout import stages_of
+from oomscope.config.schema.training import OptimizerConfig, PrecisionConfig
 
 
 class Config(Section):

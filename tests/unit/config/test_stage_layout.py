@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oomscope.config.load import load_text
 from oomscope.config.rules.layer_split import check_layout, chunk_layers, most_layers_of_chunk
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig
-from oomscope.config.schema.stage_layout import stages_of
+from oomscope.config.schema.parallel import stages_of
 from oomscope.errors import ConfigError
 
 

@@ -8,13 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.importers.arguments import Arguments
-from oomscope.config.importers.batch_steps import batch_steps
-from oomscope.config.importers.documents import read_arguments
+from oomscope.config.importers.arguments import Arguments, read_arguments
+from oomscope.config.importers.draft import batch_steps
 from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
-from oomscope.config.importers.load import load_arguments
+from oomscope.config.importers.load import configuration_file, load_arguments
 from oomscope.config.importers.rows import Choice, Switch, To
-from oomscope.config.importers.written import configuration_file
 from oomscope.config.keys import fields
 from oomscope.config.load import load_text
 from oomscope.config.problems import InvalidConfigError
