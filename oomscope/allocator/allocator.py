@@ -12,14 +12,11 @@ from typing import NamedTuple
 
 from oomscope.allocator import engine
 from oomscope.allocator.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, POOL_IN_USE, SIZE
-from oomscope.allocator.control import DEFAULT_STREAM, add_pool, add_pool_stream, add_stream
 from oomscope.allocator.driver import Driver
 from oomscope.allocator.memory import grow, has_room
-from oomscope.allocator.reclaim import release_cached, release_private
+from oomscope.allocator.reclaim import make_events_ready, process_events, record_stream, release_cached, release_private
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import AllocatorState
-from oomscope.allocator.streams import make_events_ready, process_events, record_stream
-from oomscope.allocator.views import AllocatorBlock, describe_block
+from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
 from oomscope.errors import UsageError
 from oomscope.units import format_size
 
@@ -165,15 +162,6 @@ class CachingAllocator(AllocatorState):
             process_events(self._memory)
             release_private(self._memory, self._pools[pool])
             self._memory[OP] += 1
-
-    def block_at(self, address: int) -> AllocatorBlock | None:
-        """Return the allocated block that starts at ``address``, or None."""
-        block = self._blocks.get(address)
-        return None if block is None else describe_block(self._memory, block)
-
-    def live_blocks(self) -> list[AllocatorBlock]:
-        """Return all allocated blocks, by address."""
-        return [describe_block(self._memory, self._blocks[address]) for address in sorted(self._blocks)]
 
     def _allocated_rows(self) -> Iterable[int]:
         return self._blocks.values()

@@ -49,10 +49,8 @@ from oomscope.allocator.constants import (
     USES,
 )
 from oomscope.allocator.driver import discharge, paged, place, vacate
-from oomscope.allocator.eventlog import log_block
-from oomscope.allocator.memory import Memory, drop_block_row, take_block_row
-from oomscope.allocator.sortedset import insert, remove
-from oomscope.allocator.stats import lower_stat, lower_total, raise_stat
+from oomscope.allocator.memory import Memory, drop_block_row, insert, remove, take_block_row
+from oomscope.allocator.stats import log_block, lower_stat, lower_total, raise_stat
 from oomscope.units import MiB
 
 SIZE_UNIT = 512

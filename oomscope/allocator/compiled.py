@@ -25,18 +25,15 @@ from oomscope.allocator import (
     constants,
     driver,
     engine,
-    eventlog,
     expandable,
     memory,
     reclaim,
-    sortedset,
     stats,
-    streams,
 )
 
 logger = logging.getLogger(__name__)
 
-HOT_MODULES = (memory, sortedset, stats, driver, eventlog, blocks, expandable, streams, reclaim, engine)
+HOT_MODULES = (memory, driver, stats, blocks, expandable, reclaim, engine)
 """In the order of their imports: a function calls only functions of its own module or of those before it."""
 
 

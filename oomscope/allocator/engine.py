@@ -78,13 +78,19 @@ from oomscope.allocator.constants import (
     USES,
 )
 from oomscope.allocator.driver import charge
-from oomscope.allocator.eventlog import log_block, log_oom
 from oomscope.allocator.expandable import allocate_expandable
-from oomscope.allocator.memory import Memory, has_room
-from oomscope.allocator.reclaim import collect_garbage, release_available, release_cached, release_private
-from oomscope.allocator.sortedset import after, at, is_tied, lower_bound, remove_at
-from oomscope.allocator.stats import lower_stat, lower_total, raise_stat, raise_total
-from oomscope.allocator.streams import make_events_ready, process_events, queue_events, record_stream
+from oomscope.allocator.memory import Memory, after, at, has_room, is_tied, lower_bound, remove_at
+from oomscope.allocator.reclaim import (
+    collect_garbage,
+    make_events_ready,
+    process_events,
+    queue_events,
+    record_stream,
+    release_available,
+    release_cached,
+    release_private,
+)
+from oomscope.allocator.stats import log_block, log_oom, lower_stat, lower_total, raise_stat, raise_total
 
 
 class Ops(NamedTuple):

@@ -46,10 +46,8 @@ from oomscope.allocator.constants import (
     UNMAPPED_SETS,
 )
 from oomscope.allocator.driver import charge, discharge, paged, vacate
-from oomscope.allocator.eventlog import log_block
-from oomscope.allocator.memory import Memory, drop_block_row
-from oomscope.allocator.sortedset import after, at, first, insert
-from oomscope.allocator.stats import lower_stat, raise_stat
+from oomscope.allocator.memory import Memory, after, at, drop_block_row, first, insert
+from oomscope.allocator.stats import log_block, lower_stat, raise_stat
 from oomscope.units import MiB
 
 

@@ -5,6 +5,14 @@ from a chain of records given back, and is named by its offset. A Python list se
 numpy array from Python costs several times as much), a numpy array the compiled replay; the engine does not know which.
 The sequence grows at its end, and only between operations: before each one ``has_room`` says whether whatever it might
 do still fits.
+
+Free and unmapped blocks are in ordered sets: sorted chunks of packed keys under a sorted directory. An entry is one
+integer, ``rank << 30 | block``. Free blocks are ranked by their size in units of 512 bytes and, among equals, by
+``(TIE, ADDRESS)`` of the block; unmapped blocks by their address in MiB. A set is searched by bisection,
+first over the first entries of its chunks, then within one chunk, and an insertion moves at most one chunk's entries.
+Chunks that run nearly empty are joined, so that two neighbours hold a quarter of a chunk or more between them.
+
+A position is ``place of the chunk in the directory * CHUNK + place in the chunk``; it holds until the set next changes.
 """
 
 from __future__ import annotations
@@ -12,9 +20,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from oomscope.allocator.constants import (
+    ADDRESS,
     BLOCK_ROW,
     BLOCKS_LIVE,
     CHUNK,
+    DIRECTORY,
+    DIRECTORY_CAPACITY,
+    DIRECTORY_LENGTH,
     FIRST_POOL,
     FREE_BLOCK_ROWS,
     FREE_CHUNKS,
@@ -32,6 +44,7 @@ from oomscope.allocator.constants import (
     RANGES_LIVE,
     SCALARS,
     STREAMS_LIVE,
+    TIE,
     TOP,
 )
 
@@ -180,3 +193,207 @@ def _moved(m: Memory, old: int, used: int, length: int) -> int:
     fresh = take(m, length)
     m[fresh : fresh + used] = m[old : old + used]
     return fresh
+
+
+FULL = CHUNK - 1
+HALF = CHUNK // 2
+QUARTER = CHUNK // 4
+BLOCK_BITS = 30
+BLOCK_MASK = (1 << BLOCK_BITS) - 1
+FIRST_DIRECTORY = 8
+
+
+def first(m: Memory, of: int) -> int:
+    """Return the position of the first entry of the set ``of``, or NONE."""
+    return 0 if m[of + DIRECTORY_LENGTH] > 0 else NONE
+
+
+def last(m: Memory, of: int) -> int:
+    """Return the position of the last entry, or NONE."""
+    place = m[of + DIRECTORY_LENGTH] - 1
+    return place * CHUNK + m[m[m[of + DIRECTORY] + place]] - 1 if place >= 0 else NONE
+
+
+def after(m: Memory, of: int, position: int) -> int:
+    """Return the position that follows, or NONE."""
+    return _settle(m, of, position + 1)
+
+
+def ahead(m: Memory, of: int, position: int) -> int:
+    """Return the position that precedes, or NONE."""
+    if position % CHUNK > 0:
+        return position - 1
+    place = position // CHUNK - 1
+    return place * CHUNK + m[m[m[of + DIRECTORY] + place]] - 1 if place >= 0 else NONE
+
+
+def at(m: Memory, of: int, position: int) -> int:
+    """Return the block at ``position``."""
+    return m[m[m[of + DIRECTORY] + position // CHUNK] + 1 + position % CHUNK] & BLOCK_MASK
+
+
+def is_tied(m: Memory, of: int, position: int) -> bool:
+    """Say whether the entry after ``position`` is of the same rank, so that ties decided which of them comes first."""
+    following = _settle(m, of, position + 1)
+    if following == NONE:
+        return False
+    directory = m[of + DIRECTORY]
+    key = m[m[directory + position // CHUNK] + 1 + position % CHUNK]
+    return key >> BLOCK_BITS == m[m[directory + following // CHUNK] + 1 + following % CHUNK] >> BLOCK_BITS
+
+
+def lower_bound(m: Memory, of: int, rank: int) -> int:
+    """Return the position of the first entry of ``rank`` or more, or NONE."""
+    return _settle(m, of, _seek(m, of, rank, NONE, NONE))
+
+
+def find(m: Memory, of: int, rank: int, block: int) -> int:
+    """Return the position of ``block``, which the set holds under ``rank``.
+
+    Equal entries are told apart: a replay that leaves its recording may be given one address twice.
+    """
+    position = _settle(m, of, _seek(m, of, rank, m[block + TIE], m[block + ADDRESS]))
+    while at(m, of, position) != block:
+        position = after(m, of, position)
+    return position
+
+
+def insert(m: Memory, of: int, rank: int, block: int) -> None:
+    """Put ``block`` into the set under ``rank``."""
+    if m[of + DIRECTORY_LENGTH] == 0:
+        _add_chunk(m, of, 0)
+    position = _seek(m, of, rank, m[block + TIE], m[block + ADDRESS])
+    place = position // CHUNK
+    within = position % CHUNK
+    chunk = m[m[of + DIRECTORY] + place]
+    if m[chunk] == FULL:
+        _split_chunk(m, of, place)
+        if within > HALF:
+            within -= HALF
+            chunk = m[m[of + DIRECTORY] + place + 1]
+    for i in range(chunk + m[chunk], chunk + within, -1):
+        m[i + 1] = m[i]
+    m[chunk + 1 + within] = rank << BLOCK_BITS | block
+    m[chunk] += 1
+
+
+def remove(m: Memory, of: int, rank: int, block: int) -> None:
+    """Take ``block``, which the set holds under ``rank``, out of it."""
+    remove_at(m, of, find(m, of, rank, block))
+
+
+def remove_at(m: Memory, of: int, position: int) -> None:
+    """Take the entry at ``position`` out of the set."""
+    place = position // CHUNK
+    chunk = m[m[of + DIRECTORY] + place]
+    fill = m[chunk] - 1
+    for i in range(chunk + 1 + position % CHUNK, chunk + 1 + fill):
+        m[i] = m[i + 1]
+    m[chunk] = fill
+    if fill < QUARTER:
+        _thin(m, of, place)
+
+
+def _before(m: Memory, key: int, rank: int, tie: int, address: int) -> bool:
+    """Say whether the entry ``key`` comes before ``(rank, tie, address)``."""
+    key_rank = key >> BLOCK_BITS
+    if key_rank != rank:
+        return key_rank < rank
+    block = key & BLOCK_MASK
+    if m[block + TIE] != tie:
+        return m[block + TIE] < tie
+    return m[block + ADDRESS] < address
+
+
+def _seek(m: Memory, of: int, rank: int, tie: int, address: int) -> int:
+    """Return the place of the first entry not before the key; it may lie just after the last entry of a chunk."""
+    directory = m[of + DIRECTORY]
+    low = 1
+    high = m[of + DIRECTORY_LENGTH]
+    if high == 0:
+        return 0
+    while low < high:
+        middle = (low + high) >> 1
+        if _before(m, m[m[directory + middle] + 1], rank, tie, address):
+            low = middle + 1
+        else:
+            high = middle
+    place = low - 1
+    chunk = m[directory + place]
+    low = chunk + 1
+    high = chunk + 1 + m[chunk]
+    while low < high:
+        middle = (low + high) >> 1
+        if _before(m, m[middle], rank, tie, address):
+            low = middle + 1
+        else:
+            high = middle
+    return place * CHUNK + low - chunk - 1
+
+
+def _settle(m: Memory, of: int, position: int) -> int:
+    """Return ``position``, moved to the next chunk if it lies after the last entry of its own; NONE at the end."""
+    place = position // CHUNK
+    length = m[of + DIRECTORY_LENGTH]
+    if place < length and position % CHUNK < m[m[m[of + DIRECTORY] + place]]:
+        return position
+    return (place + 1) * CHUNK if place + 1 < length else NONE
+
+
+def _thin(m: Memory, of: int, place: int) -> None:
+    """Join a nearly empty chunk with a neighbour where both fit into half a chunk; drop it when it is empty."""
+    directory = m[of + DIRECTORY]
+    fill = m[m[directory + place]]
+    if fill == 0:
+        _drop_chunk(m, of, place)
+    elif place + 1 < m[of + DIRECTORY_LENGTH] and fill + m[m[directory + place + 1]] <= HALF:
+        _join_chunks(m, of, place)
+    elif place > 0 and fill + m[m[directory + place - 1]] <= HALF:
+        _join_chunks(m, of, place - 1)
+
+
+def _join_chunks(m: Memory, of: int, place: int) -> None:
+    """Move the entries of the chunk after ``place`` to the end of the chunk at ``place``."""
+    target = m[m[of + DIRECTORY] + place]
+    source = m[m[of + DIRECTORY] + place + 1]
+    for i in range(1, m[source] + 1):
+        m[target + m[target] + i] = m[source + i]
+    m[target] += m[source]
+    _drop_chunk(m, of, place + 1)
+
+
+def _split_chunk(m: Memory, of: int, place: int) -> None:
+    """Move the upper part of a full chunk to a new one right after it."""
+    chunk = m[m[of + DIRECTORY] + place]
+    _add_chunk(m, of, place + 1)
+    fresh = m[m[of + DIRECTORY] + place + 1]
+    for i in range(1, FULL - HALF + 1):
+        m[fresh + i] = m[chunk + HALF + i]
+    m[fresh] = FULL - HALF
+    m[chunk] = HALF
+
+
+def _add_chunk(m: Memory, of: int, place: int) -> None:
+    """Make room in the directory and put an empty chunk at ``place``; an outgrown directory is left behind."""
+    length = m[of + DIRECTORY_LENGTH]
+    if length == m[of + DIRECTORY_CAPACITY]:
+        m[of + DIRECTORY_CAPACITY] = max(2 * length, FIRST_DIRECTORY)
+        larger = take(m, m[of + DIRECTORY_CAPACITY])
+        for i in range(length):
+            m[larger + i] = m[m[of + DIRECTORY] + i]
+        m[of + DIRECTORY] = larger
+    directory = m[of + DIRECTORY]
+    for i in range(directory + length, directory + place, -1):
+        m[i] = m[i - 1]
+    chunk = take_chunk(m)
+    m[chunk] = 0
+    m[directory + place] = chunk
+    m[of + DIRECTORY_LENGTH] = length + 1
+
+
+def _drop_chunk(m: Memory, of: int, place: int) -> None:
+    drop_chunk(m, m[m[of + DIRECTORY] + place])
+    length = m[of + DIRECTORY_LENGTH] - 1
+    for i in range(m[of + DIRECTORY] + place, m[of + DIRECTORY] + length):
+        m[i] = m[i + 1]
+    m[of + DIRECTORY_LENGTH] = length

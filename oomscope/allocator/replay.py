@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from oomscope.allocator import constants, engine
 from oomscope.allocator.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
-from oomscope.allocator.control import DEFAULT_STREAM, add_pool, add_pool_stream, add_stream
 from oomscope.allocator.driver import Driver
 from oomscope.allocator.memory import fill_room, grow, length_wanted
 from oomscope.allocator.restore import restore
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import AllocatorState
+from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment
 from oomscope.errors import UsageError
 

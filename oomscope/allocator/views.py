@@ -51,8 +51,7 @@ from oomscope.allocator.constants import (
     SMALL,
     STREAM,
 )
-from oomscope.allocator.memory import Memory
-from oomscope.allocator.sortedset import BLOCK_MASK
+from oomscope.allocator.memory import BLOCK_MASK, Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The rules one by one, each in the smallest case that shows it."""
+"""What a caller of the allocator meets, and rules that no golden record of test_allocator_golden.py shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import OomscopeError, UsageError
-from oomscope.units import GiB, KiB, MiB
+from oomscope.units import GiB, MiB
 
 
 def allocator(conf: str = "", total: int = GiB, version: str = "2.13", other: int = 0, **options) -> CachingAllocator:
@@ -16,25 +16,6 @@ def allocator(conf: str = "", total: int = GiB, version: str = "2.13", other: in
 
 def actions(device: CachingAllocator) -> list[tuple[str, int]]:
     return [(event.action, event.size) for event in device.drain_events()]
-
-
-@pytest.mark.parametrize(
-    ("request_bytes", "size", "segment"),
-    [
-        (1, 512, 2 * MiB),
-        (513, 1024, 2 * MiB),
-        (MiB, MiB, 2 * MiB),
-        (MiB + 1, MiB + 512, 20 * MiB),
-        (10 * MiB - 512, 10 * MiB - 512, 20 * MiB),
-        (10 * MiB - 511, 10 * MiB, 10 * MiB),
-        (11 * MiB, 11 * MiB, 12 * MiB),
-    ],
-)
-def test_sizes(request_bytes, size, segment):
-    device = allocator()
-    assert device.malloc(request_bytes).size in {size, segment}
-    assert device.round_size(request_bytes) == size
-    assert device.reserved_bytes == segment
 
 
 def test_nothing_is_allocated_for_no_bytes():
@@ -46,46 +27,6 @@ def test_nothing_is_allocated_for_no_bytes():
     assert device.round_size(0) == 0
 
 
-def test_divisions_round_up_to_a_fraction_of_a_power_of_two():
-    device = allocator("roundup_power2_divisions:4")
-    assert device.round_size(5 * MiB) == 5 * MiB
-    assert device.round_size(5 * MiB + 1) == 6 * MiB
-    assert device.round_size(4 * MiB) == 4 * MiB
-    assert device.round_size(2048) == 2048
-    assert device.round_size(2049) == 2560
-
-
-def test_a_large_rest_of_at_most_one_mebibyte_is_not_split_off():
-    device = allocator()
-    assert device.malloc(19 * MiB).size == 20 * MiB
-    assert device.malloc(18 * MiB).size == 18 * MiB
-
-
-def test_streams_never_share_free_blocks():
-    device = allocator()
-    first = device.malloc(4 * MiB, stream=1)
-    device.free(first.address)
-    assert device.malloc(4 * MiB, stream=2).address != first.address
-    assert device.malloc(4 * MiB, stream=1).address == first.address
-
-
-def test_best_fit_merges_and_splits():
-    device = allocator()
-    blocks = [device.malloc(4 * MiB) for _ in range(5)]
-    for block in blocks[1:4]:
-        device.free(block.address)
-    placed = device.malloc(10 * MiB)
-    assert placed == (blocks[1].address, 10 * MiB)
-    (segment,) = device.segments()
-    assert [(block.size, block.state) for block in segment.blocks] == [
-        (4 * MiB, "active_allocated"),
-        (10 * MiB, "active_allocated"),
-        (2 * MiB, "inactive"),
-        (4 * MiB, "active_allocated"),
-    ]
-    assert device.stats()["inactive_split_bytes"]["large_pool"]["current"] == 2 * MiB
-
-
 @pytest.mark.parametrize(("version", "winner"), [("2.11", "first"), ("2.12", "second"), ("2.13", "second")])
 def test_ties_go_to_the_lower_address_or_the_older_segment(version, winner):
     device = CachingAllocator(AllocatorSettings.parse("", torch_version=version), Driver(GiB, policy="down"))
@@ -95,21 +36,6 @@ def test_ties_go_to_the_lower_address_or_the_older_segment(version, winner):
     device.free(second.address)
     expected = first if winner == "first" else second
     assert device.malloc(10 * MiB).address == expected.address
-
-
-def test_the_ladder_waits_releases_and_retries():
-    device = allocator(total=64 * MiB)
-    for stream in (1, 2):
-        device.free(device.malloc(30 * MiB, stream).address)
-    actions(device)
-    device.malloc(40 * MiB, 0)
-    assert actions(device) == [
-        ("segment_free", 30 * MiB),
-        ("segment_free", 30 * MiB),
-        ("segment_alloc", 40 * MiB),
-    ]
-    assert (device.num_alloc_retries, device.num_ooms) == (1, 0)
-    assert device.stats()["num_sync_all_streams"] == 1
 
 
 def test_out_of_memory_says_what_torch_says_and_leaves_the_allocator_usable():
@@ -174,20 +100,6 @@ def test_others_take_memory_away():
     assert device.malloc(10 * MiB).size == 10 * MiB
 
 
-def test_a_recorded_block_waits_for_its_stream():
-    device = allocator()
-    block = device.malloc(10 * MiB)
-    device.record_stream(block.address, 5)
-    device.record_stream(block.address, 0)
-    device.free(block.address)
-    assert (device.allocated_bytes, device.active_bytes) == (0, 10 * MiB)
-    assert device.segments()[0].blocks[0].state == "active_pending_free"
-    device.malloc(512)
-    assert device.active_bytes == 512
-    (completed,) = [event for event in device.drain_events() if event.action == "free_completed"]
-    assert (completed.address, completed.size) == (block.address, 10 * MiB)
-
-
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_events_complete_after_the_lag(lag):
     device = allocator(event_lag=lag)
@@ -231,70 +143,12 @@ def test_blocks_freed_by_the_wait_are_not_looked_at_again():
     assert live.size + back.size == 30 * MiB
 
 
-def test_expandable_segments_map_only_what_is_needed():
-    device = allocator("expandable_segments:True", total=100 * MiB)
-    device.malloc(30 * MiB)
-    device.malloc(5 * MiB)
-    device.malloc(600 * KiB)
-    assert actions(device) == [("segment_map", 40 * MiB), ("segment_map", 2 * MiB)]
-    assert [(segment.total_size, segment.is_expandable) for segment in device.segments()] == [
-        (40 * MiB, True),
-        (2 * MiB, True),
-    ]
-
-
 def test_expandable_segments_need_twenty_mebibytes_for_the_smallest_large_request():
     device = allocator("expandable_segments:True", total=38 * MiB)
     device.malloc(20 * MiB)
     with pytest.raises(DeviceOutOfMemory) as caught:
         device.malloc(2 * MiB)
     assert (caught.value.alloc_size, caught.value.device_free) == (20 * MiB, 18 * MiB)
-
-
-def test_emptying_the_cache_unmaps_whole_pages():
-    device = allocator("expandable_segments:True")
-    blocks = [device.malloc(15 * MiB) for _ in range(4)]
-    device.free(blocks[1].address)
-    device.free(blocks[2].address)
-    actions(device)
-    device.empty_cache()
-    assert actions(device) == [("segment_unmap", 20 * MiB)]
-    assert [segment.total_size for segment in device.segments()] == [20 * MiB, 20 * MiB]
-    for block in (blocks[0], blocks[3]):
-        device.free(block.address)
-    device.empty_cache()
-    assert device.segments() == []
-    assert device.reserved_bytes == 0
-
-
-def test_fragmentation_is_cured_by_expandable_segments():
-    def run(conf: str) -> None:
-        device = allocator(conf, total=120 * MiB)
-        blocks = [device.malloc(20 * MiB) for _ in range(5)]
-        for block in blocks[::2]:
-            device.free(block.address)
-        device.malloc(50 * MiB)
-
-    run("expandable_segments:True")
-    device = allocator(total=120 * MiB)
-    blocks = [device.malloc(4 * MiB) for _ in range(25)]
-    for index, block in enumerate(blocks):
-        if index % 5:
-            device.free(block.address)
-    with pytest.raises(DeviceOutOfMemory):
-        device.malloc(50 * MiB)
-
-
-def test_garbage_is_collected_only_under_a_limit():
-    def freed(fraction: float | None) -> int:
-        device = allocator("garbage_collection_threshold:0.5", total=200 * MiB, fraction=fraction)
-        device.free(device.malloc(60 * MiB).address)
-        device.malloc(70 * MiB)
-        device.malloc(30 * MiB, stream=1)
-        return device.stats()["segment"]["all"]["freed"]
-
-    assert freed(None) == 0
-    assert freed(0.9) == 1
 
 
 @pytest.mark.parametrize(("version", "mapped", "next_range"), [("2.14", 240 * MiB, 0), ("2.15", 0, 2)])
@@ -316,20 +170,6 @@ def test_a_reservation_shorter_than_the_request_is_kept_up_to_2_14(version, mapp
     assert device.device_peak == 240 * MiB, "what a reservation holds is mapped until memory runs out"
 
 
-def test_oversize_blocks_are_not_split_and_are_released_first():
-    device = allocator("max_split_size_mb:40", total=200 * MiB)
-    big = device.malloc(100 * MiB)
-    device.free(big.address)
-    device.malloc(30 * MiB)
-    assert device.reserved_bytes == 130 * MiB
-    device.malloc(90 * MiB)
-    assert device.stats()["oversize_segments"] == {"current": 1, "peak": 1, "allocated": 1, "freed": 0}
-    device.free(big.address)
-    device.malloc(75 * MiB)
-    assert actions(device)[-2:] == [("segment_free", 100 * MiB), ("segment_alloc", 76 * MiB)]
-    assert device.num_alloc_retries == 0
-
-
 def test_a_split_oversize_block_is_left_alone():
     device = allocator(total=300 * MiB)
     device.free(device.malloc(200 * MiB).address)
@@ -338,7 +178,6 @@ def test_a_split_oversize_block_is_left_alone():
     device.set_settings("max_split_size_mb:100,expandable_segments:True")
     with pytest.raises(DeviceOutOfMemory):
         device.malloc(250 * MiB)
-    assert device.block_at(kept.address) is not None
     device.free(kept.address)
     assert device.malloc(250 * MiB).size == 250 * MiB
 
@@ -416,7 +255,6 @@ def test_a_block_cannot_be_freed_twice():
     device.free(block.address)
     with pytest.raises(UsageError, match="nothing is allocated"):
         device.free(block.address)
-    assert device.block_at(block.address) is None
 
 
 @pytest.mark.parametrize(("size", "remedy"), [(0, "give more than 0 bytes"), (5 << 40, "give less than 4 TiB")])
