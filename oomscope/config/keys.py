@@ -59,38 +59,26 @@ def homes(key: str) -> list[str]:
 def meant_section(name: str) -> str:
     """Return what to write instead of the unknown section ``name``, as an imperative."""
     key = _plain(name)
-    at_home = homes(key)
-    if at_home:
+    if at_home := homes(key):
         return f"{key} belongs to {at_home[0]}: write it under {at_home[0]}:"
-    if key in FOREIGN_NAMES:
-        return f"did you mean {FOREIGN_NAMES[key]}?"
-    close = _closest(key, (*SECTIONS, "preset"))
-    if close:
-        return f"did you mean {close}?"
-    close = _closest(key, (key for _, key, _ in fields()), cutoff=0.8)
-    if close:
-        return f"did you mean {homes(close)[0]}.{close}?"
-    return f"sections are {', '.join(SECTIONS)}"
+    return _similar(key, (*SECTIONS, "preset")) or f"sections are {', '.join(SECTIONS)}"
 
 
 def meant_key(section: str, name: str) -> str:
     """Return what to write instead of the unknown key ``name`` of ``section``, as an imperative."""
-    key = _plain(name)
-    own = SECTIONS[section].model_fields
-    if key in own:
-        return f"did you mean {key}?"
+    key, own = _plain(name), SECTIONS[section].model_fields
     at_home = homes(key)
-    if at_home:
+    if at_home and key not in own:
         return f"{key} belongs to {at_home[0]}: move it there"
-    if key in FOREIGN_NAMES:
-        return f"did you mean {FOREIGN_NAMES[key].removeprefix(f'{section}.')}?"
-    close = _closest(key, own)
-    if close:
-        return f"did you mean {close}?"
-    close = _closest(key, (key for _, key, _ in fields()), cutoff=0.8)
-    if close:
-        return f"did you mean {homes(close)[0]}.{close}?"
-    return known_keys(section)
+    return _similar(key, own).replace(f"{section}.", "", 1) or known_keys(section)
+
+
+def _similar(key: str, near: Iterable[str]) -> str:
+    """Return the question for a foreign name of a key, one of ``near``, or a key of any section; else nothing."""
+    meant = FOREIGN_NAMES.get(key) or _closest(key, near)
+    if not meant and (close := _closest(key, (name for _, name, _ in fields()), cutoff=0.8)):
+        meant = f"{homes(close)[0]}.{close}"
+    return f"did you mean {meant}?" if meant else ""
 
 
 def known_keys(section: str) -> str:

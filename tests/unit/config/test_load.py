@@ -48,12 +48,6 @@ def test_empty_sections_set_nothing() -> None:
     assert load_text(MODEL + "parallel:\n", source="cfg.yaml").config.parallel.world_size == 1
 
 
-def test_text_keys_keep_what_was_written() -> None:
-    text = MODEL + "allocator:\n  conf: expandable_segments:True,max_split_size_mb:128\n"
-    config = load_text(text, source="cfg.yaml").config
-    assert config.allocator.conf == "expandable_segments:True,max_split_size_mb:128"
-
-
 def test_aliases_and_merge_keys() -> None:
     text = MODEL + "data: &data\n  seq_length: 256\nprobe:\n  iterations: 3\n"
     assert load_text(text, source="cfg.yaml").config.probe.iterations == 3
@@ -107,18 +101,6 @@ def test_aliases_and_merge_keys() -> None:
             ),
         ),
         (
-            MODEL + "data: {seq_length: 0}\n",
-            "cfg.yaml:5: data.seq_length is 0, but must be a whole number of at least 1",
-        ),
-        (
-            MODEL + "data: {seq_length: 1.5}\n",
-            "cfg.yaml:5: data.seq_length is 1.5, but must be a whole number of at least 1",
-        ),
-        (
-            MODEL + "data: {seq_length: true}\n",
-            "cfg.yaml:5: data.seq_length is true, but must be a whole number of at least 1",
-        ),
-        (
             MODEL + "data:\n  seq_length:\n",
             "cfg.yaml:6: data.seq_length has no value, but must be a whole number of at least 1",
         ),
@@ -127,7 +109,6 @@ def test_aliases_and_merge_keys() -> None:
             "cfg.yaml:5: data.seq_length is a list, but must be a whole number of at least 1",
         ),
         (MODEL + "data: 3\n", "cfg.yaml:5: data is 3, but must be a mapping of keys"),
-        (MODEL + "data: [3]\n", "cfg.yaml:5: data is a list, but must be a mapping of keys"),
         (
             MODEL + "recompute:\n  recompute_granularity: None\n",
             (
@@ -151,7 +132,6 @@ def test_aliases_and_merge_keys() -> None:
             MODEL + "device: {non_torch_bytes: -1}\n",
             "cfg.yaml:5: device.non_torch_bytes is -1, but must be a size such as 80GiB",
         ),
-        (MODEL + "device: {limit: 1.5}\n", "cfg.yaml:5: device.limit is 1.5, but must be a size such as 80GiB or null"),
         (
             MODEL + "probe: {rank: second}\n",
             'cfg.yaml:5: probe.rank is "second", but must be a whole number of at least 0, first, last or worst',
@@ -176,16 +156,8 @@ def test_aliases_and_merge_keys() -> None:
         ),
         ("", f"cfg.yaml: holds no configuration; {SECTIONS_OR_PRESET}"),
         (
-            "# nothing\n",
-            f"cfg.yaml: holds no configuration; {SECTIONS_OR_PRESET}",
-        ),
-        (
             "- a\n",
             f"cfg.yaml:1: holds a list where sections are expected; {SECTIONS_OR_PRESET}",
-        ),
-        (
-            "hello\n",
-            f'cfg.yaml:1: holds "hello" where sections are expected; {SECTIONS_OR_PRESET}',
         ),
     ],
 )
@@ -236,11 +208,6 @@ def test_unreadable_paths(tmp_path: Path, name: str, message: str) -> None:
 def test_a_preset_given_as_a_file() -> None:
     with pytest.raises(ConfigError, match="for the preset write --preset gpt-tiny"):
         load_config(Path("gpt-tiny"))
-
-
-def test_path_with_a_null_byte() -> None:
-    with pytest.raises(ConfigError, match="null"):
-        load_config(Path("a\0b"))
 
 
 def test_endless_file() -> None:
@@ -300,8 +267,3 @@ def test_mapping_round_trip() -> None:
     config = load_preset("llama3-70b").config
     assert config_from_mapping(config.model_dump(mode="json")).config == config
     assert Config.model_validate(config.model_dump(mode="json")) == config
-
-
-def test_mapping_upon_preset() -> None:
-    loaded = config_from_mapping({"preset": "gpt-tiny", "data": {"seq_length": 64}}, ["data.micro_batch_size=1"])
-    assert (loaded.config.data.seq_length, loaded.config.data.micro_batch_size) == (64, 1)

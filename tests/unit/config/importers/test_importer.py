@@ -16,7 +16,6 @@ from oomscope.config.importers.rows import Choice, Switch, To
 from oomscope.config.keys import fields
 from oomscope.config.load import load_text
 from oomscope.config.problems import InvalidConfigError
-from oomscope.config.schema import Config
 
 SHAPE = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
 KEYS = {f"{section}.{key}" for section, key, _ in fields()}
@@ -107,12 +106,6 @@ def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
 
 
-def test_a_switch_that_core_does_not_read_leaves_the_backend_to_the_card() -> None:
-    result = imported(f"--use-flash-attn {SHAPE}")
-    assert "model.attention_backend" not in values(result)
-    assert result.not_understood == ()
-
-
 MTP = {"mtp_num_layers": 2, "mtp_loss_scaling_factor": 0.3, "mtp_use_repeated_layer": True}
 
 
@@ -127,13 +120,6 @@ def test_multi_token_prediction(text: str, dialect: str) -> None:
     result = imported(text, dialect)
     assert {f"model.{key}": value for key, value in MTP.items()}.items() <= values(result).items()
     assert not result.not_modelled
-
-
-def test_deferred_gradients_of_the_embedding() -> None:
-    result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
-    assert not result.not_modelled
-    assert result.settings["parallel.defer_embedding_wgrad_compute"].value is True
-    assert result.settings["parallel.wgrad_deferral_limit"].value == 2
 
 
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
@@ -201,10 +187,6 @@ def test_a_bridge_dump() -> None:
 def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
     text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
     assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
-
-
-def test_a_bridge_optimizer_that_is_offloaded_keeps_the_fraction_of_the_dataclass() -> None:
-    assert "optimizer.optimizer_offload_fraction" not in imported(BRIDGE).settings
 
 
 @pytest.mark.parametrize(
@@ -376,43 +358,6 @@ def test_any_value_of_any_name_is_taken_or_refused_in_a_line(dialect: str, data:
         assert "\n" not in text
 
 
-_MODEL_FIELDS = {
-    "num_layers": st.integers(1, 96),
-    "hidden_size": st.sampled_from([128, 512, 4096]),
-    "num_attention_heads": st.sampled_from([4, 8, 16]),
-    "ffn_hidden_size": st.sampled_from([512, 2048]),
-    "normalization": st.sampled_from(["LayerNorm", "RMSNorm"]),
-    "hidden_dropout": st.sampled_from([0.0, 0.1]),
-    "add_bias_linear": st.booleans(),
-    "qk_layernorm": st.booleans(),
-}
-
-
-@given(st.fixed_dictionaries(_MODEL_FIELDS), st.sampled_from(["full", "selective", None]))
-def test_what_bridge_calls_by_the_same_name_comes_back(model: dict[str, Any], granularity: str | None) -> None:
-    document = {"model": {**model, "recompute_granularity": granularity, "vocab_size": 1000}}
-    result = imported(yaml.safe_dump(document), "bridge")
-    config = Config.model_validate(result.nested())
-    assert {key: getattr(config.model, key) for key in model} == model
-    assert config.recompute.recompute_granularity == granularity
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("linear_attention_freq", 3),
-        ("attention_output_gate", True),
-        ("moe_shared_expert_gate", True),
-        ("mtp_detach_heads", True),
-        ("mtp_hsm", True),
-    ],
-)
-def test_layers_of_another_kind_are_not_modelled(name: str, value: object) -> None:
-    result = imported(f"MODEL_ARGS:\n  --num-layers: 4\n  --{name.replace('_', '-')}: {value}\n")
-    assert [remark.name for remark in result.not_modelled] == [name]
-    assert result.not_understood == ()
-
-
 @pytest.mark.parametrize(
     ("schedule", "first", "later"),
     [("0:384 200B:768 400B:1152", 384, "768, 1152"), ("1.5k:2K,0:1K", 1000, "2000"), ("'0:8'", 8, "")],
@@ -444,8 +389,3 @@ def test_a_ramp_is_left_out(text: str, dialect: str) -> None:
     assert result.settings["data.global_batch_size"].value == 64
     assert any("rampup_batch_size is left out" in text for text in result.assumed)
     assert not result.not_modelled
-
-
-def test_sizes_of_linear_attention_mean_nothing_without_it() -> None:
-    result = imported("MODEL_ARGS:\n  --num-layers: 4\n  --linear-conv-kernel-dim: 4\n  --linear-num-key-heads: 16\n")
-    assert (result.not_modelled, result.not_understood) == ((), ())
