@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import json_option, measurement_options, progress_options, settings_overrides
-from oomscope.cli.options.completion import complete_key
-from oomscope.cli.options.source import config_source, refuse_world_size, source_options
+from oomscope.cli.completion import complete_key
+from oomscope.cli.options import (
+    fresh_option,
+    jobs_option,
+    json_option,
+    measurement_options,
+    progress_options,
+    settings_overrides,
+)
+from oomscope.cli.sources import config_source, kept_probe, load_with, refuse_world_size, source_options
 from oomscope.cli.terminal.output import print_json, print_report, remark
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
-from oomscope.cli.variants import kept_probe, load_with
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -32,8 +38,8 @@ if TYPE_CHECKING:
 @click.option(
     "--all", "is_whole", is_flag=True, help="Try every change, even if it already fits: what each saves and costs."
 )
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
-@click.option("--fresh", is_flag=True, help="Ignore cached results.")
+@jobs_option
+@fresh_option
 @measurement_options
 @progress_options
 @json_option
@@ -70,7 +76,7 @@ def advise(
         remark(line)
 
     number = None if is_whole else enough
-    with shown_progress(source.title, verbosity_of(verbosity), is_all=False) as ticker:
+    with shown_progress(source.title, verbosity, is_all=False) as ticker:
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:

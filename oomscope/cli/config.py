@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import json_option, settings_overrides, world_size_option
-from oomscope.cli.options.completion import complete_key, complete_preset
-from oomscope.cli.options.source import DIALECTS, config_source, source_options
-from oomscope.cli.options.types import FILE, MOST
+from oomscope.cli.completion import complete_key
+from oomscope.cli.options import FILE, force_option, json_option, settings_overrides, world_size_option
+from oomscope.cli.sources import DIALECTS, config_source, preset_option, source_options
 from oomscope.cli.terminal.output import print_json, refuse_existing, remark, say, write_file
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oomscope.config.importers.arguments import Arguments
-    from oomscope.config.importers.importer import Imported, Remark
-    from oomscope.config.rules.rule import Finding
+    from oomscope.config.importers.importer import Imported
+    from oomscope.config.load import LoadedConfig
 
 
 SCHEMA_VERSION = 1
 
-arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...", shell_complete=complete_key)
+words_argument = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...", shell_complete=complete_key)
 
 
 @click.group(invoke_without_command=True)
@@ -35,23 +35,30 @@ def config(ctx: click.Context) -> ExitCode:
     return ExitCode.USAGE
 
 
+def _loaded(
+    words: tuple[str, ...], preset: str | None, dialect: str | None, settings: dict[str, Any], *, enforce: bool
+) -> LoadedConfig:
+    from oomscope.probe.machine.checks import check_card
+
+    loaded = config_source(words, preset, settings_overrides(settings), dialect).load(enforce=enforce)
+    check_card(loaded)
+    return loaded
+
+
 @config.command(short_help="Print the whole configuration, defaults included.")
-@arguments
+@words_argument
 @source_options
 @world_size_option
 @json_option
 def show(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Print the whole configuration: what the file or preset sets, overrides, and every default."""
-    from oomscope.probe.machine.checks import check_card
+    import yaml
 
-    loaded = config_source(words, preset, settings_overrides(settings), dialect).load()
-    check_card(loaded)
+    loaded = _loaded(words, preset, dialect, settings, enforce=True)
     document = loaded.config.model_dump(mode="json")
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "config": document})
         return ExitCode.OK
-    import yaml
-
     for line in (*loaded.remarks, *map(str, loaded.warnings)):
         remark(f"warning: {line}")
     say(yaml.safe_dump(document, sort_keys=False).rstrip())
@@ -59,19 +66,28 @@ def show(words: tuple[str, ...], preset: str | None, dialect: str | None, as_jso
 
 
 @config.command(short_help="Check a configuration against the rules.")
-@arguments
+@words_argument
 @source_options
 @world_size_option
 @json_option
 def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Check a configuration against the rules of Megatron-Core and what is modelled here."""
-    from oomscope.probe.machine.checks import check_card
-
-    loaded = config_source(words, preset, settings_overrides(settings), dialect).load(enforce=False)
-    check_card(loaded)
-    broken = [finding for finding in loaded.findings if finding.is_fatal]
+    loaded = _loaded(words, preset, dialect, settings, enforce=False)
+    broken = sum(finding.is_fatal for finding in loaded.findings)
+    warned = f"{len(loaded.findings) - broken} warned of"
     if as_json:
-        findings = [_finding_document(finding, loaded.where(finding.keys)) for finding in loaded.findings]
+        findings = [
+            {
+                "rule": finding.rule,
+                "severity": finding.severity,
+                "where": loaded.where(finding.keys),
+                "keys": list(finding.keys),
+                "message": finding.message,
+                "remedy": finding.remedy,
+                "source": finding.source,
+            }
+            for finding in loaded.findings
+        ]
         print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "findings": findings})
     else:
         for line in loaded.remarks:
@@ -79,7 +95,8 @@ def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_js
         for finding in loaded.findings:
             where = loaded.where(finding.keys)
             say(f"{where}: {finding.kind} {finding.rule}: {finding.message}; {finding.remedy}")
-        say(f"{loaded.source}: {_summary(len(broken), len(loaded.findings) - len(broken))}")
+        can_be = f"cannot be measured: {broken} broken" if broken else "can be measured"
+        say(f"{loaded.source}: {can_be}{f', {warned}' if loaded.findings else ''}")
     return ExitCode.USAGE if broken else ExitCode.OK
 
 
@@ -94,34 +111,16 @@ def schema(as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _finding_document(finding: Finding, where: str) -> dict[str, Any]:
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "where": where,
-        "keys": list(finding.keys),
-        "message": finding.message,
-        "remedy": finding.remedy,
-        "source": finding.source,
-    }
-
-
-def _summary(errors: int, warnings: int) -> str:
-    if errors:
-        return f"cannot be measured: {errors} broken, {warnings} warned of"
-    return f"can be measured, {warnings} warned of" if warnings else "can be measured"
-
-
 _COMMAND_LINE = "command line"
 
 
 @config.command("import", short_help="Import Megatron-LM, Megatron Bridge or NeMo arguments.")
 @click.argument("words", nargs=-1, metavar="FILE|-|-- COMMAND...")
 @click.option("--dialect", type=click.Choice(DIALECTS), help="Whose names they are (default: found out).")
-@click.option("--world-size", type=click.IntRange(1, MOST), metavar="N", help="GPUs of the job, where FILE is silent.")
-@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Lay the result upon a preset.")
+@world_size_option
+@preset_option
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="Write the configuration there (default: to stdout).")
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@force_option
 @json_option
 def import_command(
     *,
@@ -136,7 +135,7 @@ def import_command(
     """Print what somebody else's arguments mean here, and name each that is not understood or not modelled.
 
     FILE is a YAML or JSON document of arguments, a dump of a configuration, a log that lists its arguments, or a shell
-    command; - is standard input; what follows -- is a command line.
+    command; - is standard input; what follows -- is a command line. --preset lays the result upon a preset.
 
     \b
     oomscope config import args.yaml -o cfg.yaml
@@ -147,9 +146,8 @@ def import_command(
     from oomscope.config.importers.load import configuration_file, remark_on_the_rest, remarks_on
 
     refuse_existing(output, force=force, option="--output")
-    arguments = given_arguments(words)
-    if world_size is not None:
-        arguments.world_size = world_size
+    arguments = _arguments(words)
+    arguments.world_size = world_size or arguments.world_size
     if dialect is None and arguments.source != _COMMAND_LINE and is_own(arguments):
         raise ConfigError(
             "reads as a configuration of oomscope's own, which needs no import",
@@ -157,7 +155,12 @@ def import_command(
             remedy="give it to oomscope probe, or say whose names it has with --dialect",
         )
     imported = import_arguments(arguments, dialect)
-    _refuse_strangers(imported)
+    if imported.not_understood and not (imported.settings or imported.not_modelled or imported.without_memory):
+        raise ConfigError(
+            f"none of its arguments is one of {imported.dialect}'s",
+            where=imported.source,
+            remedy="name whose they are with --dialect; a configuration of oomscope's own needs no import",
+        )
     text = configuration_file(imported, preset=preset)
     if as_json:
         print_json(_document(imported, text))
@@ -172,7 +175,7 @@ def import_command(
     return ExitCode.OK
 
 
-def given_arguments(words: tuple[str, ...]) -> Arguments:
+def _arguments(words: tuple[str, ...]) -> Arguments:
     """Return the arguments that the words name or are.
 
     Raises:
@@ -194,23 +197,8 @@ def given_arguments(words: tuple[str, ...]) -> Arguments:
     return arguments
 
 
-def _refuse_strangers(imported: Imported) -> None:
-    """Refuse arguments of which none is known.
-
-    Raises:
-        ConfigError: there are some, and not one of them means anything.
-    """
-    known = imported.settings or imported.not_modelled or imported.without_memory
-    if imported.not_understood and not known:
-        raise ConfigError(
-            f"none of its arguments is one of {imported.dialect}'s",
-            where=imported.source,
-            remedy="name whose they are with --dialect; a configuration of oomscope's own needs no import",
-        )
-
-
 def _broken_rules(text: str) -> list[str]:
-    """Return what the rules say of the result; a part of a configuration is not checked."""
+    """Return the findings of the rules on the result; a part of a configuration is not checked."""
     from oomscope.config.load import load_text
 
     try:
@@ -221,20 +209,15 @@ def _broken_rules(text: str) -> list[str]:
 
 
 def _document(imported: Imported, text: str) -> dict[str, Any]:
+    lists = ("not_modelled", "not_understood", "without_memory")
+    rows = {name: [asdict(row) for row in getattr(imported, name)] for name in lists}
     return {
         "schema_version": SCHEMA_VERSION,
         "source": imported.source,
         "dialect": imported.dialect,
         "config": imported.nested(),
         "origins": {key: setting.where for key, setting in imported.settings.items()},
-        "not_modelled": [_remark(remark) for remark in imported.not_modelled],
-        "not_understood": [_remark(remark) for remark in imported.not_understood],
-        "without_memory": [_remark(remark) for remark in imported.without_memory],
+        **rows,
         "assumed": list(imported.assumed),
         "text": text,
     }
-
-
-def _remark(remark: Remark) -> dict[str, Any]:
-    document = {"name": remark.name, "value": remark.value, "where": remark.where}
-    return {**document, "reason": remark.reason} if remark.reason else document

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options.common import (
+from oomscope.cli.options import (
+    FILE,
     csv_option,
+    force_option,
     json_option,
     progress_options,
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.options.types import FILE
-from oomscope.cli.terminal.output import print_json, print_report
-from oomscope.cli.terminal.output_files import DIFF_TABLES, Files, diff_tables
-from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_of
+from oomscope.cli.terminal.output import DIFF_TABLES, Files, print_json, print_report, tables_of
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--source-b", type=FILE, metavar="DIR", help="B's checkout.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @redact_option
 @snapshot_limits_options
 @progress_options
@@ -77,21 +76,28 @@ def diff_command(
     files.refuse(("what is read", before), ("what is read", after), force=force)
     if align:
         about_lines = {"--phase": phase, "--by": by, "--source-a": source_a, "--source-b": source_b}
-        refuse_beside_align({**about_lines, "--html": html, "--csv": tables})
-        return show_aligned(
-            before,
-            after,
-            device=device,
-            limits=limits,
-            redact=redact,
-            top=top,
-            verbosity=verbosity_of(verbosity),
-            as_json=as_json,
-        )
+        for name, value in {**about_lines, "--html": html, "--csv": tables}.items():
+            if value:
+                raise UsageError(f"{name} with --align", remedy="leave one of them out: --align prints one table")
+        from oomscope.snapshot.compare.diff_paths import align_paths
+
+        with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
+            aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
+        if redact is not None:
+            from oomscope.report.redact import redacted
+
+            aligned = redacted(aligned, redact)
+        if as_json:
+            print_json(aligned.to_json())
+        else:
+            from oomscope.report.diff import align_report
+
+            print_report(align_report(aligned, shown=top))
+        return ExitCode.OK
     from oomscope.snapshot.compare.diff_paths import Recorded, diff_paths
 
     sides = Recorded(before, source_a), Recorded(after, source_b)
-    with shown_progress(f"{before} and {after}", verbosity_of(verbosity), is_all=False) as ticker:
+    with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
         found = diff_paths(*sides, device=device, phase=phase, limits=limits, announce=ticker.stage)
     if redact is not None:
         from oomscope.report.redact import redacted
@@ -103,7 +109,7 @@ def diff_command(
 
         return diff_page(found)
 
-    lost = files.write(page=page, tables=lambda: diff_tables(found))
+    lost = files.write(page=page, tables=lambda: tables_of(DIFF_TABLES, found))
     if as_json:
         print_json(found.to_json())
     else:
@@ -111,48 +117,3 @@ def diff_command(
 
         print_report(diff_report(found, by=by, shown=top))
     return gravest([ExitCode.OK, *lost])
-
-
-def refuse_beside_align(given: Mapping[str, object]) -> None:
-    """Refuse options that are about the peaks by line, by their names.
-
-    Raises:
-        UsageError: one of them was given.
-    """
-    if names := [name for name, value in given.items() if value]:
-        raise UsageError(f"{names[0]} with --align", remedy="leave one of them out: --align prints one table")
-
-
-def show_aligned(
-    before: Path,
-    after: Path,
-    *,
-    device: int | None,
-    limits: Limits | None,
-    redact: Level | None,
-    top: int,
-    verbosity: Verbosity,
-    as_json: bool,
-) -> ExitCode:
-    """Align the two files and print what differs.
-
-    Raises:
-        UsageError: one of them is a folder.
-        InputError: they have no device in common, or are too different to be of the same program.
-        SnapshotError: a file cannot be read or trusted.
-    """
-    from oomscope.snapshot.compare.diff_paths import align_paths
-
-    with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
-        aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
-    if redact is not None:
-        from oomscope.report.redact import redacted
-
-        aligned = redacted(aligned, redact)
-    if as_json:
-        print_json(aligned.to_json())
-    else:
-        from oomscope.report.diff import align_report
-
-        print_report(align_report(aligned, shown=top))
-    return ExitCode.OK

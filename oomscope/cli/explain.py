@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options.common import (
+from oomscope.cli.options import (
+    FILE,
     card_options,
     csv_option,
+    force_option,
     full_option,
     json_option,
     named_card,
@@ -17,13 +20,13 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.options.types import FILE, PICTURE
-from oomscope.cli.terminal.output import offer_more, print_json, print_report
-from oomscope.cli.terminal.output_files import EXPLAIN_TABLES, Files, explain_tables
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
+from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, offer_more, print_json, print_report
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from oomscope.report.redact import Level
     from oomscope.snapshot.explain.drawing import Drawing
     from oomscope.snapshot.read.limits import Limits
@@ -38,11 +41,11 @@ if TYPE_CHECKING:
 )
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
-@click.option("--png", type=PICTURE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
+@click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
 @full_option
 @csv_option
 @redact_option
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @snapshot_limits_options
 @progress_options
 @json_option
@@ -78,13 +81,20 @@ def explain(
     """
     files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES)
     files.refuse(("what is read", file), force=force)
-    card = named_card(limit, gpu, non_torch)
+    total, outside = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explain.explain_path import explain_path
 
-    asked = {"device": device, "torch_version": torch_version, "limits": limits, **card._asdict()}
     drawings: tuple[Drawing, ...] = ()
-    with shown_progress(str(file), verbosity_of(verbosity), is_all=False) as ticker:
-        explained = explain_path(file, **asked, announce=ticker.stage)
+    with shown_progress(str(file), verbosity, is_all=False) as ticker:
+        explained = explain_path(
+            file,
+            device=device,
+            limit=total,
+            non_torch=outside,
+            torch_version=torch_version,
+            limits=limits,
+            announce=ticker.stage,
+        )
         found = explained.found
         if html is not None or png is not None:
             from oomscope.snapshot.explain.drawing import draw
@@ -106,7 +116,12 @@ def explain(
 
         return explain_picture(found, drawings)
 
-    lost = files.write(page=page, picture=picture, tables=lambda: explain_tables(found))
+    def tables_found() -> Mapping[str, pd.DataFrame]:
+        from oomscope.report.dataframes import tables_of
+
+        return tables_of(found)
+
+    lost = files.write(page=page, picture=picture, tables=tables_found)
     if as_json:
         print_json(found.to_json())
     else:

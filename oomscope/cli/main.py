@@ -1,7 +1,7 @@
-"""The entry point: the group of lazily imported commands, and the one place where errors become text and exit codes.
+"""The group of lazily imported commands, and the one place where errors become text and exit codes.
 
-Commands return an :class:`~oomscope.errors.ExitCode`; library code raises. Whatever happens, the user sees one line
-(or, under ``--json``, one document) and never a traceback.
+Commands return an :class:`~oomscope.errors.ExitCode`; library code raises. An error is one line (with ``--json`` one
+document) and never a traceback.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
-from oomscope.cli.options.completion import COMPLETE_VARIABLE
-from oomscope.cli.options.lazy import LazyGroup
+from oomscope.cli.completion import COMPLETE_VARIABLE
+from oomscope.cli.options import LazyGroup
 from oomscope.cli.terminal.output import internal_error, print_json, refused_by_system, remark, say
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
@@ -73,7 +73,7 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     if not version:
         say(ctx.get_help())
         return ExitCode.USAGE
-    from oomscope.cli.version import version_document, version_line
+    from oomscope.cli.doctor import version_document, version_line
 
     document = version_document()
     if as_json:
@@ -153,29 +153,19 @@ def _from_click(error: click.ClickException) -> UsageError:
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
-    from oomscope.cli.terminal.hints import name_other_use, name_what_is_meant
+    from oomscope.cli.terminal.hints import add_hint
 
-    name_other_use(error)
-    name_what_is_meant(error)
+    add_hint(error)
     if as_json:
-        print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)})
+        document = {"kind": type(error).__name__, "exit_code": int(error.exit_code)}
+        said = {"message": error.message, "where": error.where, "remedy": error.remedy}
+        print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": {**document, **said}})
     remark(f"oomscope: {error}")
     return error.exit_code
 
 
-def error_document(error: OomscopeError) -> dict[str, Any]:
-    """Return what ``--json`` prints in place of a result."""
-    return {
-        "kind": type(error).__name__,
-        "exit_code": int(error.exit_code),
-        "message": error.message,
-        "where": error.where,
-        "remedy": error.remedy,
-    }
-
-
 def _for_git_bisect(code: int) -> int:
-    """``git bisect run`` reads 1-127 as an answer about the commit; only the probe command gives those."""
+    """Return ``code`` raised above 127 unless it is an answer about the commit to ``git bisect run``."""
     from oomscope.probe.git_bisect import BAD, GOOD, STOP, UNTESTABLE
 
     return code if code in {GOOD, BAD, UNTESTABLE} or code >= STOP else STOP + code

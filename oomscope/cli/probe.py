@@ -9,39 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import (
+from oomscope.cli.completion import complete_key
+from oomscope.cli.options import (
+    FILE,
     csv_option,
+    force_option,
     full_option,
     json_option,
     measurement_options,
     progress_options,
     settings_overrides,
 )
-from oomscope.cli.options.completion import complete_key, complete_preset
-from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
-from oomscope.cli.options.targets import TargetOptions
-from oomscope.cli.options.types import FILE
+from oomscope.cli.sources import ConfigSource, TargetOptions, config_source, source_options
 from oomscope.cli.terminal.output import (
+    PROBE_TABLES,
+    Files,
     keep_log,
-    may_replace,
     new_log,
     offer_more,
     print_json,
     print_report,
     remark,
+    tables_of,
 )
-from oomscope.cli.terminal.output_files import PROBE_TABLES, Files, probe_tables
-from oomscope.cli.terminal.progress import Verbosity, shown_progress, verbosity_of
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from oomscope.probe.job import CheckoutTarget, ProbeJob
-    from oomscope.probe.result import ErrorKind, ProbeResult
+    from oomscope.probe.result import ProbeResult
 
 
-PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
 _PROGRAM = "oomscope.program"
 _LAST_LINES = 12
 
@@ -65,10 +67,7 @@ class ProbeCommand(click.Command):
 @click.argument(
     "words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]... [-- PROGRAM ARGS...]", shell_complete=complete_key
 )
-@click.option(
-    "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
-)
-@dialect_option
+@source_options
 @TargetOptions.add
 @click.option("--repo", type=FILE, metavar="DIR", help="The checkout in which these are measured (default: .).")
 @measurement_options
@@ -76,7 +75,7 @@ class ProbeCommand(click.Command):
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @full_option
 @csv_option
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @click.option(
     "--confirm/--no-confirm",
     default=None,
@@ -120,7 +119,10 @@ def probe(
     oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
-    target = TargetOptions.of(given, program=ctx.meta[_PROGRAM])
+    from oomscope.probe.process import launch, warm
+    from oomscope.probe.ranks import probe_ranks
+
+    target = TargetOptions.of(given).checked(ctx.meta[_PROGRAM])
     source = config_source(words, preset, settings_overrides(given), dialect)
     files = Files(html=html, tables=tables, names=PROBE_TABLES, snapshot=snapshot)
     files.refuse(("the configuration", source.path), ("--harness", target.harness), force=force)
@@ -135,7 +137,11 @@ def probe(
         remark(f"warning: {warning}")
     confirm = False if git_bisect and confirm is None else confirm  # its answer is an exit code
     log = None if git_bisect or not target.is_program else new_log()
-    result = _measure(replace(plan, job=replace(plan.job, confirm=confirm)), verbosity_of(verbosity), log)
+    run = warm.run if len(plan.ranks) > 1 else launch.run
+    if log is not None:
+        run = partial(run, log_path=log)
+    with shown_progress(plan.title, verbosity, is_all=False) as announce:
+        result = probe_ranks(replace(plan.job, confirm=confirm), plan.ranks, lambda job: run(job, announce))
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
 
@@ -144,40 +150,41 @@ def probe(
 
         return probe_page(result, title=plan.title)
 
-    lost = files.write(page=page, tables=lambda: probe_tables(result, plan.job))
+    lost = files.write(page=page, tables=lambda: _tables(result, plan.job))
     if as_json:
         print_json(result.to_json())
     else:
-        _show(result, plan, full=full, keeps_log=not git_bisect, is_logged=log is not None)
-    if log is not None:
-        _name_log(log)
+        _show(result, plan, full=full, log=log, git_bisect=git_bisect)
+    if log is not None and log.is_file() and log.stat().st_size:
+        remark(f"What the program printed: {log}")
+    elif log is not None:
+        log.unlink(missing_ok=True)
     if git_bisect:
         return git_bisect_code(result)
     if snapshot is not None and result.snapshot is None and result.outcome != "error":
         lost.append(ExitCode.OUTPUT_LOST)
-    return gravest([probe_exit_code(result), *lost])
+    return gravest([_exit_code(result), *lost])
 
 
-def _measure(plan: Plan, verbosity: Verbosity, log: Path | None) -> ProbeResult:
-    from oomscope.probe.process import launch, warm
-    from oomscope.probe.ranks import probe_ranks
+def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
+    """Return the tables of a probe; ``events``, with the lines that the result names, is one where it has a snapshot.
 
-    run = warm.run if len(plan.ranks) > 1 else launch.run
-    if log is not None:
-        run = partial(run, log_path=log)
-    with shown_progress(plan.title, verbosity, is_all=False) as announce:
-        return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
+    Raises:
+        SnapshotError: the snapshot cannot be read back.
+    """
+    tables = tables_of([name for name in PROBE_TABLES if name != "events"], result)
+    if result.snapshot is None:
+        return tables
+    from oomscope.probe.analysis.sites import site_rule
+    from oomscope.report import dataframes
+    from oomscope.snapshot.read.load import load_snapshot
+
+    recorded = load_snapshot(result.snapshot)
+    trace = max(recorded.traces, key=len)  # a device that was not probed has no events
+    return {**tables, "events": dataframes.events(trace, recorded.segments, choose=site_rule(job).site_of)}
 
 
-def _name_log(log: Path) -> None:
-    """Say where the program's output is; the file of a program that printed nothing is removed."""
-    if log.is_file() and log.stat().st_size:
-        remark(f"What the program printed: {log}")
-    else:
-        log.unlink(missing_ok=True)
-
-
-def _show(result: ProbeResult, plan: Plan, *, full: bool, keeps_log: bool, is_logged: bool) -> None:
+def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_bisect: bool) -> None:
     """Print the report, and where the target's output is; git bisect run would leave a file for each commit."""
     from oomscope.report.probe import probe_report, probe_summary
 
@@ -185,15 +192,14 @@ def _show(result: ProbeResult, plan: Plan, *, full: bool, keeps_log: bool, is_lo
     if not full and result.peak:
         offer_more()
     said = result.failure.detail.strip() if result.failure else ""
-    if said and is_logged:
+    if said and log is not None:
         remark("What the program printed last:")
         for line in said.splitlines()[-_LAST_LINES:]:
             remark(f"  {line}")
-    elif said and not keeps_log:
-        remark(f"What the target said last: {said.splitlines()[-1]}")
+    elif said and git_bisect:
+        remark(f"What the target printed last: {said.splitlines()[-1]}")
     elif said:
-        kept = keep_log(said)
-        remark(f"What the target said: {kept or 'lost, for no file can be written'}")
+        remark(f"What the target printed: {keep_log(said) or 'lost, for no file can be written'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +233,7 @@ def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, s
         raise UsageError("a command that measures by itself and --snapshot", remedy="let the command itself write one")
     if len(plan.ranks) > 1:
         raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
-    place = str(snapshot.absolute())
-    return replace(plan, job=replace(plan.job, snapshot_path=place, snapshot_force=may_replace(snapshot)))
+    return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
 
 
 def _bundled_plan(source: ConfigSource) -> Plan:
@@ -238,12 +243,9 @@ def _bundled_plan(source: ConfigSource) -> Plan:
 
     loaded = source.load()
     check_card(loaded)
-    return Plan(
-        job=bundled_job(loaded.config),
-        ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
-        title=source.title,
-        warnings=(*loaded.remarks, *(str(warning) for warning in loaded.warnings)),
-    )
+    ranks = chosen_ranks(loaded.config.probe.rank, loaded.config)
+    warnings = (*loaded.remarks, *map(str, loaded.warnings))
+    return Plan(job=bundled_job(loaded.config), ranks=ranks, title=source.title, warnings=warnings)
 
 
 def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
@@ -273,19 +275,8 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
     return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(rank, settings), title=title)
 
 
-_FAILURES: dict[ErrorKind | None, ExitCode] = {
-    "unfit": ExitCode.MACHINE_UNFIT,
-    "usage": ExitCode.USAGE,
-    "internal": ExitCode.INTERNAL,
-}
-"""Failures that are not the target's."""
-
-
-def probe_exit_code(result: ProbeResult) -> ExitCode:
-    """Return what ``oomscope probe`` exits with."""
-    if result.outcome == "fits":
-        return ExitCode.OK
-    if result.outcome == "oom":
-        return ExitCode.OOM
-    kind = result.failure.kind if result.failure else None
-    return _FAILURES.get(kind, ExitCode.TARGET_FAILED)
+def _exit_code(result: ProbeResult) -> ExitCode:
+    if result.outcome != "error":
+        return ExitCode.OK if result.outcome == "fits" else ExitCode.OOM
+    codes = {"unfit": ExitCode.MACHINE_UNFIT, "usage": ExitCode.USAGE, "internal": ExitCode.INTERNAL}
+    return codes.get(result.failure.kind if result.failure else "", ExitCode.TARGET_FAILED)

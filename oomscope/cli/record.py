@@ -13,7 +13,7 @@ from oomscope.capture import names
 from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
 from oomscope.capture.singleton import PYTHON
-from oomscope.cli.options.common import json_option
+from oomscope.cli.options import json_option
 from oomscope.cli.terminal.output import print_json
 from oomscope.errors import ExitCode, UsageError
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options.common import card_options, json_option, named_card, progress_options, snapshot_limits_options
-from oomscope.cli.options.types import FILE
+from oomscope.cli.options import FILE, card_options, json_option, named_card, progress_options, snapshot_limits_options
 from oomscope.cli.terminal.output import print_json, print_report
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -58,16 +57,16 @@ def replay(
     from oomscope.snapshot.read.load import load_snapshot
     from oomscope.snapshot.replay.replay_table import replay_file
 
-    card = named_card(limit, gpu, non_torch)
-    with shown_progress(str(file), verbosity_of(verbosity)) as ticker:
+    total, outside = named_card(limit, gpu, non_torch)
+    with shown_progress(str(file), verbosity) as ticker:
         ticker.stage("read")
         snapshot = load_snapshot(file, limits=limits)
         table = replay_file(
             snapshot,
             device=device,
             confs=confs or None,
-            limit=card.limit,
-            non_torch=card.non_torch,
+            limit=total,
+            non_torch=outside,
             torch_version=torch_version,
             announce=ticker.stage,
         )

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options.common import (
+from oomscope.cli.completion import complete_key
+from oomscope.cli.options import (
+    FILE,
     csv_option,
+    force_option,
+    fresh_option,
+    jobs_option,
     json_option,
     measurement_options,
     progress_options,
     settings_overrides,
 )
-from oomscope.cli.options.completion import complete_key
-from oomscope.cli.options.source import config_source, refuse_world_size, source_options
-from oomscope.cli.options.types import FILE, PICTURE
+from oomscope.cli.sources import config_source, kept_probe, load_with, refuse_world_size, source_options
 from oomscope.cli.terminal.hints import nearest
-from oomscope.cli.terminal.output import print_json, print_report, remark
-from oomscope.cli.terminal.output_files import SWEEP_TABLES, Files, sweep_tables
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
-from oomscope.cli.variants import kept_probe, load_with
+from oomscope.cli.terminal.output import SWEEP_TABLES, Files, print_json, print_report, remark, tables_of
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 @click.command(short_help="Probe a grid of configurations.")
 @click.argument("words", nargs=-1, metavar="[CFG.yaml] KEY=VALUE,VALUE... [KEY=VALUE]...", shell_complete=complete_key)
 @source_options
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
-@click.option("--fresh", is_flag=True, help="Ignore cached results.")
+@jobs_option
+@fresh_option
 @measurement_options
 @click.option("--html", type=FILE, metavar="FILE", help="Write the grid as one offline HTML page, with pictures.")
-@click.option("--png", type=PICTURE, metavar="FILE", help="Write the grid as a picture (plots extra).")
+@click.option("--png", type=FILE, metavar="FILE", help="Write the grid as a picture (plots extra).")
 @csv_option
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @progress_options
 @json_option
 def sweep(
@@ -77,7 +78,7 @@ def sweep(
 
     for line in source.load(enforce=False).remarks:
         remark(line)
-    with shown_progress(source.title, verbosity_of(verbosity)) as ticker:
+    with shown_progress(source.title, verbosity) as ticker:
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 
         def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
@@ -99,7 +100,9 @@ def sweep(
         return sweep_picture(found, title=source.title)
 
     is_measured = any(row.variant.requested_bytes is not None for row in found.rows)
-    lost = files.write(page=page, picture=picture if is_measured else None, tables=lambda: sweep_tables(found))
+    lost = files.write(
+        page=page, picture=picture if is_measured else None, tables=lambda: tables_of(SWEEP_TABLES, found)
+    )
     if as_json:
         print_json(found.to_json())
     else:

@@ -70,10 +70,9 @@ class Probing:
 
         Fails the test where what was asked for is wrong, or where nothing could be measured.
         """
-        from oomscope.cli.options.common import settings_overrides
-        from oomscope.cli.options.source import config_source
-        from oomscope.cli.options.targets import TargetOptions
+        from oomscope.cli.options import settings_overrides
         from oomscope.cli.probe import plan_of
+        from oomscope.cli.sources import TargetOptions, config_source
         from oomscope.probe.process import warm
         from oomscope.probe.ranks import probe_ranks
 
@@ -91,7 +90,7 @@ class Probing:
             source = config_source([str(word) for word in words], preset, settings_overrides(settings))
             if source.path is not None:
                 source = replace(source, path=self._root / source.path)
-            options = TargetOptions.of(target)
+            options = TargetOptions.of(target).checked()
             checkout = self._root / (repo or "")
             plan = plan_of(source, target=options, repo=checkout if options.option or repo else None, snapshot=None)
             result = probe_ranks(plan.job, plan.ranks, warm.run)

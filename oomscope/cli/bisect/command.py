@@ -7,46 +7,44 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from oomscope.bisect.run.places import InterruptedSearch, JournalUse
-from oomscope.cli.bisect.journals import USE, SearchStoppedError
-from oomscope.cli.bisect.options import (
-    AxisOptions,
-    CheckoutOptions,
-    ClusterOptions,
-    NoiseOptions,
-    StepOptions,
-    with_values,
-)
-from oomscope.cli.bisect.request import SearchOptions, run_search
-from oomscope.cli.options.common import (
+from oomscope.cli.bisect.options import Search, SearchOptions
+from oomscope.cli.completion import complete_ends, complete_key
+from oomscope.cli.options import (
+    FILE,
+    LazyGroup,
     csv_option,
+    force_option,
+    fresh_option,
     jobs_option,
     json_option,
     measurement_options,
     progress_options,
     settings_overrides,
 )
-from oomscope.cli.options.completion import complete_ends, complete_key
-from oomscope.cli.options.lazy import LazyGroup
-from oomscope.cli.options.source import dialect_option
-from oomscope.cli.options.targets import TargetOptions
-from oomscope.cli.options.types import FILE, finite
+from oomscope.cli.sources import TargetOptions, dialect_option
 from oomscope.cli.terminal.hints import missing_in_checkouts
-from oomscope.cli.terminal.output import print_json, print_report
-from oomscope.cli.terminal.output_files import BISECT_TABLES, Files, bisect_tables
-from oomscope.errors import ExitCode, gravest
+from oomscope.cli.terminal.output import BISECT_TABLES, Files, print_json, print_report, tables_of
+from oomscope.errors import ExitCode, OomscopeError, gravest
 
 PATHS = "oomscope.paths"
 WORDS = "oomscope.words"
 SUBCOMMAND = "oomscope.subcommand"
+USE = "oomscope.journal_use"
+"""Keys of ``ctx.meta``."""
 
 SUBCOMMANDS = {
-    "log": ("oomscope.cli.bisect.log:log", "Print every probe of a search."),
-    "resume": ("oomscope.cli.bisect.resume:resume", "Continue an interrupted search."),
-    "export": ("oomscope.cli.bisect.export:export", "Print a search as a git bisect log."),
+    "log": ("oomscope.cli.bisect.journals:log", "Print every probe of a search."),
+    "resume": ("oomscope.cli.bisect.journals:resume", "Continue an interrupted search."),
+    "export": ("oomscope.cli.bisect.journals:export", "Print a search as a git bisect log."),
 }
+
+
+class SearchStoppedError(OomscopeError):
+    """The user pressed Ctrl-C in a search that can be continued."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 class SearchGroup(LazyGroup):
@@ -56,7 +54,7 @@ class SearchGroup(LazyGroup):
     allow_extra_args = False
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options of a search; of a command about searches those come first of its own."""
+        """Return the options of a search; none of them before a command about searches."""
         params = super().get_params(ctx)
         return [each for each in params if each not in self.params] if SUBCOMMAND in ctx.meta else params
 
@@ -68,7 +66,7 @@ class SearchGroup(LazyGroup):
             return super().parse_args(ctx, args)
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[WORDS], ctx.meta[PATHS] = tuple(args), tuple(args[cut + 1 :])
-        return super().parse_args(ctx, with_values(args[:cut]))
+        return super().parse_args(ctx, args[:cut])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Search, or run the command about searches."""
@@ -85,14 +83,10 @@ class SearchGroup(LazyGroup):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the commands about searches, and the ranges, that begin with ``incomplete``."""
-    names = [*(name for name in SUBCOMMANDS if name.startswith(incomplete)), *complete_ends(ctx, parameter, incomplete)]
-    return [CompletionItem(name) for name in names]
-
-
-_OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
-"""Parameters that say how the answer is given."""
+    names = [name for name in SUBCOMMANDS if name.startswith(incomplete)]
+    return [*names, *complete_ends(ctx, parameter, incomplete)]
 
 
 @click.group(
@@ -103,31 +97,15 @@ _OUTPUT = ("html", "tables", "force", "verbosity", "as_json")
 )
 @click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]", shell_complete=complete_key)
-@click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
-@click.option("--config", metavar="PATH", help="Measure the configuration file at PATH in each commit.")
-@dialect_option
 @TargetOptions.add
-@click.option("--bad", default="any-oom", metavar="CLASS", help="Which result is bad (default: any-oom).")
-@click.option("--first-parent", is_flag=True, help="Report a merge at fault instead of searching its branches.")
-@click.option(
-    "--deadline",
-    type=click.FloatRange(min=0),
-    callback=finite,
-    metavar="SECONDS",
-    help="End the search after this long and report the suspects.",
-)
-@StepOptions.add
-@NoiseOptions.add
-@AxisOptions.add
-@CheckoutOptions.add
+@SearchOptions.add
+@dialect_option
 @jobs_option
-@ClusterOptions.add
 @measurement_options
-@click.option("--fresh", is_flag=True, help="Ignore cached results.")
-@click.option("--state", type=FILE, metavar="DIR", help="Directory for results, clones and journals.")
+@fresh_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @progress_options
 @json_option
 @click.pass_context
@@ -140,7 +118,7 @@ def bisect(
     force: bool,
     verbosity: str | None,
     as_json: bool,
-    **given: Any,
+    **_given: Any,
 ) -> ExitCode:
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
 
@@ -158,26 +136,26 @@ def bisect(
     oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
+    from oomscope.cli.bisect.search import run_search
     from oomscope.cli.terminal.progress import live_progress_of
 
-    read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
+    search = search_of(ctx)
     files = Files(html=html, tables=tables, names=BISECT_TABLES)
-    files.refuse(*read, force=force)
-    options = options_of(ctx)
+    files.refuse(("--harness", search.target.harness), *_files_read(search), force=force)
     try:
         with live_progress_of(verbosity, answers_here=not as_json) as live:
-            result = run_search(options, live)
+            result = run_search(search, live)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
-    if hint := missing_in_checkouts(result, options.repo or Path()):
+    if hint := missing_in_checkouts(result, search.options.repo or Path()):
         result = replace(result, notes=(*result.notes, hint))
 
     def page() -> str:
         from oomscope.report.html.pages import bisect_page
 
-        return bisect_page(result, title=f"Bisect of {options.ends}")
+        return bisect_page(result, title=f"Bisect of {search.ends}")
 
-    lost = files.write(page=page, tables=lambda: bisect_tables(result))
+    lost = files.write(page=page, tables=lambda: tables_of(BISECT_TABLES, result))
     if as_json:
         print_json(result.to_json())
     else:
@@ -187,23 +165,26 @@ def bisect(
     return gravest([result.exit_code, *lost])
 
 
-def options_of(ctx: click.Context) -> SearchOptions:
-    """Return what ``ctx``, a search that was parsed, asks for."""
-    given = {name: value for name, value in ctx.params.items() if name not in _OUTPUT}
-    overrides = (*given.pop("overrides"), *settings_overrides(given))
-    given["steps"] = StepOptions.of(given)
-    given["noise"] = NoiseOptions.of(given)
-    given["target"] = TargetOptions.of(given)
-    given["cluster"] = ClusterOptions.of(given).settings()
-    given["checkouts"] = CheckoutOptions.of(given)
-    given["journal"] = ctx.meta.get(USE) or JournalUse(words=ctx.meta[WORDS])
-    return SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
+def search_of(ctx: click.Context) -> Search:
+    """Return the search that ``ctx``, a parsed command line, asks for."""
+    given = dict(ctx.params)
+    return Search(
+        ends=given["ends"],
+        options=SearchOptions.of(given),
+        target=TargetOptions.of(given).checked(),
+        overrides=(*given["overrides"], *settings_overrides(given)),
+        paths=ctx.meta[PATHS],
+        dialect=given["dialect"],
+        jobs=given["jobs"],
+        fresh=given["fresh"],
+        journal=ctx.meta.get(USE) or JournalUse(words=ctx.meta[WORDS]),
+    )
 
 
-def _files_read(ends: str, *, is_open: bool) -> list[tuple[str, Path]]:
+def _files_read(search: Search) -> list[tuple[str, Path]]:
     """Return the configurations that a search over keys reads, with their name for people; none of an open range."""
     from oomscope.bisect.vcs.ranges import FileRange, parse_ends
 
-    range_ = None if is_open else parse_ends(ends)
+    range_ = None if search.options.find_good else parse_ends(search.ends)
     files = (range_.good, range_.bad) if isinstance(range_, FileRange) else ()
     return [("GOOD..BAD", file) for file in files if isinstance(file, Path)]

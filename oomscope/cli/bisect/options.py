@@ -1,36 +1,84 @@
-"""Options of ``oomscope bisect``: what is walked, how checkouts are prepared, where probes run, and how sure to be."""
+"""The options of ``oomscope bisect``, declared once, and the requests that they make."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
-from oomscope.cli.options.generate import Options, option
-from oomscope.cli.options.types import MOST, Size, finite
+from oomscope.bisect.run.places import JournalUse
+from oomscope.cli.options import FILE, MOST, Options, Size, option
+from oomscope.cli.sources import TARGETS, TargetOptions
 from oomscope.errors import UsageError
+from oomscope.probe.targets.settings import harness_settings
 from oomscope.units import parse_size
 
 if TYPE_CHECKING:
     from oomscope.bisect.changes.change_set import ChangeSet
     from oomscope.bisect.results.noise import Noise
+    from oomscope.bisect.results.predicate import Bad
     from oomscope.bisect.results.sections import StepsWanted
     from oomscope.bisect.run.places import Places
     from oomscope.bisect.run.slurm import ClusterSettings
     from oomscope.bisect.targets.preparation import Preparation
-
+    from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
 AXES = ("commits", "config", "environment", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxisOptions(Options):
-    """What the command line says about axes."""
+class SearchOptions(Options):
+    """The options of a search but for those of the target, of measuring and of output."""
 
+    repo: Path | None = option(
+        "--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .)."
+    )
+    config: str | None = option(
+        "--config", metavar="PATH", help="Measure the configuration file at PATH in each commit."
+    )
+    bad: str = option("--bad", default="any-oom", metavar="CLASS", help="Which result is bad (default: any-oom).")
+    first_parent: bool = option(
+        "--first-parent", is_flag=True, help="Report a merge at fault instead of searching its branches."
+    )
+    deadline: float | None = option(
+        "--deadline",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="End the search after this long and report the suspects.",
+    )
+    steps: bool = option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead.")
+    min_step: str | None = option(
+        "--min-step",
+        type=Size(),
+        metavar="SIZE",
+        help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
+    )
+    exhaustive: int | None = option(
+        "--exhaustive",
+        type=click.IntRange(1, MOST),
+        is_flag=False,
+        flag_value=MOST,
+        metavar="[=N]",
+        help="Probe all commits (or N) also where both ends are equal; implies --steps.",
+    )
+    find_good: bool = option(
+        "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
+    )
+    confidence: float | None = option(
+        "--confidence",
+        type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+        metavar="P",
+        help="Allow for wrong answers: repeat probes until one candidate has probability P (cuda: 0.95).",
+    )
+    repeats: int | None = option(
+        "--repeats",
+        type=click.IntRange(1, MOST),
+        metavar="N",
+        help="Probe one commit or combination up to N times (default: 20); 1 takes every answer as correct.",
+    )
     axis: str | None = option(
         "--axis",
         type=click.Choice(AXES),
@@ -52,78 +100,6 @@ class AxisOptions(Options):
     hunks: bool = option(
         "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
     )
-
-    @property
-    def has_layers(self) -> bool:
-        """Whether the environment changes."""
-        return bool(self.env or self.good_env or self.bad_env or self.packages)
-
-    def layers(self, places: Places) -> tuple[ChangeSet, ...]:
-        """Return the changes of the environment; none where it does not change.
-
-        Args:
-            places: where packages are kept that differ from the installed ones.
-
-        Raises:
-            UsageError: an option is ill-formed.
-            InputError: a file of variables or packages cannot be read.
-        """
-        return (*self._variables(), *self._packages(places))
-
-    def _variables(self) -> tuple[ChangeSet, ...]:
-        from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
-
-        if not (self.env or self.good_env or self.bad_env):
-            return ()
-        names, low, high = ("the good environment", "the bad environment"), {}, {}
-        if self.env:
-            files = two_files(self.env, "--env")
-            low, high = (read_environment(file) for file in files)
-            names = (str(files[0]), str(files[1]))
-        low |= parse_variables(self.good_env, "--good-env")
-        high |= parse_variables(self.bad_env, "--bad-env")
-        return (EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]),)
-
-    def _packages(self, places: Places) -> tuple[ChangeSet, ...]:
-        from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
-
-        if not self.packages:
-            return ()
-        good, bad = two_files(self.packages, "--packages")
-        return (
-            PackageDeltas(
-                low=read_requirements(good),
-                high=read_requirements(bad),
-                overlays=Overlays(places.packages.absolute()),
-                good=str(good),
-                bad=str(bad),
-                inherited=os.environ.get("PYTHONPATH", ""),
-            ),
-        )
-
-
-def two_files(text: str, option: str) -> tuple[Path, Path]:
-    """Return the two files that ``text`` names.
-
-    Raises:
-        UsageError: one of them is not there.
-    """
-    from oomscope.bisect.vcs.ranges import FileRange, parse_range
-
-    found = parse_range(text)
-    if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):
-        return found.good, found.bad
-    raise UsageError(f"{text!r} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")
-
-
-LONGEST_S = 7 * 86_400.0
-"""The most that a set-up may be given, in seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckoutOptions(Options):
-    """What the command line says about repairs, links and set-ups."""
-
     fixup: tuple[str, ...] = option(
         "--fixup",
         multiple=True,
@@ -139,49 +115,14 @@ class CheckoutOptions(Options):
     setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
     setup_timeout: float | None = option(
         "--setup-timeout",
-        type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),
-        callback=finite,
+        type=click.FloatRange(min=0, min_open=True, max=7 * 86_400),
         metavar="SECONDS",
         help="End a --setup, or a command of --fixup, after this long (default: 1800).",
     )
-
-    @property
-    def given(self) -> dict[str, bool]:
-        """Which of the options were given, by the name that people know."""
-        return {"--fixup": bool(self.fixup), "--link": bool(self.link), "--setup": self.setup is not None}
-
-    def preparation(self) -> Preparation:
-        """Return what is done to each checkout.
-
-        Raises:
-            UsageError: an option is ill-formed, means nothing without another, or names a file that is not there.
-        """
-        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation, Setup
-
-        if self.setup is not None and not self.setup.strip():
-            raise UsageError("--setup without a command", remedy="give --setup CMD")
-        if self.setup is None and not self.fixup and self.setup_timeout is not None:
-            raise UsageError("--setup-timeout without a set-up or a repair", remedy="give --setup CMD")
-        timeout_s = TIMEOUT_S if self.setup_timeout is None else self.setup_timeout
-        return Preparation(
-            fixups=tuple(Fixup.parse(text) for text in self.fixup),
-            setup=None if self.setup is None else Setup(command=self.setup, timeout_s=timeout_s),
-            links=self.link,
-            timeout_s=timeout_s,
-        )
-
-
-_LOCAL, _SLURM = "local", "slurm"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions(Options):
-    """What the command line says about where probes are run."""
-
     executor: str = option(
         "--executor",
-        type=click.Choice([_LOCAL, _SLURM]),
-        default=_LOCAL,
+        type=click.Choice(["local", "slurm"]),
+        default="local",
         metavar="[local|slurm]",
         help="Where probes run: here (default), or as Slurm jobs, --jobs of them at once.",
     )
@@ -191,127 +132,251 @@ class ClusterOptions(Options):
         metavar="NAME=VALUE",
         help="An option of sbatch for each job, such as partition=gpu or gpus-per-node=1.",
     )
+    state: Path | None = option("--state", type=FILE, metavar="DIR", help="Directory for results, clones and journals.")
 
-    def settings(self) -> ClusterSettings | None:
-        """Return where jobs go; None for this machine.
+    @property
+    def has_changes(self) -> bool:
+        """Whether the environment changes."""
+        return bool(self.env or self.good_env or self.bad_env or self.packages)
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether every change of bytes is searched for."""
+        return self.steps or self.min_step is not None or self.exhaustive is not None
+
+
+class Common(TypedDict):
+    """The fields of :class:`~oomscope.bisect.requests.SearchRequest`."""
+
+    bad: Bad
+    deadline_s: float | None
+    use_cache: bool
+    places: Places
+    jobs: int
+    cluster: ClusterSettings | None
+    journal: JournalUse
+    noise: Noise | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search as the command line asks for it."""
+
+    ends: str
+    options: SearchOptions = field(default_factory=SearchOptions)
+    target: TargetOptions = field(default_factory=TargetOptions)
+    overrides: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Of commits to search first."""
+    dialect: str | None = None
+    jobs: int = 1
+    fresh: bool = False
+    journal: JournalUse = field(default_factory=JournalUse)
+
+    def check(self) -> None:
+        """Refuse options that exclude each other.
 
         Raises:
-            UsageError: options for jobs without any, or ones that jobs cannot have.
+            UsageError: some do.
         """
+        options, bad = self.options, self.bad
+        is_measuring_itself = self.target.command is not None and not self.target.is_program
+        needs_snapshot = is_measuring_itself and self.target.snapshot_glob is None and bad.name != "exit"
+        needs_bytes = needs_snapshot and self.target.metric_regex is None
+        name_bytes = f"--bad {bad}" if bad.name == "requested" else "--steps"
+        own, name_one = self.target.option, "name one: your own code brings its own model"
+        excluded: tuple[tuple[object, str, str], ...] = (
+            (own and options.config and options.axis != "both", f"both --config and {own}", name_one),
+            (own and self.dialect, f"both --from and {own}", name_one),
+            (
+                bad.name == "exit" and self.target.command is None,
+                "--bad exit without --command",
+                "any other target answers with its memory",
+            ),
+            (
+                needs_snapshot and bad.name in {"capacity", "fragmentation", "reserved"},
+                f"--bad {bad} needs a snapshot to be told",
+                "leave out how the command is read, or let it write a snapshot and give --snapshot-glob PATTERN",
+            ),
+            (
+                needs_bytes and (bad.name == "requested" or options.wants_steps),
+                f"{name_bytes} needs bytes",
+                "leave --exit-status out, so that the command is recorded",
+            ),
+            (
+                options.confidence is not None and options.repeats == 1,
+                "--confidence with --repeats 1",
+                "leave one out: with one probe of each every answer is believed",
+            ),
+            (
+                options.find_good and options.axis not in {None, "commits"},
+                f"--find-good with --axis {options.axis}",
+                "name the good end",
+            ),
+            (
+                options.axis == "environment" and not options.has_changes,
+                "nothing says what changes",
+                "give --env, --good-env, --bad-env or --packages",
+            ),
+        )
+        for is_given, what, remedy in excluded:
+            if is_given:
+                raise UsageError(what, remedy=remedy)
+        for word in self.overrides:
+            if "=" not in word:
+                raise UsageError(f"{word!r} is not a KEY=VALUE", remedy="write paths after --")
+
+    def refuse_about_commits(self, what: str, *, has_repo: bool) -> None:
+        """Refuse the options that are about a range of commits.
+
+        Args:
+            what: what is searched in place of one.
+            has_repo: a checkout is measured, in which the options of checkouts have a meaning.
+
+        Raises:
+            UsageError: one of them was given.
+        """
+        options = self.options
+        given: dict[str, object] = {
+            "--first-parent": options.first_parent,
+            "paths": self.paths,
+            "--steps": options.wants_steps,
+            "--hunks": options.hunks,
+        }
+        if not has_repo:
+            given |= {
+                "--repo": options.repo,
+                "--config": options.config,
+                self.target.option or "": self.target.option,
+                "--fixup": options.fixup,
+                "--link": options.link,
+                "--setup": options.setup,
+            }
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it is about commits")
+
+    @property
+    def bad(self) -> Bad:
+        """The class of bad results."""
+        from oomscope.bisect.results.predicate import Bad
+
+        return Bad.parse(self.options.bad)
+
+    @property
+    def places(self) -> Places:
+        """Where results, clones and journals are kept."""
+        from oomscope.bisect.run.places import Places
+
+        return Places.default() if self.options.state is None else Places(self.options.state.absolute())
+
+    def common(self) -> Common:
+        """Return the fields that every kind of request has; no noise leaves it to the backend."""
+        from oomscope.bisect.results.noise import CONFIDENCE, REPEATS, Noise
         from oomscope.bisect.run.slurm import ClusterSettings
 
-        if self.executor == _SLURM:
-            return ClusterSettings.parse(self.slurm)
-        if self.slurm:
-            raise UsageError("--slurm without jobs", remedy="add --executor slurm, or leave it out")
-        return None
+        options = self.options
+        is_noisy = options.confidence is not None or options.repeats is not None
+        noise = Noise(confidence=options.confidence or CONFIDENCE, repeats=options.repeats or REPEATS)
+        return Common(
+            bad=self.bad,
+            deadline_s=options.deadline,
+            use_cache=not self.fresh,
+            places=self.places,
+            jobs=self.jobs,
+            cluster=ClusterSettings.parse(options.slurm) if options.executor == "slurm" else None,
+            journal=self.journal,
+            noise=noise if is_noisy else None,
+        )
 
-
-_LEAST = 0.5
-
-
-class Probability(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
-    """A probability at which something may be called the answer."""
-
-    name = "probability"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, which lies between a half and one."""
-        number = float(click.FLOAT.convert(value, param, ctx))
-        if not _LEAST < number < 1:
-            self.fail(f"{value} is not a probability above {_LEAST} and below 1.", param, ctx)
-        return number
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOptions(Options):
-    """What the command line says about answers that may be wrong."""
-
-    confidence: float | None = option(
-        "--confidence",
-        type=Probability(),
-        metavar="P",
-        help="Allow for wrong answers: repeat probes until one candidate has probability P (cuda: 0.95).",
-    )
-    repeats: int | None = option(
-        "--repeats",
-        type=click.IntRange(1, MOST),
-        metavar="N",
-        help="Probe one commit or combination up to N times (default: 20); 1 takes every answer as correct.",
-    )
-
-    def wanted(self) -> Noise | None:
-        """Return how to meet noise; None leaves it to the backend.
+    def subject(self) -> ConfigInRepo | OwnCode:
+        """Return what of a commit is measured.
 
         Raises:
-            UsageError: a confidence is asked for, and nothing may be probed more than once.
+            UsageError: no option says it.
         """
-        from oomscope.bisect.results.noise import CONFIDENCE, REPEATS, Noise
+        from oomscope.bisect.targets.subjects import ConfigInRepo, own_code_of
 
-        if self.confidence is None and self.repeats is None:
-            return None
-        repeats = REPEATS if self.repeats is None else self.repeats
-        if self.confidence is not None and repeats == 1:
-            raise UsageError(
-                "--confidence with --repeats 1",
-                remedy="leave one out: with one probe of each every answer is believed",
-            )
-        return Noise(confidence=CONFIDENCE if self.confidence is None else self.confidence, repeats=repeats)
+        is_asked_status = self.bad.name == "exit" and self.target.is_program
+        target = (replace(self.target, exit_status=True) if is_asked_status else self.target).target_at("")
+        if target is not None:
+            return own_code_of(target, harness_settings(self.overrides), self.overrides)
+        if self.options.config is None:
+            remedy = f"give --config PATH-IN-REPO, {TARGETS}"
+            raise UsageError("nothing says what to measure of a commit", remedy=remedy)
+        return ConfigInRepo(path=self.options.config, dialect=self.dialect, overrides=self.overrides)
 
-
-_EXHAUSTIVE = "--exhaustive"
-_ALL = "all"
-
-
-class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
-    """A number of commits, or all of them."""
-
-    name = "looks"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number; as large as any history for ``all``."""
-        from oomscope.bisect.results.sections import EVERYWHERE
-
-        if value == _ALL:
-            return EVERYWHERE
-        try:
-            return int(click.IntRange(1, MOST).convert(value, param, ctx))
-        except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number from 1 to {MOST}, nor {_ALL}", param, ctx)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOptions(Options):
-    """What the command line says about steps and about where they begin."""
-
-    steps: bool = option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead.")
-    min_step: str | None = option(
-        "--min-step",
-        type=Size(),
-        metavar="SIZE",
-        help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
-    )
-    exhaustive: int | None = option(
-        _EXHAUSTIVE,
-        type=Looks(),
-        metavar="[=N]",
-        help="Probe all commits (or N) also where both ends are equal; implies --steps.",
-    )
-    find_good: bool = option(
-        "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
-    )
-
-    def wanted(self) -> StepsWanted | None:
-        """Return which steps are asked for; None for none."""
+    def steps(self) -> StepsWanted | None:
+        """Return which steps are searched for; None for none."""
         from oomscope.bisect.results.sections import StepsWanted
         from oomscope.bisect.search.steps import Threshold
 
-        if not (self.steps or self.min_step is not None or self.exhaustive):
+        if not self.options.wants_steps:
             return None
-        least = None if self.min_step is None else Threshold.of(parse_size(self.min_step, where="--min-step"))
-        return StepsWanted(threshold=least, looks=self.exhaustive or 0)
+        least = self.options.min_step
+        threshold = None if least is None else Threshold.of(parse_size(least, where="--min-step"))
+        return StepsWanted(threshold=threshold, looks=self.options.exhaustive or 0)
+
+    def preparation(self) -> Preparation:
+        """Return what is done to each checkout.
+
+        Raises:
+            UsageError: an option is ill-formed, or names a file that is not there.
+        """
+        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation, Setup
+
+        options, timeout_s = self.options, self.options.setup_timeout or TIMEOUT_S
+        return Preparation(
+            fixups=tuple(Fixup.parse(text) for text in options.fixup),
+            setup=None if options.setup is None else Setup(command=options.setup, timeout_s=timeout_s),
+            links=options.link,
+            timeout_s=timeout_s,
+        )
+
+    def changes(self) -> tuple[ChangeSet, ...]:
+        """Return the changes of the environment; none where it does not change.
+
+        Raises:
+            UsageError: an option is ill-formed.
+            InputError: a file of variables or packages cannot be read.
+        """
+        from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
+        from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
+
+        options = self.options
+        found: list[ChangeSet] = []
+        if options.env or options.good_env or options.bad_env:
+            names, low, high = ("the good environment", "the bad environment"), {}, {}
+            if options.env:
+                files = two_files(options.env, "--env")
+                low, high = (read_environment(file) for file in files)
+                names = (str(files[0]), str(files[1]))
+            low |= parse_variables(options.good_env, "--good-env")
+            high |= parse_variables(options.bad_env, "--bad-env")
+            found.append(EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]))
+        if options.packages:
+            good, bad = two_files(options.packages, "--packages")
+            packages = PackageDeltas(
+                low=read_requirements(good),
+                high=read_requirements(bad),
+                overlays=Overlays(self.places.packages.absolute()),
+                good=str(good),
+                bad=str(bad),
+                inherited=os.environ.get("PYTHONPATH", ""),
+            )
+            found.append(packages)
+        return tuple(found)
 
 
-def with_values(arguments: Sequence[str]) -> list[str]:
-    """Return ``arguments`` in which ``--exhaustive`` has a value, so that it does not take the next word for one."""
-    return [f"{_EXHAUSTIVE}={_ALL}" if word == _EXHAUSTIVE else word for word in arguments]
+def two_files(text: str, option: str) -> tuple[Path, Path]:
+    """Return the two files that ``text`` names.
+
+    Raises:
+        UsageError: one of them is not there.
+    """
+    from oomscope.bisect.vcs.ranges import FileRange, parse_range
+
+    found = parse_range(text)
+    if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):
+        return found.good, found.bad
+    raise UsageError(f"{text!r} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from oomscope.cli.options.lazy import LazyGroup
+from oomscope.cli.options import LazyGroup
 from oomscope.cli.terminal.output import say
 from oomscope.errors import ExitCode
 

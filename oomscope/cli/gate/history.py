@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path, read_night
-from oomscope.cli.options.common import json_option
-from oomscope.cli.options.types import FILE, PICTURE
-from oomscope.cli.terminal.output import print_json, print_report, say
-from oomscope.cli.terminal.output_files import Files
+from oomscope.cli.options import FILE, json_option
+from oomscope.cli.terminal.output import Files, print_json, print_report, say
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
 
 SCHEMA_VERSION = 1
@@ -24,7 +22,7 @@ SCHEMA_VERSION = 1
 @click.option("--last", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Nights of each case.")
 @ledger_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the trends as one offline HTML page.")
-@click.option("--png", type=PICTURE, metavar="FILE", help="Write the trends as a picture (plots extra).")
+@click.option("--png", type=FILE, metavar="FILE", help="Write the trends as a picture (plots extra).")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @json_option
 def history_command(

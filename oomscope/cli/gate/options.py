@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options.generate import Options, option
-from oomscope.cli.options.types import FILE
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
+from oomscope.cli.options import FILE, Options, option
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def gate_probe() -> Probe:
 @contextmanager
 def announced(suite: Suite, verbosity: str | None) -> Iterator[Announce]:
     """Yield a function that shows each case of ``suite`` as it is done."""
-    with shown_progress(suite.path.name, verbosity_of(verbosity)) as ticker:
+    with shown_progress(suite.path.name, verbosity) as ticker:
         ticker.stage("case", 0, len(suite.cases))
 
         def show(done: int, total: int, case: CaseResult) -> None:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.gate.options import OutputOptions, read_night
-from oomscope.cli.options.common import json_option
-from oomscope.cli.options.types import FILE
+from oomscope.cli.options import FILE, json_option
 from oomscope.cli.terminal.output import (
     print_json,
     print_report,

@@ -19,8 +19,7 @@ from oomscope.cli.gate.options import (
     suite_argument,
 )
 from oomscope.cli.gate.outputs import refuse_outputs, write_files, write_outputs
-from oomscope.cli.options.common import jobs_option, json_option, progress_options
-from oomscope.cli.options.types import FILE
+from oomscope.cli.options import FILE, jobs_option, json_option, progress_options
 from oomscope.cli.terminal.output import remark
 
 

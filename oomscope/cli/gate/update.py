@@ -15,10 +15,9 @@ from oomscope.cli.gate.options import (
     read_night,
     suite_argument,
 )
-from oomscope.cli.options.common import jobs_option, json_option, progress_options
-from oomscope.cli.options.types import FILE
+from oomscope.cli.options import FILE, jobs_option, json_option, progress_options
 from oomscope.cli.terminal.output import print_json, print_report, refuse_one_place, remark, say, write_file
-from oomscope.cli.terminal.progress import shown_progress, verbosity_of
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode
 from oomscope.files import held
 
@@ -147,7 +146,7 @@ def calibrate_command(
         plan_of(case)
     probe, found = gate_probe(), []
     for case in chosen.cases:
-        with shown_progress(case.name, verbosity_of(verbosity)) as ticker:
+        with shown_progress(case.name, verbosity) as ticker:
             ticker.stage("repetition", 0, repeats)
             found.append(calibrate(case, probe, repeats, lambda done: ticker.stage("repetition", done, repeats)))
     with held(path):

@@ -1,4 +1,4 @@
-"""How a command answers: results to standard output, remarks to standard error, files whole or not at all."""
+"""Results on standard output, remarks on standard error, files whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,10 @@ from oomscope.files import real_path, try_place, write_whole
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
     from oomscope.report.parts import Report
-
-
-_FREE: set[Path] = set()
-"""Names that belonged to no file when the command began, until it has written there itself: what stands there by then
-is somebody else's, such as that of the same command beside this one."""
 
 
 def say(text: str) -> None:
@@ -63,7 +60,7 @@ def offer_more() -> None:
 
 
 def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
-    """Refuse, before any work is done, to overwrite a file of the user's, or to promise one that cannot be written.
+    """Refuse, before any work is done, to overwrite a file of the user's, or one that cannot be written.
 
     Raises:
         InputError: the file exists and ``force`` is not set, its folder does not exist, or nothing can be written
@@ -71,7 +68,6 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
     """
     if path is None:
         return
-    _FREE.discard(real_path(path))
     if path.is_dir():
         raise InputError("is a directory", where=str(path), remedy=f"give a file name to {option}")
     if path.exists() and not force:
@@ -82,13 +78,6 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
         try_place(path)
     except OSError as error:
         raise _unwritable(path, error) from error
-    if not force and not path.is_symlink():  # one that leads nowhere is replaced
-        _FREE.add(real_path(path))
-
-
-def may_replace(path: Path) -> bool:
-    """Whether a file at ``path`` may be replaced: not where :func:`refuse_existing` found none, and no one asked to."""
-    return real_path(path) not in _FREE
 
 
 def refuse_one_place(*places: tuple[str, Path | None]) -> None:
@@ -113,43 +102,159 @@ def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> Non
     """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so if it ``is_told``.
 
     Raises:
-        InputError: the place cannot be written to, or somebody else wrote there since :func:`refuse_existing` found it
-            free.
+        InputError: the place cannot be written to.
     """
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    with named_refusal(path) as force:
-        write_whole(path, data, force=force)
-    if is_told:
-        remark(f"Wrote {path}")
-
-
-@contextlib.contextmanager
-def named_refusal(path: Path) -> Iterator[bool]:
-    """Yield whether a file may be replaced at ``path`` while the block writes there, and name what hinders it.
-
-    Raises:
-        InputError: the place cannot be written to, or somebody else wrote there since the command began.
-    """
-    real = real_path(path)
     try:
-        yield may_replace(path)
-    except FileExistsError as error:
-        what = "file exists: somebody else wrote it meanwhile"
-        raise InputError(what, where=str(path), remedy="choose another name or give --force") from error
+        write_whole(path, data, force=True)
     except OSError as error:
         raise _unwritable(path, error) from error
-    _FREE.discard(real)
+    if is_told:
+        remark(f"Wrote {path}")
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place")
 
 
-def internal_error() -> OomscopeError:
-    """Return what to say of the exception that is being handled, a defect of oomscope: one line, and where the rest is.
+def written(*files: Callable[[], object]) -> list[ExitCode]:
+    """Call each of ``files``, which writes one; report what fails, and return the codes of those that are lost."""
+    return [code for write in files if (code := _attempt(write)) is not ExitCode.OK]
 
-    Its traceback is kept in a temporary file.
+
+def _attempt(write: Callable[[], object]) -> ExitCode:
+    try:
+        write()
+    except (OutputError, ReaderGoneError, BrokenPipeError):  # of standard error: there is nobody to tell
+        raise
+    except OomscopeError as error:
+        remark(f"oomscope: {error}")
+        return ExitCode.OUTPUT_LOST
+    except Exception as error:  # noqa: BLE001 - a defect of a renderer hides no measurement
+        refused = refused_by_system(error)
+        remark(f"oomscope: {refused or internal_error()}")
+        return ExitCode.OUTPUT_LOST if refused else ExitCode.INTERNAL
+    return ExitCode.OK
+
+
+PROBE_TABLES = ("sites", "categories", "phases", "tried", "events")
+BISECT_TABLES = ("steps", "probes", "grown_sites")
+EXPLAIN_TABLES = ("categories", "sites", "modules", "tried", "pins", "timeline", "ranks")
+SWEEP_TABLES = ("combinations",)
+DIFF_TABLES = ("changed_lines", "changed_totals")
+"""Functions of :mod:`oomscope.report.dataframes`, each of which becomes a file of its name."""
+
+
+def tables_of(names: Sequence[str], result: Any) -> dict[str, pd.DataFrame]:
+    """Return the tables ``names`` of ``result``."""
+    from oomscope.report import dataframes
+
+    return {name: getattr(dataframes, name)(result) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The files that the options of a command ask for; None for those that they do not."""
+
+    html: Path | None = None
+    png: Path | None = None
+    tables: Path | None = None
+    """The folder of ``--csv``."""
+    names: Sequence[str] = ()
+    """The tables that may be written there."""
+    snapshot: Path | None = None
+    """Written by the probe itself."""
+
+    def refuse(self, *read: tuple[str, Path | None], force: bool) -> None:
+        """Refuse what cannot be written in the end, or would be written over what is read.
+
+        Args:
+            read: files that are read, each with what names it.
+            force: files of the user may be overwritten.
+
+        Raises:
+            UsageError: two of the files are one, or pictures cannot be drawn here.
+            InputError: a file exists and ``force`` is not set, or its place cannot be written to.
+        """
+        named = [("--snapshot", self.snapshot), ("--html", self.html), ("--png", self.png)]
+        folder = self.tables
+        tables = [] if folder is None else [folder, *(folder / f"{name}.csv" for name in self.names)]
+        refuse_one_place(*read, *named, *(("--csv", path) for path in tables))
+        if folder is not None and folder.is_dir():
+            named += [("--csv", path) for path in tables[1:]]
+        elif folder is not None and folder.exists():
+            raise InputError("is not a directory", where=str(folder), remedy="give a folder to --csv")
+        else:
+            named.append(("--csv", folder))
+        for option, path in named:
+            refuse_existing(path, force=force, option=option)
+        if self.png is not None:
+            from oomscope.report.charts.png import require_matplotlib
+
+            require_matplotlib()
+
+    def write(
+        self,
+        *,
+        page: Callable[[], str],
+        picture: Callable[[], bytes] | None = None,
+        tables: Callable[[], Mapping[str, pd.DataFrame]] | None = None,
+    ) -> list[ExitCode]:
+        """Write what was asked for, and return the codes of what is lost.
+
+        This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
+        the report nor another file with it.
+
+        Args:
+            page: renders the HTML page.
+            picture: draws the picture; None where there is nothing to draw.
+            tables: makes the tables by name.
+        """
+        lost: list[ExitCode] = []
+        if (html := self.html) is not None:
+            lost += written(lambda: write_file(html, page()))
+        if (png := self.png) is not None and picture is not None:
+            lost += written(lambda: write_file(png, picture()))
+        if (folder := self.tables) is not None and tables is not None:
+            lost += written(lambda: write_tables(folder, tables(), self.names))
+        return lost
+
+
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
+    """Write ``tables``, and remove those of ``names`` that an earlier run left: the folder holds one result.
+
+    Raises:
+        InputError: the place cannot be written to.
     """
+    texts = {name: _csv(table) for name, table in tables.items()}
+    try:
+        folder.mkdir(exist_ok=True)
+        for name in set(names) - set(tables):
+            (folder / f"{name}.csv").unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    for name, text in texts.items():
+        write_file(folder / f"{name}.csv", text)
+
+
+def _csv(table: pd.DataFrame) -> str:
+    """Return one table; an index with a name is its first column."""
+    texts = table.select_dtypes(["string", "category"])
+    harmless = {str(name): column.map(_harmless, na_action="ignore") for name, column in texts.items()}
+    return table.assign(**harmless).to_csv(index=table.index.name is not None, lineterminator="\n")
+
+
+def _harmless(text: str) -> str:
+    """Return ``text`` without control characters, and quoted by ``'`` where a spreadsheet would take it for a formula.
+
+    Source: OWASP, "CSV Injection".
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
+
+
+def internal_error() -> OomscopeError:
+    """Return one line on the exception that is being handled, a defect; its traceback is kept in a temporary file."""
     import traceback
 
     kind, value, _ = sys.exc_info()
@@ -162,13 +267,11 @@ def internal_error() -> OomscopeError:
 def keep_log(text: str) -> Path | None:
     """Write ``text`` to a temporary file that stays, and return its path; None where no file can be written."""
     log = new_log(".txt")
-    if log is None:
-        return None
-    try:
-        log.write_bytes(text.encode(errors="backslashreplace"))  # a target may say half a character
-    except OSError:
-        return None
-    return log
+    with contextlib.suppress(OSError):
+        if log is not None:
+            log.write_bytes(text.encode(errors="backslashreplace"))  # a target may print half a character
+            return log
+    return None
 
 
 def new_log(suffix: str = ".log") -> Path | None:
@@ -189,60 +292,30 @@ _MACHINES = {
     errno.EFBIG: "allow larger files (ulimit -f)",
     errno.EROFS: "let TMPDIR, XDG_STATE_HOME and XDG_CACHE_HOME name directories that can be written to",
     errno.EMFILE: "allow more open files (ulimit -n)",
-    errno.ENFILE: "close programs that hold files open",
     errno.ENOMEM: "free memory on this machine",
     errno.EAGAIN: "allow more processes (ulimit -u)",
-    errno.EIO: "see what the kernel's log says of this disk",
 }
 """What the machine lacks, and what to do."""
 _INPUTS = {
-    errno.EACCES: "see that its permissions and those of the directories above let you",
-    errno.EPERM: "see that its permissions let you",
+    errno.EACCES: "check its permissions and those of the directories above",
+    errno.EPERM: "check its permissions",
     errno.ENAMETOOLONG: "give a shorter name",
     errno.ELOOP: "its links form a circle: correct them",
     errno.ENOTDIR: "a part of this path is not a directory: correct it",
     errno.EISDIR: "name a file",
 }
-"""What is wrong with a place that was named, or that follows from one."""
+"""What is wrong with a path, and what to do."""
 
 
 def refused_by_system(error: Exception) -> OomscopeError | None:
-    """Return what ``error`` comes to; None where it tells of a defect rather than of the surroundings."""
+    """Return the error of a machine or path that ``error`` means; None where it is a defect."""
     if not isinstance(error, OSError):
         return None
-    number = error.errno or 0
-    where = _shown(error.filename)
+    number, name = error.errno or 0, error.filename
+    where = os.fsdecode(name)[-200:] if isinstance(name, str | bytes | os.PathLike) else None
     said = f"cannot be used: {os.strerror(number)}" if where else os.strerror(number)
     if number in _MACHINES:
         return MachineUnfitError(said, where=where, remedy=_MACHINES[number])
     if number in _INPUTS and where:
         return InputError(said, where=where, remedy=_INPUTS[number])
     return None
-
-
-def _shown(name: object, longest: int = 200) -> str | None:
-    """Return a file's name for a message, cut in the middle where it is long."""
-    if not isinstance(name, str | bytes | os.PathLike):
-        return None
-    text = os.fsdecode(name)
-    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
-
-
-def written(*files: Callable[[], object]) -> list[ExitCode]:
-    """Write each of ``files``; tell what hindered one, and return the codes of those that are lost."""
-    return [code for write in files if (code := _attempt(write)) is not ExitCode.OK]
-
-
-def _attempt(write: Callable[[], object]) -> ExitCode:
-    try:
-        write()
-    except (OutputError, ReaderGoneError, BrokenPipeError):  # of standard error: there is nobody to tell
-        raise
-    except OomscopeError as error:
-        remark(f"oomscope: {error}")
-        return ExitCode.OUTPUT_LOST
-    except Exception as error:  # noqa: BLE001 - a defect of a renderer hides no measurement
-        refused = refused_by_system(error)
-        remark(f"oomscope: {refused or internal_error()}")
-        return ExitCode.OUTPUT_LOST if refused else ExitCode.INTERNAL
-    return ExitCode.OK

@@ -1,6 +1,6 @@
-"""Progress on standard error: one line that changes on a terminal, lines that stay with ``--verbose``, else nothing.
+"""Progress on standard error: one line that changes on a terminal, permanent lines with ``--verbose``, else nothing.
 
-:class:`Ticker` tells of one piece of work, :class:`LiveProgress` of a search.
+:class:`Ticker` shows one piece of work, :class:`LiveProgress` a search.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
-    from rich.text import Text
 
     from oomscope.bisect.results.reporter import SearchPlan, Work
     from oomscope.bisect.results.result import ProbeRecord
@@ -24,50 +23,29 @@ if TYPE_CHECKING:
     from oomscope.report.parts import Report
 
 
-Verbosity = Literal["quiet", "terminal", "verbose"]
-"""No progress at all; progress where a terminal shows it; that and lines that stay, also in a log."""
-REFRESHED_PER_S = 4
-
-
-def verbosity_of(value: str | None) -> Verbosity:
-    """Return what the two options came to; ``terminal`` where neither was given."""
-    return "quiet" if value == "quiet" else "verbose" if value == "verbose" else "terminal"
-
-
 class Ticker:
-    """Tells people of one piece of work while it is done.
+    """Shows one piece of work while it is done.
 
     Args:
         what: its name.
-        console: where it is told.
-        verbosity: how much.
+        console: where it is shown.
+        verbosity: ``quiet``, ``verbose`` or None.
         is_all: whether nothing follows what is counted.
-        clock: seconds.
     """
 
-    def __init__(
-        self,
-        what: str,
-        console: Console,
-        verbosity: Verbosity,
-        *,
-        is_all: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, what: str, console: Console, verbosity: str | None, *, is_all: bool) -> None:
         from oomscope.report.text.live import Doing
 
         is_shown = console.is_terminal and not console.is_dumb_terminal and verbosity != "quiet"
         self._console = console
-        self._keeps = verbosity == "verbose"
-        self._keeps_lines = is_shown or verbosity == "verbose"
-        self._clock = clock
-        self._doing = Doing(what=printable(what), began=clock(), is_all=is_all)  # replaced: another thread draws it
+        self._is_verbose = verbosity == "verbose"
+        self._doing = Doing(what=printable(what), began=time.monotonic(), is_all=is_all)  # replaced: a thread draws it
         self._announced = ""
-        self._live: Live | None = self._new_live() if is_shown else None
+        self._live = _live(console, self._view) if is_shown else None
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is a line that changes, so that what is said often is worth saying."""
+        """Whether there is a line that changes, so that frequent updates are useful."""
         return self._live is not None
 
     def __enter__(self) -> Ticker:
@@ -80,51 +58,43 @@ class Ticker:
             self._live.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Take note of what a probe says of itself."""
+        """Show the progress of a probe."""
         self.stage(progress.stage, progress.done, progress.total)
 
     def stage(self, stage: str, done: int = 0, total: int = 0) -> None:
-        """Say what is being done now, and how many of how many are done where it is counted."""
-        doing, now = self._doing, self._clock()
+        """Show what is being done now, and how many of how many are done where it is counted."""
+        doing, now = self._doing, time.monotonic()
         if (stage, total) != (doing.stage, doing.total) or done < doing.done or not doing.moments:
             moments: tuple[float, ...] = (now,)
         else:
             moments = (*doing.moments, *[now] * (done - doing.done))
         self._doing = replace(doing, stage=stage, done=done, total=total, moments=moments)
-        if self._keeps and stage and stage != self._announced:
+        if self._is_verbose and stage and stage != self._announced:
             self._announced = stage
-            self._print(f"{doing.what}: {printable(stage)}")
+            self._console.print(f"{doing.what}: {printable(stage)}", soft_wrap=True)
 
     def line(self, text: str) -> None:
-        """Say what came of a part; it stays where it is read."""
-        if self._keeps_lines:
-            self._print(printable(text))
+        """Print the result of a part."""
+        if self._is_verbose or self._live is not None:
+            self._console.print(printable(text), soft_wrap=True)
 
-    def _print(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
-
-    def _new_live(self) -> Live:
-        from rich.live import Live
-
-        return Live(
-            console=self._console,
-            get_renderable=self._view,
-            refresh_per_second=REFRESHED_PER_S,
-            transient=True,
-            vertical_overflow="crop",
-        )
-
-    def _view(self) -> Text:
+    def _view(self) -> RenderableType:
         from rich.text import Text
 
         from oomscope.report.text.live import ticker_text
 
-        return Text(ticker_text(self._doing, self._clock()), style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(ticker_text(self._doing, time.monotonic()), style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _live(console: Console, view: Callable[[], RenderableType]) -> Live:
+    from rich.live import Live
+
+    return Live(console=console, get_renderable=view, refresh_per_second=4, transient=True, vertical_overflow="crop")
 
 
 @contextmanager
-def shown_progress(what: str, verbosity: Verbosity = "terminal", *, is_all: bool = True) -> Iterator[Ticker]:
-    """Yield what tells people of ``what`` until the block ends; see :class:`Ticker`."""
+def shown_progress(what: str, verbosity: str | None, *, is_all: bool = True) -> Iterator[Ticker]:
+    """Yield what shows the progress of ``what`` until the block ends; see :class:`Ticker`."""
     from oomscope.report.text.console import progress_console
 
     with Ticker(what, progress_console(), verbosity, is_all=is_all) as ticker:
@@ -137,24 +107,15 @@ class LiveProgress:
     Args:
         answers: where the plan and each answer are printed as they come; None prints neither.
         progress: where is shown what runs, if it is a terminal; None shows nothing.
-        clock: seconds.
         lines: where a line is printed for each stage of each probe, for logs; None prints none.
     """
 
-    def __init__(
-        self,
-        answers: Console | None,
-        progress: Console | None,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        lines: Console | None = None,
-    ) -> None:
+    def __init__(self, answers: Console | None, progress: Console | None, lines: Console | None = None) -> None:
         from oomscope.report.text.live import Watched
 
         is_shown = progress is not None and progress.is_terminal and not progress.is_dumb_terminal
         self._answers = answers
         self._progress = progress if is_shown else None
-        self._clock = clock
         self._lines = lines
         self._told: set[str] = set()
         self._live: Live | None = None
@@ -164,13 +125,12 @@ class LiveProgress:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.close()
+        self._close()
 
     def planned(self, plan: SearchPlan) -> None:
         """Print the plan."""
         from oomscope.report.bisect_report import plan_report
 
-        self.close()
         self._watched = replace(self._watched, plan=plan, planned_at=len(self._watched.records))
         self._print(plan_report(plan))
 
@@ -179,83 +139,65 @@ class LiveProgress:
         self._watched = replace(self._watched, asked=name)
 
     def progressed(self, progress: Progress) -> None:
-        """Do nothing: :meth:`at_work` tells of every slot."""
+        """Do nothing: :meth:`at_work` shows every slot."""
 
     def at_work(self, running: tuple[Work, ...]) -> None:
         """Show what runs in each slot."""
         before = {work.slot: work.label for work in self._watched.running}
-        since, now = dict(self._watched.since), self._clock()
+        since, now = dict(self._watched.since), time.monotonic()
         began = {
             work.slot: since.get(work.slot, now) if before.get(work.slot) == work.label else now for work in running
         }
         self._watched = replace(self._watched, running=running, since=tuple(began.items()))
-        if running:
-            self._tell(running)
-            self._show()
+        if self._lines is not None and running:
+            texts = {f"{work.label}: {work.progress.stage if work.progress else 'start'}" for work in running}
+            for text in sorted(texts - self._told):
+                self._lines.print(printable(text), soft_wrap=True)
+            self._told = texts
+        if self._progress is not None and running and self._live is None:
+            self._live = _live(self._progress, self._view)
+            self._live.start(refresh=True)
 
     def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
         from oomscope.report.text.probes import ProbeLine
 
-        self.close()
         self._watched = replace(self._watched, records=(*self._watched.records, record), asked="")
         self._print(ProbeLine(record))
 
-    def close(self) -> None:
-        """Take away what is shown."""
+    def _close(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _tell(self, running: tuple[Work, ...]) -> None:
-        """Print what began since the last time."""
-        if self._lines is None:
-            return
-        texts = {f"{work.label}: {work.progress.stage if work.progress else 'start'}" for work in running if work.label}
-        for text in sorted(texts - self._told):
-            self._lines.print(printable(text), soft_wrap=True)
-        self._told = texts
-
-    def _show(self) -> None:
-        if self._progress is None or self._live is not None:
-            return
-        from rich.live import Live
-
-        self._live = Live(
-            console=self._progress,
-            get_renderable=self._view,
-            refresh_per_second=REFRESHED_PER_S,
-            transient=True,
-            vertical_overflow="crop",
-        )
-        self._live.start(refresh=True)
-
     def _view(self) -> RenderableType:
         from oomscope.report.text.live import live_view
 
-        return live_view(self._watched, self._clock())
+        return live_view(self._watched, time.monotonic())
 
     def _print(self, text: Report | RenderableType) -> None:
         from oomscope.report.text.console import show
 
+        self._close()
         if self._answers is not None:
             show(self._answers, text)
             self._answers.file.flush()
 
 
-def live_progress_of(value: str | None, *, answers_here: bool) -> LiveProgress:
-    """Return the live for what ``--quiet`` and ``--verbose`` came to.
+def live_progress_of(verbosity: str | None, *, answers_here: bool) -> LiveProgress:
+    """Return the reporter of a search.
 
     Args:
-        value: of the two options.
-        answers_here: answers are part of what the command prints; else they are progress, and go to standard error.
+        verbosity: ``quiet``, ``verbose`` or None.
+        answers_here: answers are part of the command's output; else they are progress, on standard error.
     """
     from oomscope.report.text.console import progress_console, result_console
 
-    verbosity, remarks = verbosity_of(value), progress_console()
+    remarks = progress_console()
     if answers_here:
         answers: Console | None = result_console()
     else:
-        answers = remarks if verbosity == "verbose" or (verbosity == "terminal" and remarks.is_terminal) else None
+        is_wanted = verbosity == "verbose" or (verbosity is None and remarks.is_terminal)
+        answers = remarks if is_wanted else None
     shown = None if verbosity == "quiet" else remarks
-    return LiveProgress(answers, shown, lines=remarks if verbosity == "verbose" else None)
+    return LiveProgress(answers, shown, remarks if verbosity == "verbose" else None)

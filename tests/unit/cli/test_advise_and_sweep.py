@@ -2,17 +2,12 @@ from __future__ import annotations
 
 import csv
 import json
-import threading
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.variants import kept_probe
-from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
-from oomscope.probe.job import BundledTarget, ProbeJob, Progress
-from oomscope.probe.process import warm
 from oomscope.probe.tuning import variants
 from tests.unit.probe.played import measured
 
@@ -54,19 +49,6 @@ def test_advice_as_a_document(capsys) -> None:
 def test_no_advice_is_an_out_of_memory(capsys) -> None:
     assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "100MiB", "--quiet"]) == ExitCode.OOM
     assert "Nothing that was tried fits." in capsys.readouterr().out
-
-
-def test_an_unknown_card_is_a_mistake_of_the_user(capsys) -> None:
-    assert run(["advise", "--preset", "gpt-tiny", "--gpu", "h900", "--quiet"]) == ExitCode.USAGE
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "no card is called 'h900'" in err
-    assert "did you mean h200" in err
-
-
-def test_what_fits_is_told_so(capsys) -> None:
-    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "4GiB", "--quiet"]) == ExitCode.OK
-    assert "It fits as it is." in capsys.readouterr().out
 
 
 def test_the_whole_table_is_had_of_what_fits(capsys) -> None:
@@ -164,46 +146,6 @@ def test_mistakes_are_told_before_anything_is_measured(arguments: list[str], sai
     assert said in capsys.readouterr().err
 
 
-def test_a_long_probe_of_a_variant_tells_how_far_it_is(monkeypatch) -> None:
-    stages: list[tuple[str, int, int]] = []
-
-    class Told:
-        def stage(self, stage: str, done: int = 0, total: int = 0) -> None:
-            stages.append((stage, done, total))
-
-    def run_probe(job: ProbeJob, progress, *, stop):
-        progress(Progress(stage="step", done=1, total=2))
-        return measured(job)
-
-    monkeypatch.setattr(warm, "run", run_probe)
-    probe = kept_probe(fresh=True, ticker=Told())
-    job = ProbeJob(target=BundledTarget(config=load_preset("gpt-tiny").config.model_dump()))
-    for _ in range(2):
-        assert probe(job, threading.Event()).outcome == "fits"
-    assert stages == [("probe 1: step", 1, 2), ("probe 2: step", 1, 2)]
-
-
 def test_a_mistyped_axis_is_answered_with_the_one_that_may_be_meant(capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", "recomput=none,full", "data.micro_batch_size=1,2"]) == ExitCode.USAGE
     assert capsys.readouterr().err == "oomscope: nothing is called 'recomput'; did you mean recompute?\n"
-
-
-def test_a_page_that_cannot_be_written_in_the_end_takes_no_grid_with_it(tmp_path: Path, monkeypatch, capsys) -> None:
-    page, picture = tmp_path / "grid.html", tmp_path / "grid.png"
-
-    def probe(job, _stop):
-        page.write_text("theirs")
-        return measured(job)
-
-    def broken(*_args: object, **_titles: object) -> bytes:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(variants, "launched", probe)
-    monkeypatch.setattr("oomscope.report.charts.pictures.sweep_picture", broken)
-    words = ["sweep", "--preset", "gpt-tiny", "recompute=none,full", "--quiet", "--fresh"]
-    assert run([*words, "--html", str(page), "--json"]) == ExitCode.OUTPUT_LOST
-    said = capsys.readouterr()
-    assert len(json.loads(said.out)["rows"]) == 2
-    assert "somebody else wrote it meanwhile" in said.err
-    assert run([*words, "--png", str(picture)]) == ExitCode.INTERNAL
-    assert "recompute" in capsys.readouterr().out

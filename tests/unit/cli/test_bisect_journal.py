@@ -179,18 +179,3 @@ def test_a_running_search_is_left_alone(searches: Searches, capsys, monkeypatch)
         assert run(["bisect", "resume"]) == 2
         assert "search 1 is still running" in capsys.readouterr().err
         assert run(["bisect", "log"]) == 0
-
-
-def test_a_branch_that_is_called_like_a_command_is_named_in_full(searches: Searches, capsys) -> None:
-    searches.repo.git("branch", "log")
-    words = ["refs/heads/log", "--axis", "environment", "--config", "a.yaml"]
-    assert run(["bisect", *words]) == 2
-    assert "nothing says what changes" in capsys.readouterr().err
-
-
-def test_help_shows_both(capsys) -> None:
-    assert run(["bisect", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "Usage: oomscope bisect [OPTIONS] GOOD..BAD [KEY=VALUE]... [-- PATH...]" in shown
-    assert "  resume  Continue an interrupted search." in shown
-    assert "--first-parent" in shown

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from oomscope.cli.completion import COMPLETE_VARIABLE
 from oomscope.cli.main import cli, run
-from oomscope.cli.options.completion import COMPLETE_VARIABLE
 
 
 def offered(words: str, incomplete: str) -> list[str]:

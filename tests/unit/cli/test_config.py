@@ -19,18 +19,6 @@ def test_show_prints_a_configuration_that_loads_again(tmp_path: Path, capsys) ->
     assert capsys.readouterr().out == text
 
 
-def test_show_as_json(capsys) -> None:
-    assert run(["config", "show", "--preset", "gpt-tiny", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 1
-    assert document["config"]["model"]["num_layers"] > 0
-
-
-def test_check_of_what_can_be_measured(capsys) -> None:
-    assert run(["config", "check", "--preset", "gpt-tiny"]) == 0
-    assert "can be measured" in capsys.readouterr().out
-
-
 def test_check_names_rule_reason_and_place(capsys) -> None:
     broken = ["recompute.recompute_granularity=full"]
     assert run(["config", "check", "--preset", "gpt-tiny", *broken]) == 2

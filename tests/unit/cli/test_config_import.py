@@ -76,11 +76,6 @@ def test_probe_refuses_what_is_not_modelled(tmp_path: Path, capsys) -> None:
     assert "fp32_residual_connection is true, which is not modelled" in capsys.readouterr().err
 
 
-def test_probe_without_a_file(capsys) -> None:
-    assert run(["probe", "--from", "megatron"]) == 2
-    assert "--from megatron without a file" in capsys.readouterr().err
-
-
 def test_arguments_of_which_none_is_known_are_refused(tmp_path: Path, capsys) -> None:
     file = tmp_path / "foo.yaml"
     file.write_text("foo: 1\n")
@@ -115,23 +110,6 @@ def test_a_dialect_that_is_named_is_believed(tmp_path: Path) -> None:
     shared.write_text("model:\n  num_layers: 4\n")
     assert run(["config", "import", str(shared)]) == 2
     assert run(["config", "import", "--dialect", "nemo", str(shared)]) == 0
-
-
-def test_overrides_of_other_launchers_look_like_our_own_and_are_read(capsys) -> None:
-    assert run(["config", "import", "--json", "--", "model.num_layers=4", "model.hidden_size=8"]) == 0
-    assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 4
-
-
-def test_a_binary_file_is_refused_and_not_repeated(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "snapshot.pickle.gz"
-    file.write_bytes(b"\x1f\x8b\x08\x00--num-layers 4 --x \x00\xff\xfe")
-    assert run(["config", "import", str(file)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == (
-        f"oomscope: {file}: not text: control character U+001F; give arguments as text; a memory snapshot is for "
-        "oomscope explain\n"
-    )
 
 
 def test_a_log_with_colours_and_a_progress_bar_is_read(tmp_path: Path, capsys) -> None:

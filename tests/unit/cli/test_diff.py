@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.errors import ExitCode
 from oomscope.snapshot.write import write_snapshot
 from tests.unit.report.differences import AFTER, BEFORE, snapshot
 
@@ -40,29 +39,6 @@ def test_the_document_sums(files: list[str], capsys) -> None:
         assert sum(row["delta_bytes"] for row in device[table]) == device["delta_bytes"]
     moved = [row for row in device["lines"] if row["moved"]]
     assert {(row["was"]["line"], row["site"]["line"]) for row in moved} == {(10, 13), (22, 25)}
-
-
-def test_a_file_does_not_differ_from_itself(files: list[str], capsys) -> None:
-    assert run(["diff", files[0], files[0]]) == 0
-    assert "THE PEAK IS EQUAL: 770.00 MiB requested, and of the same lines" in capsys.readouterr().out
-
-
-def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
-    files: list[str], tmp_path: Path, monkeypatch, capsys
-) -> None:
-    page, folder = tmp_path / "d.html", tmp_path / "tables"
-
-    def raced(_found: object) -> str:
-        page.write_text("theirs")
-        return "ours"
-
-    monkeypatch.setattr("oomscope.report.html.pages.diff_page", raced)
-    assert run(["diff", *files, "--html", str(page), "--csv", str(folder)]) == ExitCode.OUTPUT_LOST
-    said = capsys.readouterr()
-    assert "THE PEAK GREW by 134.00 MiB" in said.out
-    assert f"{page}: file exists: somebody else wrote it meanwhile" in said.err
-    assert page.read_text() == "theirs"
-    assert (folder / "changed_lines.csv").exists()
 
 
 def test_pages_and_tables_are_written_beside_the_report(files: list[str], tmp_path: Path, capsys) -> None:
@@ -150,22 +126,6 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments, message, files, tmp_
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_what_is_no_snapshot_is_said_in_one_line(files: list[str], tmp_path: Path, capsys) -> None:
-    broken = tmp_path / "broken.pickle"
-    broken.write_bytes(b"\x80\x04N")
-    assert run(["diff", files[0], str(broken)]) == 2
-    assert str(broken) in capsys.readouterr().err
-
-
-def test_files_are_written_also_where_nobody_reads_the_report(files: list[str], tmp_path: Path, monkeypatch) -> None:
-    def gone(_report: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr("oomscope.cli.diff.print_report", gone)
-    assert run(["diff", *files, "--html", str(tmp_path / "d.html"), "--csv", str(tmp_path / "tables")]) == 141
-    assert {"d.html", "tables"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_two_runs_of_one_program_are_aligned(files: list[str], capsys) -> None:

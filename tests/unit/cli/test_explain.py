@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -50,15 +49,6 @@ def test_a_folder_is_explained_by_its_worst_rank(capsys):
     assert len(found["worst"]["devices"]) == 1
 
 
-def test_files_are_written_also_where_nobody_reads_the_report(tmp_path: Path, monkeypatch):
-    def gone(_report: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr("oomscope.cli.explain.print_report", gone)
-    assert run(["explain", OOM, "--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "out")]) == 141
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "out"]
-
-
 def test_tables_are_written_and_not_overwritten(capsys, tmp_path: Path):
     words = ["explain", OOM, "--csv", str(tmp_path / "out")]
     assert run(words) == 0
@@ -93,15 +83,3 @@ def test_mistakes_are_one_line(words, said, capsys):
     assert captured.out == ""
     assert said in captured.err
     assert captured.err.count("\n") == 1
-
-
-def test_a_card_of_a_few_bytes_is_taken_for_a_forgotten_unit(capsys):
-    assert run(["explain", OOM, "--limit", "80"]) == 2
-    assert "--limit 80 is a card of 80 bytes; say --limit 80GiB if you mean that" in capsys.readouterr().err
-
-
-def test_the_name_of_a_file_is_one_line(capsys, tmp_path: Path):
-    path = tmp_path / "two\nlines.pickle.zst"
-    shutil.copy(OOM, path)
-    assert run(["explain", str(path)]) == 0
-    assert "two\\nlines.pickle.zst · device 0" in capsys.readouterr().out.splitlines()[0]

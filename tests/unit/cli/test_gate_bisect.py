@@ -12,10 +12,10 @@ import pytest
 from oomscope.bisect import commit_bisect
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
-from oomscope.bisect.run.places import InterruptedSearch, Places
+from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import parse_range
-from oomscope.cli.bisect.command import bisect, options_of
+from oomscope.cli.bisect.command import bisect, search_of
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
 from oomscope.gate.ledger.ledger import Ledger
@@ -254,24 +254,11 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
     assert harness.path == (repo / "ci" / "harness.py").absolute()
     for request in asked:
         with bisect.make_context("bisect", list(request.journal.words)) as ctx:
-            options = options_of(ctx)
-        assert parse_range(options.ends) == request.range
-        assert options.repo == request.repo == request.repo.resolve()
-        assert (options.subject(), options.common()["bad"]) == (request.subject, request.bad)
-        assert (options.jobs, options.places()) == (request.jobs, request.places)
-
-
-def test_an_interrupted_search_can_be_gone_on_with(repo: Path, capsys, monkeypatch) -> None:
-    def stopped(_request, **_reporter):
-        raise InterruptedSearch(3, None)
-
-    night(capsys, repo)
-    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
-    monkeypatch.setattr(commit_bisect, "bisect_commits", stopped)
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    code, case = night(capsys, repo, "--bisect")
-    assert code == ExitCode.REGRESSION
-    assert case["culprit"]["message"].endswith("go on with oomscope bisect resume 3")
+            search = search_of(ctx)
+        assert parse_range(search.ends) == request.range
+        assert search.options.repo == request.repo == request.repo.resolve()
+        assert (search.subject(), search.bad) == (request.subject, request.bad)
+        assert (search.jobs, search.places) == (request.jobs, request.places)
 
 
 def test_the_ledger_of_a_runner_with_another_folder_has_the_green_night(
@@ -286,15 +273,6 @@ def test_the_ledger_of_a_runner_with_another_folder_has_the_green_night(
     ledger = str(checkouts[0].parent / "gate.sqlite")
     run(["gate", "run", str(checkouts[1] / "ci/memory.yaml"), "--quiet", "--ledger", ledger, "--bisect"])
     assert [request.range.good for request in asked] == [good]
-
-
-def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:
-    night(capsys, repo)
-    commit(repo, "Pin", {"configs/train.yaml": f"{TRAIN}# pin\n"})
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB, pinned_bytes=1))
-    code, case = night(capsys, repo, "--bisect")
-    assert (code, asked) == (ExitCode.REGRESSION, [])
-    assert case["culprit"]["message"].startswith("the search knows requested and reserved bytes")
 
 
 @pytest.mark.parametrize(
@@ -343,30 +321,6 @@ def test_an_interrupted_search_loses_nothing_of_the_night(repo: Path, capsys, mo
         points = book.points("train")
     assert [point.case.status for point in points] == [Status.SAME, Status.WORSE]
     assert (points[-1].case.culprit is None) == isinstance(stop, SystemExit)
-
-
-def test_after_an_interrupt_no_other_search_begins(capsys, monkeypatch, repo: Path) -> None:
-    asked: list = []
-
-    def stopped(request, **_reporter):
-        asked.append(request)
-        raise KeyboardInterrupt
-
-    more = f"{SUITE}  - name: again\n    config: ../configs/train.yaml\n    overrides: [probe.backend=virtual]\n"
-    commit(repo, "Measure twice", {"ci/memory.yaml": more})
-    assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
-    commit(repo, "Accept both", {})
-    night(capsys, repo)
-    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
-    monkeypatch.setattr(commit_bisect, "bisect_commits", stopped)
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    capsys.readouterr()
-    ledger = str(repo.parent / "gate.sqlite")
-    words = ("--quiet", "--json", "--ledger", ledger, "--bisect")
-    assert run(["gate", "run", str(repo / "ci/memory.yaml"), *words]) == ExitCode.REGRESSION
-    cases = json.loads(capsys.readouterr().out)["cases"]
-    assert [case["culprit"]["outcome"] for case in cases] == ["not searched", "not searched"]
-    assert len(asked) == 1
 
 
 def test_changes_in_no_commit_are_told_and_are_no_green_end(repo: Path, asked: list, capsys, monkeypatch) -> None:

@@ -76,21 +76,3 @@ def test_without_a_repository_a_suite_is_known_by_its_path(
     shutil.copytree(origin / "ci", plain / "ci")
     night(monkeypatch, plain)
     assert shown(capsys) == [(str(plain / "ci" / "memory.yaml"), [GiB])]
-
-
-def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    night(monkeypatch, origin)
-    page = origin / "trend.html"
-
-    def raced(*_: object, **_more: object) -> str:
-        page.write_text("theirs")
-        return "ours"
-
-    monkeypatch.setattr("oomscope.report.html.pages.history_page", raced)
-    assert run(["gate", "history", "--html", str(page)]) == ExitCode.OUTPUT_LOST
-    said = capsys.readouterr()
-    assert "tiny (ci/memory.yaml): peak_requested over 1 night" in said.out
-    assert "somebody else wrote it meanwhile" in said.err
-    assert page.read_text() == "theirs"

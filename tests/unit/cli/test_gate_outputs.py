@@ -10,20 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli.gate import outputs as gate_outputs
-from oomscope.cli.gate.options import read_night
 from oomscope.cli.gate.outputs import RENDERERS
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.gate.ledger.ledger import Ledger
 from oomscope.gate.night.compare import compare_metric
-from oomscope.gate.night.result import GateResult
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.bands import EXACT
-from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import OOMSCOPE
-from tests.unit.gate.nights import case_result, measured, night
+from tests.unit.gate.nights import case_result, night
 
 SUITE = "cases: [{name: tiny, preset: gpt-tiny}]\n"
 GREEN = night(1)
@@ -94,22 +89,6 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
         assert sum(line.startswith("oomscope: ") for line in err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("option", OUTPUTS)
-def test_a_place_that_was_lost_meanwhile_changes_no_red_and_loses_nothing_else(capsys, monkeypatch, option) -> None:
-    def read_and_remove(path: Path) -> GateResult:
-        Path("gone").rmdir()
-        return read_night(path)
-
-    monkeypatch.setattr(gate_outputs, "read_night", read_and_remove)
-    for name, code in (("red.json", ExitCode.REGRESSION), ("green.json", ExitCode.OUTPUT_LOST)):
-        Path("gone").mkdir()
-        found, out, err = report(capsys, name, *options(option), option, "gone/file", "--force")
-        assert found == code
-        assert out.startswith(("RED", "GREEN"))
-        assert err.count("Wrote") == len(OUTPUTS) - 1
-        assert "oomscope: gone/file: " in err
-
-
 def test_annotations_and_the_summary_of_the_step_may_fail_as_well(capsys, monkeypatch) -> None:
     def failing(*_given: object) -> None:
         raise KeyError("row")
@@ -139,30 +118,10 @@ def test_a_full_disk_under_standard_output_hides_no_red(place: Path, name: str, 
     assert Path(f"{name}.xml").exists()
 
 
-def test_a_reader_that_goes_away_hides_no_red(place: Path) -> None:
-    command = [str(OOMSCOPE), "gate", "report", "red.json", "--junit", "red.xml"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    child.stdout.close()
-    assert child.wait(60) == ExitCode.REGRESSION
-    assert Path("red.xml").exists()
-
-
 @pytest.mark.parametrize(("closed", "code"), [(">&- 2>&-", ExitCode.OUTPUT_LOST), (">out 2>&-", ExitCode.REGRESSION)])
 def test_closed_streams_are_no_green(place: Path, closed: str, code: ExitCode) -> None:
     done = subprocess.run(["sh", "-c", f"'{OOMSCOPE}' gate report red.json {closed}"], check=False, timeout=60)
     assert done.returncode == code
-
-
-def test_a_ledger_that_fails_loses_no_file(place: Path, capsys, monkeypatch) -> None:
-    def full(_self, _night):
-        raise OSError(errno.ENOSPC, "No space left on device", "gate.sqlite")
-
-    Path("memory.yaml").write_text(SUITE)
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
-    monkeypatch.setattr(Ledger, "put", full)
-    run(["gate", "update", "memory.yaml", "--quiet"])
-    assert run(["gate", "run", "memory.yaml", "--quiet", "--junit", "night.xml"]) == ExitCode.OUTPUT_LOST
-    assert Path("night.xml").exists()
 
 
 def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
@@ -196,19 +155,3 @@ def test_a_summary_that_nobody_asked_for_and_that_cannot_be_written_is_told_and_
         ExitCode.OK,
         "oomscope: not/mounted/step.md: cannot write: No such file or directory; choose another place\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("none.json",), "cannot be read"),
-        (("red.json", "--html", "red.json"), "name one file"),
-        (("red.json", "--html", "a", "--junit", "a"), "name one file"),
-        (("red.json", "--comment", "green.json"), "file exists"),
-        (("red.json", "--junit", "no/such.xml"), "its folder does not exist"),
-    ],
-)
-def test_a_mistake_is_one_line_before_anything_is_written(capsys, words, said) -> None:
-    code, out, err = report(capsys, *words)
-    assert (code, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
-    assert said in err

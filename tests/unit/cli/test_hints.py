@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.terminal.hints import name_nearest_file
+from oomscope.cli.terminal.hints import add_hint
 from oomscope.errors import InputError
 
 
@@ -72,13 +72,13 @@ def test_the_branch_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> None
 def test_other_mistakes_and_other_names_are_left_alone(tmp_path: Path, message: str, name: str) -> None:
     (tmp_path / "s.pickle").touch()
     error = InputError(message, where=str(tmp_path / name), remedy="as before")
-    name_nearest_file(error)
+    add_hint(error)
     assert error.remedy == "as before"
 
 
 def test_a_folder_that_is_not_there_suggests_nothing(tmp_path: Path) -> None:
     error = InputError("No such file or directory", where=str(tmp_path / "no" / "a.yaml"), remedy="as before")
-    name_nearest_file(error)
+    add_hint(error)
     assert error.remedy == "as before"
 
 
@@ -98,14 +98,12 @@ def files(monkeypatch, tmp_path: Path) -> None:
     [
         ("explain a.yaml", "; oomscope probe a.yaml measures a configuration\n"),
         ("replay a.yaml.gz", "; oomscope probe a.yaml.gz measures a configuration\n"),
-        ("probe a.yaml.gz", "not text: byte 0x8b is not UTF-8; unpack it: gunzip a.yaml.gz\n"),
         (
             "probe a.pickle",
             "a.pickle: not a configuration of oomscope; oomscope explain a.pickle reads memory snapshots\n",
         ),
         ("probe train.py", "; oomscope probe -- python train.py measures a training program\n"),
         ("gate run a.pickle", "not text: byte 0x80 is not UTF-8; oomscope explain a.pickle reads memory snapshots\n"),
-        ("gate run a.yaml.gz", "; unpack it: gunzip a.yaml.gz\n"),
         ("config check y.png", "y.png:1: not text: byte 0x89 is not UTF-8; give a YAML file in UTF-8\n"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -155,12 +154,4 @@ def test_something_else_in_the_place_of_a_journal(journal: Path, told: Told) -> 
     for what in spoilt(journal):
         for words in WORDS:
             told.by(what, "bisect", *words)
-    assert told.wrong == []
-
-
-def test_something_else_in_the_place_of_all_journals(journal: Path, told: Told) -> None:
-    shutil.rmtree(journal.parent)
-    journal.parent.write_bytes(b"")
-    for words in (*WORDS, ["good..main", "--config", "a.yaml", "--quiet"]):
-        told.by("a file", "bisect", *words)
     assert told.wrong == []

@@ -31,11 +31,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
 
 
-def test_nowhere_to_write(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot write"):
-        write_file(tmp_path / "missing" / "a.html", "new")
-
-
 def test_refusals(tmp_path: Path) -> None:
     file = tmp_path / "a.html"
     refuse_existing(None, force=False, option="--html")
@@ -44,28 +39,6 @@ def test_refusals(tmp_path: Path) -> None:
     refuse_existing(file, force=True, option="--html")
     with pytest.raises(InputError, match="--force"):
         refuse_existing(file, force=False, option="--html")
-
-
-def test_of_two_writers_of_one_new_file_the_second_is_refused(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "a.json"
-    refuse_existing(file, force=False, option="--result")
-    file.write_text("the other's")
-    for _ in range(2):
-        with pytest.raises(InputError, match="somebody else wrote it meanwhile; choose another name or give --force"):
-            write_file(file, "mine")
-    assert file.read_text() == "the other's"
-    assert capsys.readouterr().err == ""
-    refuse_existing(file, force=True, option="--result")
-    write_file(file, "mine")
-    assert file.read_text() == "mine"
-
-
-def test_a_command_may_write_its_own_file_again(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    refuse_existing(file, force=False, option="--result")
-    write_file(file, "before the search")
-    write_file(file, "after it")
-    assert file.read_text() == "after it"
 
 
 def test_half_a_character_is_kept_as_an_escape(tmp_path: Path, monkeypatch) -> None:

@@ -106,7 +106,7 @@ def test_explaining_shows_what_goes_on_and_takes_it_away() -> None:
 
 
 def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    for verbosity in ("quiet", "terminal"):
+    for verbosity in ("quiet", None):
         with shown_progress("x", verbosity) as ticker:
             ticker(Progress(stage="step"))
             ticker.line("a row")

@@ -32,11 +32,6 @@ def test_the_command_takes_the_place_of_oomscope(started, tmp_path: Path) -> Non
     assert "OOMSCOPE_RECORD_FORCE" not in environment, "that is the program's own option"
 
 
-def test_words_without_dashes_are_the_command_as_well(started) -> None:
-    run(["record", "python", "train.py", "--quiet"])
-    assert started[0][1] == ("python", "train.py", "--quiet")
-
-
 def test_the_time_is_one_for_all_processes(started) -> None:
     run(["record", "--out", "{time}/{rank}.pickle", "--", "true"])
     assert "{time}" not in started[0][2]["OOMSCOPE_RECORD"]

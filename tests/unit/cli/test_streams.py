@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli import main as entry
-from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, named_failures
 from oomscope.errors import ExitCode
 
 FULL = (
@@ -128,10 +125,6 @@ def test_no_file_of_ours_takes_the_number_of_a_closed_stream(program, closed: st
     assert shell(f"{program} pipe_lives {closed}") == (0, "fine\n", "")
 
 
-def test_help_to_a_full_disk(program) -> None:
-    assert shell(f"{program} --help > /dev/full")[0] == 74
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
     code = "import os; from oomscope.cli.main import run; from oomscope.cli.terminal import output, streams\n"
@@ -139,40 +132,6 @@ def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
     line = f'PYTHONIOENCODING={encoding} {sys.executable} -c "$CODE"'
     done = subprocess.run(["bash", "-c", line], env={"CODE": code}, capture_output=True, text=True, check=True)
     assert done.stdout == "\\u6a21 \\xff\n"
-
-
-def test_the_failure_is_raised_also_where_it_was_swallowed(monkeypatch) -> None:
-    class Broken:
-        encoding = "utf-8"
-
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-        def flush(self) -> None:
-            raise OSError(28, "No space left on device")
-
-        def fileno(self) -> int:
-            raise OSError("no file")
-
-    monkeypatch.setattr("sys.stdout", Broken())
-
-    def print_and_swallow() -> None:
-        with named_failures(), contextlib.suppress(ReaderGoneError):
-            sys.stdout.write("x")
-
-    with pytest.raises(ReaderGoneError):
-        print_and_swallow()
-    with pytest.raises(OutputError, match="standard output: cannot write: No space left"), named_failures():
-        pass
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_passes_as_its_exit_code(number: int, monkeypatch) -> None:
-    def ended(_arguments: list[str]) -> int:
-        raise SystemExit(128 + number)
-
-    monkeypatch.setattr(entry.cli, "invoke", lambda ctx: ended([]))
-    assert entry.run(["completion", "bash"]) == 128 + number
 
 
 def test_an_internal_error_is_one_line_also_where_its_traceback_cannot_be_kept(monkeypatch, capsys) -> None:

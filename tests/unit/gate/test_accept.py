@@ -57,12 +57,6 @@ def test_what_is_worse_is_accepted_by_name_only(result) -> None:
     assert accepted(result, named=("tiny",)).accepted == ("tiny",)
 
 
-def test_a_metric_that_is_new_does_not_carry_a_worse_one_in() -> None:
-    asked = suite(case(asked=("peak_requested", "flops")))
-    made = accepted(measured(GiB + 1, flops={"model": 1}), asked=asked)
-    assert made.left["tiny"] == "worse: accept it with --accept tiny"
-
-
 @pytest.mark.parametrize("result", [failed(), measured(0), measured(GiB, pinned_bytes=None)])
 def test_what_was_not_measured_is_never_accepted(result) -> None:
     made = accepted(result, named=("tiny",))
@@ -89,11 +83,6 @@ def test_calibrated_bands_stay() -> None:
     bands = {"peak_requested": Bands(warn=Band(absolute=5), fail=Band(absolute=10))}
     made = accepted(measured(GiB - MiB), before=baseline(case(), measured(GiB), bands=bands))
     assert made.baseline.entries["tiny"][0].bands == bands
-
-
-def test_only_the_metrics_of_the_suite_are_written() -> None:
-    made = accepted(measured(GiB), before=Baseline(), asked=suite(case(asked=("peak_requested",))))
-    assert set(made.baseline.entries["tiny"][0].values) == {"peak_requested"}
 
 
 def test_a_night_of_another_suite_is_refused() -> None:

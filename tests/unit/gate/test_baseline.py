@@ -53,26 +53,6 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     assert Baseline().accepting(reversed(accepted)).entries.keys() == made.entries.keys()
 
 
-@pytest.mark.parametrize("word", ["1234567890e12345", "1e5", "-1E-3", "1_0e3", "010", "12:30", "2.13", "null", "yes"])
-def test_text_that_looks_like_a_number_stays_text(tmp_path: Path, word: str) -> None:
-    key = Key(config=word, backend="virtual", gpu=word, driver="", torch=word, allocator="")
-    made = Baseline().accepting([(word, Entry(key=key, outcome="fits", values={"peak_requested": 1}))])
-    path = tmp_path / "memory.baseline.yaml"
-    path.write_text(made.to_text())
-    assert load_baseline(path) == made
-
-
-def test_variables_that_change_what_is_allocated_are_part_of_the_key() -> None:
-    plain, given = (Key.of("c", measured(GiB, variables=found)) for found in ({}, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}))
-    assert plain.differences(given) == ["variables CUBLAS_WORKSPACE_CONFIG=:16:8, now none"]
-    accepted = Baseline().accepting([("tiny", Entry(key=given, outcome="fits", values={"peak_requested": GiB}))])
-    assert accepted.find("tiny", plain) is None
-
-
-def test_an_entry_without_variables_is_written_as_ever() -> None:
-    assert "variables" not in Baseline().accepting([("tiny", entry(case(), measured(GiB)))]).to_text()
-
-
 def test_accepting_one_case_changes_its_lines_alone() -> None:
     names = ("b", "a", "c")
     before = Baseline().accepting((name, entry(case(name), measured(GiB))) for name in names)
@@ -124,21 +104,6 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
         load_baseline(path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_team_may_have_many_cases(tmp_path: Path) -> None:
-    path = tmp_path / "memory.baseline.yaml"
-    many = Baseline().accepting((f"case {number}", entry(case(), measured(GiB + number))) for number in range(300))
-    path.write_text(many.to_text())
-    assert load_baseline(path) == many
-
-
-def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
-    path = tmp_path / "memory.baseline.yaml"
-    path.write_text(
-        "schema_version: 2\ncases: {a: [{config: x, backend: virtual, torch: 2.13, metrics: {peak_requested: 1}}]}"
-    )
-    assert load_baseline(path).entries["a"][0].key.torch == "2.13"
 
 
 @settings(max_examples=60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -33,23 +32,6 @@ def test_no_band_is_narrower_than_the_default_or_the_spread(metric: str, size: i
     bands, default = Spread(least=GiB, most=GiB + size).bands(metric), METRICS[metric].bands
     assert bands.warn.width(GiB) == max(size, default.warn.width(GiB))
     assert bands.fail.width(GiB) == max(2 * size, default.fail.width(GiB))
-
-
-@pytest.mark.parametrize(
-    ("repeats", "told", "red"), [(2, 0.25, 0.076), (3, 0.16, 0.024), (5, 0.08, 0.004), (10, 0.03, 0.0001)]
-)
-def test_how_often_normal_noise_is_told_and_fails(repeats: int, told: float, red: float) -> None:
-    """The table of docs/design/gate.md: an accepted draw, a night's draw beyond the spread, two beyond twice that."""
-    draw, nights = random.Random(repeats).gauss, 20_000
-    tells = fails = 0
-    for _ in range(nights):
-        repeated = [draw(0, 1) for _ in range(repeats)]
-        spread, accepted = max(repeated) - min(repeated), draw(0, 1)
-        first, second = draw(0, 1) - accepted, draw(0, 1) - accepted
-        tells += first > spread
-        fails += min(first, second) > 2 * spread
-    assert tells / nights == pytest.approx(told, rel=0.1, abs=0.005)
-    assert fails / nights == pytest.approx(red, rel=0.1, abs=0.001)
 
 
 @settings(max_examples=40)

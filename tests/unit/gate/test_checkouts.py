@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.gate.checkouts import home_of, standings, with_places
+from oomscope.gate.checkouts import home_of, with_places
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place
 from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Home, remote_name
 from oomscope.gate.suite.suite import load_suite
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.units import GiB, MiB
@@ -91,12 +92,6 @@ def test_outside_of_git_and_without_a_checkout_there_is_none(repo: Path, tmp_pat
     assert with_places(replace(bundled, suite=str(suite.path)), suite).cases[0].place is None
 
 
-def test_without_a_repository_nothing_stands_anywhere(tmp_path: Path) -> None:
-    path = tmp_path / "memory.yaml"
-    path.write_text("cases: [{name: a, config: a.yaml}]")
-    assert standings()(load_suite(path).cases[0]) is None
-
-
 def test_every_checkout_knows_the_same_home(tmp_path: Path) -> None:
     repo = new_repo(tmp_path / "repo")
     first = commit(repo, "Begin", {"ci/memory.yaml": "cases: []"})
@@ -113,13 +108,6 @@ def test_every_checkout_knows_the_same_home(tmp_path: Path) -> None:
     assert (whole.first_commit, cut.first_commit) == (first, "")
 
 
-def test_a_link_leads_home(tmp_path: Path) -> None:
-    repo = new_repo(tmp_path / "repo")
-    commit(repo, "Begin", {"ci/memory.yaml": "cases: []"})
-    (tmp_path / "link.yaml").symlink_to(repo / "ci" / "memory.yaml")
-    assert home_of(tmp_path / "link.yaml") == home_of(repo / "ci" / "memory.yaml")
-
-
 def test_without_a_repository_or_a_commit_little_is_known(tmp_path: Path) -> None:
     (tmp_path / "memory.yaml").touch()
     assert home_of(tmp_path / "memory.yaml") is None
@@ -128,3 +116,24 @@ def test_without_a_repository_or_a_commit_little_is_known(tmp_path: Path) -> Non
     home = home_of(repo / "memory.yaml")
     assert home is not None
     assert (home.path, home.repository) == ("memory.yaml", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://token-of-tonight:s3cret@git.example:8443/group/sub/project.git", "group/sub/project"),
+        ("git@git.example:group/sub/project.git", "group/sub/project"),
+        ("ssh://git@git.example:22/group/sub/project/", "group/sub/project"),
+        ("alias:project", "project"),
+        ("/srv/git/project.git", "srv/git/project"),
+        ("file:///srv/project/.git", "srv/project"),
+        ("/srv/a:b/project", "srv/a:b/project"),
+    ],
+)
+def test_a_remote_is_called_the_same_however_it_is_reached(url: str, name: str) -> None:
+    assert remote_name(url) == name
+
+
+def test_a_repository_without_a_remote_is_called_by_its_first_commit() -> None:
+    assert Home(path="a.yaml", first_commit="c" * 40).repository == "c" * 10
+    assert Home(path="a.yaml", first_commit="c" * 40, remote="group/project").repository == "group/project"

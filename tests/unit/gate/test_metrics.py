@@ -1,10 +1,17 @@
-"""Which measurement tells which metric."""
+"""Metrics of a measurement, and how wide their bands are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
-from oomscope.gate.suite.metrics import METRICS, values_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import InputError
+from oomscope.gate.suite.bands import Band
+from oomscope.gate.suite.metrics import values_of
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import failed, measured, out_of_memory, peak
 
@@ -44,10 +51,38 @@ def test_a_run_that_emptied_its_cache_stands_for_what_it_would_hold() -> None:
     assert "peak_reserved" not in values_of(replace(measured(GiB), demand_cut=True))
 
 
-def test_less_is_worse_only_of_free_blocks() -> None:
-    assert [name for name, metric in METRICS.items() if not metric.is_worse_when_larger] == ["largest_free"]
+SIZES = st.integers(0, 2**60)
 
 
-def test_what_grows_worse_as_something_gets_better_does_not_count_by_default() -> None:
-    """Less requested memory in the same segments is more overhead; less waste is a smaller free block."""
-    assert [name for name, metric in METRICS.items() if not metric.by_default] == ["overhead", "largest_free"]
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("64MiB", Band(absolute=64 * MiB)),
+        (0, Band()),
+        ("2%", Band(relative=Fraction(1, 50))),
+        ("0.5 %", Band(relative=Fraction(1, 200))),
+        (["64MiB", "2%"], Band(absolute=64 * MiB, relative=Fraction(1, 50))),
+    ],
+)
+def test_what_is_written(written: object, expected: Band) -> None:
+    assert Band.parse(written) == expected
+
+
+@pytest.mark.parametrize("written", [None, True, -1, 1.5, "much", "-2%", "%", [], ["2%", None], {"absolute": 1}])
+def test_what_is_no_band(written: object) -> None:
+    with pytest.raises(InputError, match="write a size such as"):
+        Band.parse(written)
+
+
+def test_the_larger_part_holds() -> None:
+    band = Band.parse(["64MiB", "2%"])
+    assert band.width(1024 * MiB) == 64 * MiB
+    assert band.width(10_000 * MiB) == 200 * MiB
+
+
+@given(SIZES, st.integers(0, 10_000), SIZES)
+def test_a_band_survives_being_written(absolute: int, hundredths: int, expected: int) -> None:
+    band = Band(absolute=absolute, relative=Fraction(hundredths, 10_000))
+    again = Band.parse(band.to_text())
+    assert again == band
+    assert again.width(expected) >= absolute

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.errors import ExitCode
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.checkouts import standings
 from oomscope.gate.night.result import CaseResult, GateResult, Standing
 from oomscope.gate.night.run import InterruptedNight, Night
 from oomscope.gate.night.status import Status
+from oomscope.gate.suite.metrics import values_of
 from oomscope.probe.process.launch import StoppedError
-from oomscope.units import GiB, MiB
+from oomscope.units import GiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 
 EXPECTED = measured(GiB)
@@ -32,28 +33,6 @@ def test_green() -> None:
     assert night.cases[0].status is Status.SAME
     assert night.cases[0].first_values is None
     assert night.exit_code == ExitCode.OK
-
-
-def test_red_is_measured_again() -> None:
-    night = run(measured(GiB + 1), measured(GiB + 2))
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.WORSE, ExitCode.REGRESSION)
-    assert found.first_values is not None
-    assert (found.first_values["peak_requested"], found.values["peak_requested"]) == (GiB + 1, GiB + 2)
-
-
-def test_what_is_red_once_is_no_regression() -> None:
-    night = run(measured(GiB + 1), EXPECTED)
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason == "worse at first (peak_requested), and same when it was measured again"
-
-
-def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
-    night = run(measured(GiB + 1), failed("timeout", "took longer than 600 s"))
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
-    assert found.reason == "timeout: took longer than 600 s; worse at first (peak_requested)"
 
 
 def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
@@ -136,26 +115,86 @@ def test_an_interrupt_between_the_two_measurements_keeps_the_first() -> None:
     assert found.first_values["peak_requested"] == found.rows[0].measured == GiB + 1
 
 
-def test_an_interrupt_before_anything_was_measured_leaves_no_night() -> None:
-    def announce(_done, _total, _case) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        run(EXPECTED, cases=[case("wrong", source="none"), case()], announce=announce)
-    assert not isinstance(caught.value, InterruptedNight)
-
-
-def test_what_cannot_be_compared_again_is_not_green() -> None:
-    night = run(measured(2 * GiB), measured(2 * GiB, gpu="another card"))
-    assert (night.cases[0].status, night.exit_code) == (Status.INCOMPATIBLE, ExitCode.NO_BASELINE)
+ON_CARD = {"backend": "cuda", "gpu": "h100", "non_torch_bytes": GiB}
+RAN_OUT, DEMAND = out_of_memory(GiB // 2), out_of_memory(GiB, demand=2 * GiB)
+VIRTUAL = baseline(case(), EXPECTED)
+CARD = baseline(case(), measured(GiB, **ON_CARD))
+FITTED_NOT = baseline(case(), replace(out_of_memory(GiB, demand=GiB), **ON_CARD))
+OK, RED, BETTER = ExitCode.OK, ExitCode.REGRESSION, ExitCode.IMPROVED
 
 
-def test_a_metric_that_is_worse_once_confirms_no_other() -> None:
-    night = run(measured(GiB, pinned_bytes=1), measured(GiB, reserved=2 * GiB))
+def card(live: int = GiB, **fields):
+    return measured(live, **{**ON_CARD, **fields})
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "accepted", "status", "code", "reason"),
+    [
+        (EXPECTED, None, Baseline(), Status.NO_BASELINE, ExitCode.NO_BASELINE, ""),
+        (measured(GiB + 1), measured(GiB + 2), VIRTUAL, Status.WORSE, RED, ""),
+        (
+            measured(GiB + 1),
+            EXPECTED,
+            VIRTUAL,
+            Status.UNCONFIRMED,
+            OK,
+            "worse at first (peak_requested), and same when",
+        ),
+        (
+            measured(GiB + 1),
+            failed("timeout", "took longer than 600 s"),
+            VIRTUAL,
+            Status.UNTESTABLE,
+            ExitCode.TARGET_FAILED,
+            "timeout: took longer than 600 s; worse at first (peak_requested)",
+        ),
+        (
+            measured(2 * GiB),
+            measured(2 * GiB, gpu="another card"),
+            VIRTUAL,
+            Status.INCOMPATIBLE,
+            ExitCode.NO_BASELINE,
+            "accepted under other conditions",
+        ),
+        (
+            measured(GiB, pinned_bytes=1),
+            measured(GiB, reserved=2 * GiB),
+            VIRTUAL,
+            Status.UNCONFIRMED,
+            OK,
+            "worse at first (pinned), and worse (peak_reserved) when it was measured again",
+        ),
+        (measured(GiB + 1), measured(GiB - 1), VIRTUAL, Status.UNCONFIRMED, OK, "worse at first"),
+        (measured(GiB + 1), RAN_OUT, VIRTUAL, Status.WORSE, RED, "out of memory"),
+        (RAN_OUT, RAN_OUT, VIRTUAL, Status.WORSE, RED, "out of memory"),
+        (
+            RAN_OUT,
+            EXPECTED,
+            VIRTUAL,
+            Status.UNCONFIRMED,
+            OK,
+            "worse at first (out of memory (capacity), where it fitted)",
+        ),
+        (DEMAND, measured(2 * GiB), VIRTUAL, Status.WORSE, RED, ""),
+        (card(GiB - 1), replace(RAN_OUT, **ON_CARD), CARD, Status.UNCONFIRMED, OK, "better at first"),
+        (measured(GiB - 1), None, VIRTUAL, Status.BETTER, BETTER, ""),
+        (card(GiB - 1), card(GiB - 2), CARD, Status.BETTER, BETTER, ""),
+        (card(GiB - 1), card(), CARD, Status.UNCONFIRMED, OK, "better at first (peak_requested"),
+        (card(), card(GiB - 1), FITTED_NOT, Status.BETTER, BETTER, ""),
+        (measured(GiB - 1, reserved=GiB + 1), None, VIRTUAL, Status.WARN, BETTER, ""),
+        (measured(GiB - 1, pinned_bytes=1), measured(GiB - 1, pinned_bytes=1), VIRTUAL, Status.WORSE, RED, ""),
+    ],
+)
+def test_what_is_seen_twice_counts(first, again, accepted, status, code, reason) -> None:
+    night = run(*filter(None, (first, again)), baseline=accepted, strict=True)
     (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason == "worse at first (pinned), and worse (peak_reserved) when it was measured again"
-    assert all(row.status is not Status.WORSE for row in found.rows)
+    assert (found.status, night.exit_code) == (status, code)
+    assert found.reason.startswith(reason)
+    assert (found.first_values is None) == (again is None)
+    assert found.first_values in (None, values_of(first))
+    if status is Status.UNCONFIRMED:
+        assert not found.is_better
+        assert all(row.status is not Status.WORSE for row in found.rows)
 
 
 def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
@@ -164,110 +203,6 @@ def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
     assert {row.name: row.status for row in found.rows}["pinned"] is Status.UNCONFIRMED
     assert found.decisive is not None
     assert found.decisive.name == "peak_requested"
-
-
-def test_running_out_of_memory_confirms_whatever_was_worse_before() -> None:
-    (found,) = run(measured(GiB + 1), out_of_memory(GiB // 2)).cases
-    assert found.status is Status.WORSE
-
-
-def test_running_out_of_memory_is_confirmed_by_itself() -> None:
-    night = run(out_of_memory(GiB // 2), out_of_memory(GiB // 2))
-    assert (night.cases[0].status, night.exit_code) == (Status.WORSE, ExitCode.REGRESSION)
-
-
-@pytest.mark.parametrize(
-    ("again", "then"), [(EXPECTED, "same"), (measured(GiB, reserved=GiB + 21 * MiB), "worse (peak_reserved)")]
-)
-def test_running_out_of_memory_once_is_no_regression_whatever_else_is_worse_then(again, then) -> None:
-    night = run(out_of_memory(GiB // 2), again)
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason.endswith(f"where it fitted), and {then} when it was measured again")
-    assert all(row.status is not Status.WORSE for row in found.rows)
-
-
-def test_a_metric_that_was_worse_beside_running_out_of_memory_is_confirmed_by_itself() -> None:
-    (found,) = run(out_of_memory(GiB, demand=2 * GiB), measured(2 * GiB)).cases
-    assert found.status is Status.WORSE
-
-
-def test_running_out_of_memory_after_something_better_is_seen_once() -> None:
-    ran_out = replace(out_of_memory(GiB // 2), **ON_CARD)
-    night = run(measured(GiB - 1, **ON_CARD), ran_out, **CARD)
-    assert (night.cases[0].status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_better(strict: bool) -> None:
-    assert run(measured(GiB - 1), strict=strict).exit_code == (ExitCode.IMPROVED if strict else ExitCode.OK)
-
-
-ON_CARD = {"backend": "cuda", "gpu": "h100", "non_torch_bytes": GiB}
-CARD = {"baseline": baseline(case(), measured(GiB, **ON_CARD)), "strict": True}
-
-
-def test_better_is_measured_again_on_a_card() -> None:
-    night = run(measured(GiB - 1, **ON_CARD), measured(GiB - 2, **ON_CARD), **CARD)
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.BETTER, ExitCode.IMPROVED)
-    assert found.first_values is not None
-    assert (found.first_values["peak_requested"], found.values["peak_requested"]) == (GiB - 1, GiB - 2)
-    assert run(measured(GiB - 1)).cases[0].first_values is None
-
-
-@pytest.mark.parametrize(
-    ("again", "then"),
-    [
-        (measured(GiB, **ON_CARD), "same"),
-        (measured(GiB, reserved=GiB - 1, **ON_CARD), "better (peak_reserved)"),
-        (measured(GiB + 1, **ON_CARD), "worse (peak_requested)"),
-        (measured(GiB, reserved=GiB + 1, **ON_CARD), "warn"),
-    ],
-)
-def test_what_is_better_once_on_a_card_proposes_no_baseline(again, then) -> None:
-    night = run(measured(GiB - 1, reserved=GiB, **ON_CARD), again, **CARD)
-    (found,) = night.cases
-    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason == f"better at first (peak_requested), and {then} when it was measured again"
-    assert not found.is_better
-
-
-def test_better_beside_what_is_told_is_confirmed_as_well() -> None:
-    mixed = measured(GiB - 1, reserved=GiB + 1, **ON_CARD)
-    assert run(mixed, mixed, **CARD).cases[0].is_better
-    once = run(mixed, measured(GiB, reserved=GiB + 1, **ON_CARD), **CARD).cases[0]
-    assert (once.status, once.is_better) == (Status.UNCONFIRMED, False)
-
-
-def test_fitting_twice_where_it_did_not_is_better() -> None:
-    before = baseline(case(), replace(out_of_memory(GiB, demand=GiB), **ON_CARD))
-    night = run(measured(GiB, **ON_CARD), measured(GiB - 1, **ON_CARD), baseline=before)
-    assert night.cases[0].status is Status.BETTER
-
-
-def test_a_regression_that_turns_out_better_proposes_no_baseline() -> None:
-    (found,) = run(measured(GiB + 1), measured(GiB - 1)).cases
-    assert (found.status, found.is_better) == (Status.UNCONFIRMED, False)
-
-
-def test_better_counts_beside_what_is_merely_told() -> None:
-    mixed = measured(GiB - 1, reserved=GiB + 1)
-    assert run(mixed).cases[0].status is Status.WARN
-    assert [run(mixed, strict=strict).exit_code for strict in (False, True)] == [ExitCode.OK, ExitCode.IMPROVED]
-    assert run(measured(GiB - 1, pinned_bytes=1), strict=True).exit_code == ExitCode.REGRESSION
-
-
-def test_fitting_where_it_did_not_is_better_also_beside_what_is_merely_told() -> None:
-    before = baseline(case(), out_of_memory(GiB, demand=2 * GiB))
-    night = run(measured(2 * GiB, reserved=2 * GiB + MiB), baseline=before, strict=True)
-    assert (night.cases[0].status, night.exit_code) == (Status.WARN, ExitCode.IMPROVED)
-
-
-def test_without_a_baseline_it_is_measured_and_not_green() -> None:
-    night = run(EXPECTED, baseline=Baseline())
-    assert night.exit_code == ExitCode.NO_BASELINE
-    assert night.cases[0].values["peak_requested"] == GiB
 
 
 def test_a_wrong_case_does_not_hide_the_others() -> None:
@@ -313,13 +248,6 @@ def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:
     assert any(note.startswith("assumed: the vocabulary") for note in found.notes)
     own = case(kind="config", source=str(path))
     assert run(EXPECTED, cases=[own]).cases[0].status is Status.UNUSABLE
-
-
-def test_an_unfit_machine_is_no_fault_of_the_code() -> None:
-    def probe(_job, _stop):
-        raise MachineUnfitError("no place for temporary files")
-
-    assert run(EXPECTED, probe=probe).exit_code == ExitCode.MACHINE_UNFIT
 
 
 def test_a_defect_in_one_case_does_not_hide_the_others() -> None:

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from oomscope.cli.options.common import snapshot_limits_options
+from oomscope.cli.options import snapshot_limits_options
 from oomscope.errors import UsageError
 from oomscope.snapshot.read.limits import Limits, half_of_the_machine
 from oomscope.units import GiB

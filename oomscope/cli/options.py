@@ -1,0 +1,275 @@
+"""Options that several commands share, the types of their values, and groups that import their commands late."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
+
+from oomscope.cli.completion import complete_card
+from oomscope.errors import OomscopeError, UsageError
+from oomscope.units import MiB, parse_size
+
+if TYPE_CHECKING:
+    from oomscope.config.settings import Override
+    from oomscope.snapshot.read.limits import Limits
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MOST = 2**31 - 1
+"""The most that a count in a configuration can be."""
+MOST_JOBS = 64
+FILE = click.Path(path_type=Path)
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, and not for a help text.
+
+    Args:
+        lazy: by name, ``module:attribute`` and the command's line in the help of the group.
+        given: what click's own groups take.
+    """
+
+    def __init__(self, *given: Any, lazy: Mapping[str, tuple[str, str]], **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which a newcomer needs them."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None for an unknown name."""
+        if cmd_name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.lazy.items()])
+
+
+def option(*names: str, **attributes: Any) -> Any:
+    """Return a dataclass field for the option ``names``; ``attributes`` are those of :func:`click.option`."""
+    if attributes.get("is_flag"):
+        default: Any = False
+    else:
+        default = () if attributes.get("multiple") else attributes.get("default")
+    return field(default=default, metadata={"option": (names, attributes)})
+
+
+class Options:
+    """Base of the dataclasses whose fields are options."""
+
+    @classmethod
+    def add(cls, command: Command) -> Command:
+        """Give ``command`` the options in the order of the fields; :meth:`of` takes their values."""
+        for each in reversed(fields(cls)):  # type: ignore[arg-type] # a subclass is a dataclass
+            names, attributes = each.metadata["option"]
+            command = click.option(*names, each.name, **attributes)(command)
+        return command
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Take the values out of what a command was ``given``."""
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: given.pop(name) for name in names if name in given})
+
+
+class Size(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
+    """Bytes, such as ``80GiB``; kept as written for messages and commands."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it names a size."""
+        try:
+            parse_size(value)
+        except OomscopeError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class Limit(Size):
+    """The total of a card: a bare number means bytes, and no card is smaller than 1 MiB."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it names the size of a card.
+
+        Raises:
+            UsageError: it is a bare number that was most likely meant in GiB.
+        """
+        text = super().convert(value, param, ctx)
+        if text.isdecimal() and 0 < int(text) < MiB:
+            what = f"--limit {text} is a card of {text} bytes"
+            raise UsageError(what, remedy=f"say --limit {text}GiB if you mean that")
+        return text
+
+
+class Jobs(click.ParamType):  # type: ignore[type-arg]
+    """A number of probes, or as many as this process has cores."""
+
+    name = "jobs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if value == "auto":
+            return min(MOST_JOBS, cores())
+        try:
+            return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number from 1 to {MOST_JOBS}, nor auto", param, ctx)
+
+
+def cores() -> int:
+    """Return the cores that this process may run on, where the system says; else those of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
+full_option = click.option("--full", is_flag=True, help="Print every table instead of the first lines.")
+force_option = click.option("--force", is_flag=True, help="Overwrite files that exist.")
+fresh_option = click.option("--fresh", is_flag=True, help="Ignore cached results.")
+redact_option = click.option(
+    "--redact",
+    type=click.Choice(["paths", "source", "all"]),
+    help="Hide folders; files, functions and lines as well; or modules and annotations, too.",
+)
+limit_option = click.option(
+    "--limit", type=Limit(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
+)
+gpu_option = click.option(
+    "--gpu", metavar="NAME", shell_complete=complete_card, help="A real card's total, such as h100-80gb or a100-40gb."
+)
+world_size_option = click.option(
+    "--world-size",
+    type=click.IntRange(1, MOST),
+    metavar="N",
+    help="Ranks of the world: with --harness or a program those that it sees (default: 1), with --from the job's.",
+)
+jobs_option = click.option(
+    "--jobs",
+    type=Jobs(),
+    default=1,
+    metavar="N",
+    help="Probes side by side, a core or a GPU each (auto: one a core); the answer is the same (default: 1).",
+)
+
+
+def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return one decorator that adds ``options`` in this order."""
+
+    def add(command: Command) -> Command:
+        for each in reversed(options):
+            command = each(command)
+        return command
+
+    return add
+
+
+progress_options = _together(
+    click.option("--quiet", "verbosity", flag_value="quiet", help="Print no progress."),
+    click.option(
+        "--verbose",
+        "verbosity",
+        flag_value="verbose",
+        help="Print progress as permanent lines, also without a terminal.",
+    ),
+)
+"""The command gets ``verbosity``: ``quiet``, ``verbose`` or None; the later option counts."""
+measurement_options = _together(
+    limit_option,
+    gpu_option,
+    click.option(
+        "--backend",
+        type=click.Choice(["auto", "cuda", "virtual"]),
+        metavar="NAME",
+        help="Where to measure: auto, cuda or virtual (default: auto).",
+    ),
+    click.option(
+        "--address-policy",
+        type=click.Choice(["ascending", "descending", "scattered"]),
+        metavar="ORDER",
+        help="Order of a virtual card's addresses: ascending, descending or scattered.",
+    ),
+    click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
+    click.option("--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."),
+    click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
+    world_size_option,
+)
+"""How to measure; :func:`settings_overrides` takes the values."""
+_KEYS = {
+    "backend": "probe.backend",
+    "rank": "probe.rank",
+    "world_size": "probe.world_size",
+    "iterations": "probe.iterations",
+    "timeout": "probe.timeout_s",
+    "limit": "device.limit",
+    "gpu": "device.gpu",
+    "address_policy": "device.address_policy",
+}
+"""Option of a measurement to configuration key."""
+
+
+def settings_overrides(given: dict[str, Any]) -> list[Override]:
+    """Take the options of a measurement out of ``given``, and return the overrides that they stand for."""
+    from oomscope.config.settings import Override
+
+    values = {option: given.pop(option) for option in _KEYS if option in given}
+    return [
+        Override(f"{_KEYS[option]}={value}", written=f"--{option.replace('_', '-')} {value}")
+        for option, value in values.items()
+        if value is not None
+    ]
+
+
+card_options = _together(
+    limit_option,
+    gpu_option,
+    click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of the card outside PyTorch (default: none)."),
+)
+
+
+def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> tuple[int | None, int]:
+    """Return the bytes of the card in all, None where none is named, and those outside PyTorch.
+
+    Raises:
+        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card.
+    """
+    if limit is not None and gpu is not None:
+        raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
+    if non_torch is not None and limit is None and gpu is None:
+        raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
+    total = None if limit is None else parse_size(limit)
+    if gpu is not None:
+        from oomscope.virtual.cards import find_card
+
+        total = find_card(gpu).total_bytes
+    return total, parse_size(non_torch or 0)
+
+
+def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Limits:
+    from oomscope.snapshot.read.limits import Limits
+
+    return Limits.of(values)
+
+
+snapshot_limits_options = click.option(
+    "--read-limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    envvar="OOMSCOPE_READ_LIMITS",
+    show_envvar=True,
+    callback=_limits,
+    help="Limits for reading a file, such as memory=32GiB, file=8GiB or seconds=60.",
+)
