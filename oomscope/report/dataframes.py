@@ -7,7 +7,7 @@ and types of a full one, so that the tables of several results can be put togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -33,82 +33,52 @@ from oomscope.snapshot.trace import Action, Category, Segment, Trace
 Columns = Mapping[str, str]
 """Names and types of a table's columns, in order."""
 
-SITE: Final = {"file": "string", "line": "int64", "function": "string", "module": "string"}
-SITES: Final = {**SITE, "category": "string", "bytes": "int64", "count": "int64"}
-CATEGORIES: Final = {"category": "string", "bytes": "int64"}
-PHASES: Final = {"iteration": "int64", "phase": "string", "requested_bytes": "int64", "reserved_bytes": "int64"}
-FIXES: Final = {
-    "name": "string",
-    "conf": "string",
-    "how": "string",
-    "survives": "bool",
-    "is_tight": "bool",
-    "peak_reserved_bytes": "int64",
-    "margin_bytes": "int64",
-    "retries": "int64",
-    "failed_event": "Int64",
-    "failed_in": "string",
-    "note": "string",
+
+def _columns(spec: str) -> dict[str, str]:
+    """Return columns given as ``name:type``: ``i`` for whole numbers, ``n`` for those that may be missing."""
+    types = {"s": "string", "i": "int64", "n": "Int64", "b": "bool", "f": "float64"}
+    return {name: types[kind] for name, kind in (each.split(":") for each in spec.split())}
+
+
+SITE: Final = _columns("file:s line:i function:s module:s")
+SITES: Final = SITE | _columns("category:s bytes:i count:i")
+CATEGORIES: Final = _columns("category:s bytes:i")
+PHASES: Final = _columns("iteration:i phase:s requested_bytes:i reserved_bytes:i")
+FIXES: Final = _columns(
+    "name:s conf:s how:s survives:b is_tight:b peak_reserved_bytes:i margin_bytes:i retries:i failed_event:n "
+    "failed_in:s note:s"
+)
+STEPS: Final = _columns(
+    "commit:s label:s since:s commits:i merge:s keys:s delta_requested_bytes:i delta_reserved_bytes:n "
+    "delta_overhead_bytes:n since_good_requested_bytes:i since_good_reserved_bytes:n dominant_category:s "
+    "dominant_file:s dominant_line:n dominant_bytes:n"
+)
+PROBES: Final = _columns(
+    "number:i role:s commit:s subject:s keys:s answer:s reason:s outcome:s requested_bytes:n reserved_bytes:n "
+    "is_lower_bound:b cached:b wall_s:f probe_s:f"
+)
+GROWN_SITES: Final = SITE | _columns("category:s before_bytes:i after_bytes:i delta_bytes:i")
+CHANGE: Final = _columns("before_bytes:i after_bytes:i delta_bytes:i before_count:i after_count:i delta_count:i")
+DEVICE: Final = _columns("device:i")
+CHANGED_LINES: Final = (
+    DEVICE | SITE | _columns("category:s presence:s before_file:s before_line:n before_function:s") | CHANGE
+)
+CHANGED_TOTALS: Final = DEVICE | _columns("by:s name:s") | CHANGE
+EXPLAINED: Final = {
+    "categories": DEVICE | _columns("category:s bytes:i count:i confidence:s"),
+    "sites": DEVICE | SITES,
+    "modules": DEVICE | _columns("module:s bytes:i"),
+    "tried": DEVICE | FIXES | _columns("margin_bytes:n"),
+    "pins": DEVICE | SITE | _columns("category:s segments:i held_bytes:i unused_bytes:i"),
+    "timeline": DEVICE | _columns("event:i requested_bytes:i reserved_bytes:i"),
 }
-STEPS: Final = {
-    "commit": "string",
-    "label": "string",
-    "since": "string",
-    "commits": "int64",
-    "merge": "string",
-    "keys": "string",
-    "delta_requested_bytes": "int64",
-    "delta_reserved_bytes": "Int64",
-    "delta_overhead_bytes": "Int64",
-    "since_good_requested_bytes": "int64",
-    "since_good_reserved_bytes": "Int64",
-    "dominant_category": "string",
-    "dominant_file": "string",
-    "dominant_line": "Int64",
-    "dominant_bytes": "Int64",
-}
-PROBES: Final = {
-    "number": "int64",
-    "role": "string",
-    "commit": "string",
-    "subject": "string",
-    "keys": "string",
-    "answer": "string",
-    "reason": "string",
-    "outcome": "string",
-    "requested_bytes": "Int64",
-    "reserved_bytes": "Int64",
-    "is_lower_bound": "bool",
-    "cached": "bool",
-    "wall_s": "float64",
-    "probe_s": "float64",
-}
-GROWN_SITES: Final = {
-    **SITE,
-    "category": "string",
-    "before_bytes": "int64",
-    "after_bytes": "int64",
-    "delta_bytes": "int64",
-}
-CHANGE: Final = {
-    "before_bytes": "int64",
-    "after_bytes": "int64",
-    "delta_bytes": "int64",
-    "before_count": "int64",
-    "after_count": "int64",
-    "delta_count": "int64",
-}
-CHANGED_LINES: Final = {
-    "device": "int64",
-    **SITE,
-    "category": "string",
-    "presence": "string",
-    "before_file": "string",
-    "before_line": "Int64",
-    "before_function": "string",
-    **CHANGE,
-}
-CHANGED_TOTALS: Final = {"device": "int64", "by": "string", "name": "string", **CHANGE}
+RANKS: Final = _columns(
+    "rank:i file:s device:i events:i failed_bytes:n requested_bytes:i reserved_bytes:i overhead_bytes:i "
+    "end_requested_bytes:i iterations:i last_time_us:n"
+)
+COMBINATIONS: Final = _columns(
+    "outcome:s verdict:s rank:n requested_bytes:n reserved_bytes:n margin_bytes:n host_bytes:n step_s:f"
+)
 
 
 def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: SiteOf = site_of) -> pd.DataFrame:
@@ -287,116 +257,41 @@ def _words(ids: NDArray[np.integer], words: Sequence[str]) -> pd.Categorical[str
     return pd.Categorical.from_codes(np.array(codes, dtype=np.int64)[place], categories=categories)
 
 
-DEVICE: Final[Columns] = {"device": "int64"}
-EXPLAINED_CATEGORIES: Final = {
-    **DEVICE,
-    "category": "string",
-    "bytes": "int64",
-    "count": "int64",
-    "confidence": "string",
-}
-MODULES: Final = {**DEVICE, "module": "string", "bytes": "int64"}
-PINS: Final = {
-    **DEVICE,
-    "file": "string",
-    "line": "int64",
-    "function": "string",
-    "module": "string",
-    "category": "string",
-    "segments": "int64",
-    "held_bytes": "int64",
-    "unused_bytes": "int64",
-}
-TIMELINE: Final = {**DEVICE, "event": "int64", "requested_bytes": "int64", "reserved_bytes": "int64"}
-RANKS: Final = {
-    "rank": "int64",
-    "file": "string",
-    "device": "int64",
-    "events": "int64",
-    "failed_bytes": "Int64",
-    "requested_bytes": "int64",
-    "reserved_bytes": "int64",
-    "overhead_bytes": "int64",
-    "end_requested_bytes": "int64",
-    "iterations": "int64",
-    "last_time_us": "Int64",
-}
-
-
 def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
     """Return the tables by name: ``categories``, ``sites``, ``modules``, ``tried``, ``pins``, ``timeline``, and of a
     folder ``ranks``; those of a folder are of its worst rank.
     """
     explanation = found.worst if isinstance(found, RankSet) else found
-    tables = {
-        "categories": table(EXPLAINED_CATEGORIES, _rows(explanation, _categories)),
-        "sites": table({**DEVICE, **SITES}, _rows(explanation, _explained_sites)),
-        "modules": table(MODULES, _rows(explanation, _modules)),
-        "tried": table({**DEVICE, **FIXES, "margin_bytes": "Int64"}, _rows(explanation, _fixes)),
-        "pins": table(PINS, _rows(explanation, _pins)),
-        "timeline": table(TIMELINE, _rows(explanation, _timeline)),
-    }
+    rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in EXPLAINED}
+    for device in explanation.devices:
+        for name, own in _explained(device).items():
+            rows[name] += [{"device": device.index, **row} for row in own]
+    tables = {name: table(columns, rows[name]) for name, columns in EXPLAINED.items()}
     if isinstance(found, RankSet):
         tables["ranks"] = table(RANKS, (asdict(row) for row in found.rows))
     return tables
 
 
-Row = Mapping[str, Any]
-
-
-def _rows(explanation: Explanation, of_device: Any) -> Iterator[Row]:
-    for device in explanation.devices:
-        for row in of_device(device):
-            yield {"device": device.index, **row}
-
-
-def _categories(device: DeviceExplanation) -> Iterator[Row]:
-    return (asdict(row) for row in device.composition.categories)
-
-
-def _explained_sites(device: DeviceExplanation) -> Iterator[Row]:
-    return ({**vars(row), **vars(row.site)} for row in device.composition.sites)
-
-
-def _modules(device: DeviceExplanation) -> Iterator[Row]:
-    return (asdict(row) for row in device.composition.modules)
-
-
-def _fixes(device: DeviceExplanation) -> Iterator[Row]:
+def _explained(device: DeviceExplanation) -> dict[str, Iterable[Mapping[str, Any]]]:
+    """Return the rows of each table of a device."""
+    parts, curves = device.composition, device.curves
     unknown = {"margin_bytes": None} if device.available_bytes is None else {}
-    return ({**vars(fix), **unknown} for fix in device.verdict.tried)
-
-
-def _pins(device: DeviceExplanation) -> Iterator[Row]:
-    lines = device.pins.lines if device.pins else ()
-    return ({**vars(line), **vars(line.site)} for line in lines)
-
-
-def _timeline(device: DeviceExplanation) -> Iterator[Row]:
-    curves = device.curves
     points = zip(curves.events, curves.requested, curves.reserved, strict=True)
-    return ({"event": event, "requested_bytes": live, "reserved_bytes": held} for event, live, held in points)
+    pins = device.pins.lines if device.pins else ()
+    return {
+        "categories": map(asdict, parts.categories),
+        "sites": ({**vars(row), **vars(row.site)} for row in parts.sites),
+        "modules": map(asdict, parts.modules),
+        "tried": ({**vars(fix), **unknown} for fix in device.verdict.tried),
+        "pins": ({**vars(line), **vars(line.site)} for line in pins),
+        "timeline": ({"event": at, "requested_bytes": live, "reserved_bytes": held} for at, live, held in points),
+    }
 
 
 def combinations(sweep: Sweep) -> pd.DataFrame:
     """Return the rows of ``sweep`` in their order; what was not measured is empty."""
-    names = [axis.name for axis in sweep.axes]
-    rows = [
-        {
-            **dict(zip(names, row.values, strict=True)),
-            "outcome": row.variant.outcome,
-            "verdict": row.variant.verdict,
-            "rank": row.variant.rank,
-            "requested_bytes": row.variant.requested_bytes,
-            "reserved_bytes": row.variant.reserved_bytes,
-            "margin_bytes": row.variant.margin_bytes,
-            "host_bytes": row.variant.host_bytes,
-            "step_s": row.variant.step_s,
-            "slowdown": row.slowdown,
-            "is_on_front": row.is_on_front,
-            "message": row.variant.message,
-        }
-        for row in sweep.rows
-    ]
-    sizes = ("rank", "requested_bytes", "reserved_bytes", "margin_bytes", "host_bytes")
-    return pd.DataFrame(rows).astype(dict.fromkeys(sizes, "Int64"))
+    axes = {axis.name: "string" for axis in sweep.axes}
+    columns = axes | COMBINATIONS | _columns("slowdown:f is_on_front:b message:s")
+    return table(
+        columns, ({**vars(row.variant), **vars(row), **dict(zip(axes, row.values, strict=True))} for row in sweep.rows)
+    )

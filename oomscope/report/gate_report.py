@@ -76,9 +76,12 @@ def metric_table(cases: Sequence[CaseResult], night: GateResult) -> parts.Table:
     """Return every metric of ``cases`` that is not as expected, with the bands beyond which it warns and fails."""
     return parts.Table(
         title="Metrics that are not as expected",
-        columns=columns("Case", "Verdict", *NUMBERS, "number:Warns beyond", "number:Fails beyond"),
+        columns=columns("Case", "Metric", "Verdict", *NUMBERS[1:], "number:Warns beyond", "number:Fails beyond"),
         rows=[
-            (case.name, _verdict(row.status, ruling([row.status])), *_numbers(row), *gate.band_texts(row))
+            (
+                *(case.name, row.name, _verdict(row.status, ruling([row.status]))),
+                *(*_numbers(row)[1:], *gate.band_texts(row)),
+            )
             for case in cases
             for row in case.rows
             if row.status is not Status.SAME
