@@ -106,7 +106,7 @@ def _controls(chart: ET.Element, failed_event: int | None) -> None:
     """Add the buttons, which stay hidden where no script runs."""
     controls = box(chart, "controls", tag="div")
     controls.set("hidden", "")
-    buttons = [("peak", "Peak"), ("in", "Zoom in"), ("out", "Zoom out"), ("reset", "Whole run"), ("magnify", "Magnify")]
+    buttons = [("peak", "Peak"), ("in", "Zoom in"), ("out", "Zoom out"), ("reset", "Whole run")]
     if failed_event is not None:
         buttons.insert(1, ("failure", "Failure"))
     for action, text in buttons:

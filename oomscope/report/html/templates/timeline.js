@@ -32,7 +32,6 @@ Charts.start("timeline", (figure, data, columns) => {
   let [from, to] = [0, bins]; // the bins in view
   let shown = []; // of each column: its first bin, the bin that stands for it, the most reserved
   let held = null; // the bin that a click holds
-  let magnified = false; // the axis begins below what is live in view, not at zero
   let at = peak; // the bin that is told of
 
   const columnOf = (bin) => Math.ceil(((bin - from + 1) * shown.length) / (to - from)) - 1;
@@ -47,11 +46,9 @@ Charts.start("timeline", (figure, data, columns) => {
     const all = to - from === bins;
     const totals = shown.map(({ bin }) => total[bin]);
     const line = shown.map((column) => column.reserved);
-    let [floor, top] = [0, all ? Number(plot.dataset.top) : Math.max(1, ...line, ...totals)];
-    if (magnified) [floor, top] = near(Math.min(...totals), Math.max(1, ...totals));
+    const top = all ? Number(plot.dataset.top) : Math.max(1, ...line, ...totals);
     const x = (column) => ((column * 1000) / count).toFixed(1);
-    const height = (value) => (value - floor) / (top - floor);
-    const y = (value) => Math.max(-1000, Math.min(1000, 1000 * (1 - height(value)))).toFixed(1);
+    const y = (value) => (1000 * (1 - value / top)).toFixed(1);
     const steps = (values) => values.map((value, column) => `V${y(value)}H${x(column + 1)}`).join("");
     const sums = new Float64Array(count);
     live.forEach((curve, index) => {
@@ -59,11 +56,11 @@ Charts.start("timeline", (figure, data, columns) => {
       fills[index].setAttribute("d", `M0,1000${steps([...sums])}V1000Z`);
     });
     plot.querySelector(".reserved").setAttribute("d", `M0,${y(line[0])}${steps(line)}`);
-    drawAxis(floor, top, height);
+    drawAxis(top);
     const onView = peak >= from && peak < to;
     mark.hidden = !onView;
     mark.style.left = `${(100 * (columnOf(peak) + 0.5)) / count}%`;
-    mark.style.bottom = `${100 * height(total[peak])}%`;
+    mark.style.bottom = `${(100 * total[peak]) / top}%`;
     if (failed) {
       const bin = binOf(data.failed);
       failed.hidden = bin < from || bin >= to;
@@ -76,31 +73,23 @@ Charts.start("timeline", (figure, data, columns) => {
     tell(at);
   };
 
-  // An axis for small changes on a high level: what lies below `floor` is cut off, which the ends of the axis say.
-  const near = (low, high) => {
-    const margin = Math.max(1, (high - low) / 10);
-    return [Math.max(0, low - margin), high + margin];
-  };
-
-  const drawAxis = (floor, top, height) => {
-    const ticks = floor ? [0, 0.25, 0.5, 0.75, 1].map((part) => floor + part * (top - floor)) : Charts.ticks(top);
-    const grids = ticks.map((tick) => {
+  const drawAxis = (top) => {
+    const grids = Charts.ticks(top).map((tick) => {
       const line = Object.assign(document.createElement("span"), { className: "grid" });
-      line.style.bottom = `${100 * height(tick)}%`;
-      const textContent = tick ? Charts.size(tick, floor ? 2 : 1) : "0";
+      line.style.bottom = `${(100 * tick) / top}%`;
+      const textContent = tick ? Charts.size(tick, 1) : "0";
       line.append(Object.assign(document.createElement("span"), { className: "tick", textContent }));
       return line;
     });
     plot.querySelector(".grids").replaceChildren(...grids);
     if (level) {
-      level.hidden = level.dataset.bytes > top || level.dataset.bytes < floor;
-      level.style.bottom = `${100 * height(level.dataset.bytes)}%`;
+      level.hidden = level.dataset.bytes > top;
+      level.style.bottom = `${(100 * level.dataset.bytes) / top}%`;
     }
     firstEnd.textContent = `event ${event[from].toLocaleString("en")}`;
     const behind = Math.round(((to - from) * data.perBin) / shown.length);
     const each = behind > 1 ? `, about ${behind.toLocaleString("en")} events a column` : "";
-    const cut = floor ? `, what lies below ${Charts.size(floor)} is cut off` : "";
-    lastEnd.textContent = `event ${event[to - 1].toLocaleString("en")}${each}${cut}`;
+    lastEnd.textContent = `event ${event[to - 1].toLocaleString("en")}${each}`;
   };
 
   // What a single event did, where a bin is one.
@@ -162,11 +151,6 @@ Charts.start("timeline", (figure, data, columns) => {
     in: () => zoom(0.5),
     out: () => zoom(2),
     reset: () => look(0, bins),
-    magnify: ({ currentTarget }) => {
-      magnified = !magnified;
-      currentTarget.setAttribute("aria-pressed", magnified);
-      draw();
-    },
   };
   for (const button of figure.querySelectorAll("button[data-do]")) {
     button.addEventListener("click", actions[button.dataset.do]);
