@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 
 from oomscope.report import dataframes
-from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
@@ -47,16 +45,6 @@ def test_requests_less_frees_are_the_change_of_requested_bytes(recording) -> Non
     assert change == timeline.end_requested_bytes - timeline.initial_requested_bytes
 
 
-@given(recordings())
-def test_the_largest_requested_bytes_of_a_group_are_its_peak(recording) -> None:
-    trace, segments, _ = recording
-    events = dataframes.events(trace, segments)
-    peaks = events.groupby(["phase", "iteration"], observed=True)["requested_bytes"].max()
-    assert peaks.to_dict() == {
-        (row.phase, row.iteration): row.requested_bytes for row in Timeline.of(trace, segments).phase_peaks()
-    }
-
-
 def test_an_event_names_its_line_and_the_forward_line_behind_it() -> None:
     forward, backward = Frame("/home/a/model.py", 7, "forward"), Frame("/home/a/train.py", 9, "step")
     inner = Frame("/home/a/lib/python3.11/site-packages/torch/nn/functional.py", 1, "linear")
@@ -84,47 +72,12 @@ def test_an_event_names_its_line_and_the_forward_line_behind_it() -> None:
     assert (second["site"], second["forward_site"], second["requested_bytes"]) == ("", "", 5)
 
 
-def test_the_caller_may_choose_the_line_of_a_stack() -> None:
-    builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 1, stack=(Frame("a.py", 1, "f"), Frame("b.py", 2, "g")))
-
-    def outermost(stack, module):
-        return Site(file=stack[-1].filename, line=stack[-1].line, function=stack[-1].name) if stack else None
-
-    assert dataframes.events(builder.build(), choose=outermost)["site"].tolist() == ["b.py:2 g"]
-
-
-def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
-    builder = TraceBuilder()
-    for address in range(3):
-        builder.event(Action.ALLOC, address, 10)
-    builder.event(Action.FREE_REQUESTED, 0, 10)
-    trace = builder.build()
-    events = dataframes.events(trace)
-    peak = Timeline.of(trace).peak_event()
-    assert events.index.name == "event"
-    assert events["requested_bytes"].idxmax() == peak
-    assert events.loc[peak, "requested_bytes"] == sum(row.bytes for row in by_site(Timeline.of(trace), peak)) == 30
-
-
 @pytest.mark.parametrize("result", [results.FITS, results.OOM])
 def test_lines_and_categories_sum_to_the_peak(result) -> None:
     assert dataframes.sites(result)["bytes"].sum() == result.peak.requested_bytes
     assert dataframes.categories(result)["bytes"].sum() == result.peak.requested_bytes
     by_category = dataframes.sites(result).groupby("category")["bytes"].sum()
     assert by_category.to_dict() == {name: size for name, size in result.peak.categories.items() if size}
-
-
-def test_a_line_is_file_line_function_and_module() -> None:
-    assert dataframes.sites(results.FITS).to_dict("records")[0] == {
-        "file": "/src/tinytrain/model.py",
-        "line": 88,
-        "function": "forward",
-        "module": "layers.3.mlp",
-        "category": "activation",
-        "bytes": 5 * GiB,
-        "count": 12,
-    }
 
 
 def test_the_largest_phase_is_the_peak() -> None:
@@ -159,10 +112,13 @@ def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
     assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes
 
 
-def test_steps_of_a_merged_branch_name_the_merge() -> None:
-    first, last = searches.COMMITS.steps
-    result = replace(searches.COMMITS, steps=(replace(first, merge=searches.BAD), last))
-    assert dataframes.steps(result)["merge"].tolist() == [searches.BAD, pd.NA]
+def test_steps_say_what_was_reached_and_which_line_changed_most() -> None:
+    steps = dataframes.steps(searches.STEPS)
+    assert steps["delta_overhead_bytes"].tolist()[:2] == [-GiB, 0]
+    assert steps["since_good_requested_bytes"].tolist() == [3 * GiB, 2 * GiB, 2 * GiB]
+    assert steps["dominant_category"].tolist()[0] == "temporary"
+    assert steps["dominant_line"].isna().tolist() == [False, True, True]
+    assert steps["dominant_bytes"].tolist()[0] == 2 * GiB
 
 
 def test_probes_without_a_measurement_have_no_bytes() -> None:
@@ -193,15 +149,6 @@ def test_an_empty_trace_has_typed_columns() -> None:
     assert empty["address"].dtype == pd.UInt64Dtype()
     assert empty["size"].dtype == np.int64
     assert empty["site"].dtype == "category"
-
-
-def test_changing_a_table_leaves_the_trace_alone() -> None:
-    builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 10)
-    trace = builder.build()
-    events = dataframes.events(trace)
-    events.loc[0, "size"] = 99
-    assert trace.size.tolist() == [10]
 
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "python.md").read_text(encoding="utf-8")

@@ -77,13 +77,6 @@ def test_a_place_asked_several_times_has_the_answer_given_most_often() -> None:
     assert standings(line_of(4), asked, Bracket())[2] is Standing.GOOD
 
 
-def test_what_is_not_on_the_line_is_passed_by() -> None:
-    strange = replace(record(1, Answer.GOOD), commit="f" * 40)
-    keys = replace(strange, commit=None, keys=("a",))
-    assert list(asked_on(line_of(3), [strange, keys])) == []
-    assert bracket_of([]) == Bracket(None, None)
-
-
 def test_a_commit_that_measures_the_same_as_its_place_is_found_there() -> None:
     place = LinePlace(commit="a" * 40, subject="a", same=("b" * 40, "c" * 40))
     (asked,) = asked_on(WalkedLine(places=(place,)), [replace(record(0, Answer.BAD), commit="c" * 40)])
@@ -187,13 +180,6 @@ def test_without_a_line_there_is_no_strip() -> None:
     watched = Watched(plan=replace(plan_of(4), line=None), asked="two keys")
     assert text_of(watched) == ["0 probes done, at most 4 more", "probe 1: two keys"]
     assert text_of(Watched(asked="\x1b[31mred")) == ["0 probes done", r"probe 1: \x1b[31mred"]
-
-
-def test_standings_have_a_sign_each() -> None:
-    line = line_of(4)
-    asked = list(asked_on(line, [record(1, Answer.GOOD), record(3, Answer.BAD), record(2, Answer.UNTESTABLE)]))
-    cells = Strip(line, asked, bracket_of(asked), ()).cells(5)
-    assert cells == [Standing.BEFORE, Standing.GOOD, Standing.UNTESTABLE, Standing.BAD, Standing.AFTER]
 
 
 def test_a_second_plan_counts_from_where_it_was_made() -> None:

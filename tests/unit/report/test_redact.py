@@ -165,13 +165,3 @@ def test_code_of_any_language_is_hidden(frame: Frame) -> None:
 )
 def test_what_is_pytorchs_own(function: str, public: bool) -> None:
     assert is_public(function) == public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Modules:
-    modules: tuple[str, ...]
-
-
-def test_what_stands_for_no_module_is_no_module_to_hide() -> None:
-    said = ("(alive before the recording began)", "(no stack recorded)", "acme.layers")
-    assert redacted(Modules(modules=said), "all").modules == (*said[:2], "module1")

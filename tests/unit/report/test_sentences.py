@@ -29,12 +29,6 @@ def test_status(result, text: str) -> None:
     assert probe.status_text(result) == text
 
 
-def test_peak_names_phase_line_and_module() -> None:
-    text = probe.peak_place(results.PEAK)
-    assert "backward of iteration 1" in text
-    assert "model.py:88 forward in layers.3.mlp" in text
-
-
 def test_live_and_reserved_are_compared_at_one_moment() -> None:
     assert probe.reserved_text(results.FITS) == (
         "7.00 GiB at most, at the peak of requested bytes: 1.00 GiB (14.3 %) of it is overhead"
@@ -54,12 +48,6 @@ def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
     assert sentences.known_size(None) == "-"
     untouched = replace(results.FITS, peak=None)
     assert probe.status_text(untouched) == "FITS: it allocated nothing on the device"
-
-
-def test_the_allocator_settings_in_force_are_named_also_where_they_are_the_defaults() -> None:
-    assert probe.allocator_text(results.FITS) == "default settings"
-    from_anywhere = replace(results.FITS, allocator_conf="max_split_size_mb:64")
-    assert probe.allocator_text(from_anywhere) == "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
 
 
 def test_demand_names_where_the_whole_run_peaks() -> None:
@@ -163,11 +151,6 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     failed = verdict.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
     assert failed.startswith("something stays alive, 512.00 MiB more")
     assert failed.endswith("reduce live memory (recompute, offload, parallelism)")
-
-
-def test_a_failure_before_the_first_event_has_no_number() -> None:
-    assert verdict.failed_when(-1) == "fails before the recording began"
-    assert verdict.failed_when(1234) == "fails at event 1,234"
 
 
 def test_counts_and_shares() -> None:

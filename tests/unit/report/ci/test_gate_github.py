@@ -19,7 +19,7 @@ from oomscope.gate.suite.identity import Home
 from oomscope.report.ci.github import annotation_commands, comment, comment_marker, summary
 from oomscope.snapshot.sites import Site
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import case_result, night, out_of_memory
+from tests.unit.gate.nights import case_result, night
 
 TABLES = MarkdownIt("commonmark").enable("table")
 HOSTILE = "a|b\n::error::x%0A<script>-->`@ada`"
@@ -73,14 +73,6 @@ def test_commands_are_for_every_checkout_and_a_shell_reads_them_as_they_were() -
     assert "Commands are for the root of a checkout of the repository." in summary(found)
 
 
-def test_a_run_that_went_out_of_memory_says_why() -> None:
-    result = out_of_memory()
-    case = replace(worse(), outcome="oom", probe=result, reason="out of memory (capacity), where it fitted")
-    text = summary(night(1, case))
-    assert rows(text)[0][3:5] == ["fits", "out of memory"]
-    assert "**capacity**: Too much." in text
-
-
 @pytest.mark.parametrize("status", GRAVITY)
 def test_red_is_never_shown_as_green(status: Status) -> None:
     found = night(1, case_result(1, status))
@@ -116,13 +108,6 @@ def test_of_many_red_cases_with_long_names_whole_ones_are_shown_and_the_rest_is_
         assert text.count("```") % 2 == 0
     assert comment(found).startswith(f"{comment_marker(found)}\n")
     assert len(annotation_commands(found)) == 10
-
-
-def test_what_to_do_next_is_told_to_have_no_room() -> None:
-    names = [f"{number}{'語' * 90}" for number in range(10)]
-    text = summary(night(1, *(worse(name) for name in names)), 6_000)
-    assert len(text.encode()) < 6_000
-    assert re.search(r"No room here for \d+ further cases, what to do next and details of \d+ cases; the JSON", text)
 
 
 def test_where_commands_run_is_said_with_every_command() -> None:
@@ -173,12 +158,6 @@ def test_what_is_only_better_fails_a_strict_night_in_every_form() -> None:
     assert first.startswith("::error file=memory.yaml,line=1,title=oomscope gate%3A better::better")
     assert second.startswith("::warning")
     assert [row[1] for row in rows(summary(strict))] == ["⚠️ warn", "❌ better", "✅ same"]
-
-
-def test_an_annotation_of_a_suite_in_a_folder_has_its_path_in_the_repository() -> None:
-    found = replace(night(1, worse()), home=Home(path="ci/memory.yaml"))
-    (command,) = annotation_commands(found)
-    assert command.startswith("::error file=ci/memory.yaml,line=3,")
 
 
 @settings(max_examples=60)
