@@ -221,7 +221,7 @@ def _category_table(held: Composition, title: str) -> parts.Table:
             )
             for row in held.categories
         ],
-        total=("all", total, 1.0 if total else None, "", ""),
+        total=(parts.Cell(text="all"), total, 1.0 if total else None, "", ""),
     )
 
 

@@ -139,7 +139,7 @@ def category_table(categories: dict[str, int], title: str) -> parts.Table:
         title=title,
         columns=parts.columns("category:Category", "size:Bytes", "share:Share", "bar:"),
         rows=[(name, size, size / total, parts.bar(size, total)) for name, size in ordered],
-        total=("all", total, 1.0 if total else None, ""),
+        total=(parts.Cell(text="all"), total, 1.0 if total else None, ""),
     )
 
 
