@@ -13,7 +13,7 @@ import xmlschema
 
 from oomscope.gate.night.result import GateResult
 from tests.unit.report.browser import browse, in_a_browser
-from tests.unit.report.html.test_html import Balance
+from tests.unit.report.test_pages import Balance
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
