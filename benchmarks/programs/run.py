@@ -50,6 +50,7 @@ class Program:
 
 PROGRAMS = {
     "nanogpt": Program(f"python {NANOGPT}", "numpy", "nanoGPT"),
+    "nanogpt-compiled": Program(f"python {NANOGPT.replace('False', 'True')}", "triton numpy", "nanoGPT"),
     "nanogpt-ddp": Program(f"torchrun --standalone --nproc-per-node 2 {NANOGPT}", "numpy", "nanoGPT"),
     "nanochat": Program(NANOCHAT, "rustbpe tiktoken wandb kernels pyarrow", "nanochat"),
     "torchtitan": Program(TITAN, "tyro grain spmd_types torch_checkpointing", "torchtitan", "--rank 3 --world-size 8"),
