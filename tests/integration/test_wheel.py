@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -58,3 +59,21 @@ def test_without_a_compiler_the_build_ends_with_one_line(tmp_path: Path) -> None
     done = built("wheel", tmp_path / "dist", **environment)
     assert done.returncode == 1
     assert done.stderr == "oomscope: virtual card: no compiler for aarch64-linux-gnu.2.28; pip install ziglang\n"
+
+
+def test_an_installed_wheel_probes_without_a_compiler(tmp_path: Path) -> None:
+    assert built("wheel", tmp_path / "dist").returncode == 0
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    installed, no_tools = tmp_path / "installed", tmp_path / "bin"
+    no_tools.mkdir()
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)]
+    subprocess.run(pip, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PATH": str(no_tools)}
+    probe = [sys.executable, "-P", "-m", "oomscope", "probe", "--preset", "gpt-tiny", "--backend", "virtual", "--json"]
+    done = subprocess.run(probe, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["outcome"] == "fits"
+    where = [sys.executable, "-P", "-c", "import oomscope.virtual.loading as loading; print(loading.LIBRARIES)"]
+    libraries = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert Path(libraries.stdout.strip()).is_relative_to(installed)
