@@ -195,7 +195,7 @@ class DeltaBisect:
             change=search.bytes(fault) - search.bytes(NONE),
             sites=grown_sites(good.result, bad.result, SAME_CODE),
             last_good=good,
-            first_bad=bad,
+            first_bad=replace(bad, result=self.prober.with_cures(search.experiment(fault), bad.result)),
         )
 
     def _steps(self, search: DeltaSearch, found: MinimalSet) -> tuple[StepRow, ...]:

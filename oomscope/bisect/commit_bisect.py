@@ -168,7 +168,9 @@ class CommitBisect:
             sites=sites,
             confidence=walked.answer.confidence,
             last_good=self._evidence(line.last_commit(found.last_good), before),
-            first_bad=self._evidence(line.commit(found.first_bad), after),
+            first_bad=self._evidence(
+                line.commit(found.first_bad), self.prober.with_cures(line.experiment(found.first_bad), after)
+            ),
         )
         commit = line.commit(found.first_bad)
         if walked.suspects or found.kind == "suspects":

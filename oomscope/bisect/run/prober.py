@@ -22,7 +22,7 @@ from oomscope.bisect.results.predicate import Bad, Judgement
 from oomscope.bisect.results.reporter import Reporter, SearchPlan, SilentReporter
 from oomscope.bisect.results.result import BisectResult, Cost, ProbeRecord, Role
 from oomscope.bisect.run.cache import ResultCache, keep_output
-from oomscope.bisect.run.experiment import Deadline, Experiment
+from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError
 from oomscope.bisect.run.identity import Machine, digest_of, key_of
 from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.runner import Here, Runner, SlotRunner, runner_of
@@ -261,6 +261,26 @@ class Prober:
         except _UntestableError as error:
             found = error.untestable
         return found, measured, self.scheduler.taken > begun
+
+    def with_cures(self, experiment: Experiment | Untestable, result: ProbeResult) -> ProbeResult:
+        """Return ``result``; if it failed by fragmentation on a virtual card, measured again with its cures run whole.
+
+        It stays as it is, with the cures of the replay, if the deadline passes or the repeated run has no verdict.
+        """
+        from oomscope.probe.analysis.cures import is_wanted
+
+        if not isinstance(experiment, Experiment) or result.backend != "virtual":
+            return result
+        job = replace(experiment.job, rank=result.rank, confirm=True)
+        if not is_wanted(job, "virtual", result.verdict):
+            return result
+        name, key = self._key(experiment, job)
+        try:
+            known = self._known(name, key) or self._run(name, key, experiment, job, tuple)
+        except OutOfTimeError:
+            return result
+        answer = known.answer
+        return answer if isinstance(answer, ProbeResult) and answer.verdict is not None else result
 
     def foreseen(self, experiment: Experiment | Untestable) -> Answer | None:
         """Return what the answer to ``experiment`` would be, where that is known already or nothing can be measured."""

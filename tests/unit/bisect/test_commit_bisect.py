@@ -81,6 +81,28 @@ def test_what_probes_remark_on_reaches_every_report_once(world: World) -> None:
         assert (text.count(note), page.count(note)) == (1, 1)
 
 
+def test_the_cures_of_the_culprit_are_run_whole(world: World) -> None:
+    hashes = world.sizes([500, 510, 1200, 1210])
+    confirmed: list[int | None] = []
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        found = world.probe(job, progress)
+        if found.verdict is None:
+            return found
+        if job.confirm:
+            confirmed.append(requested_bytes(found))
+        verdict = replace(found.verdict, kind="fragmentation", confirmed=bool(job.confirm))
+        return replace(found, verdict=verdict, backend="virtual")
+
+    result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
+    assert culprit(result).commit == hashes[2]
+    assert result.first_bad is not None
+    assert result.first_bad.result.verdict is not None
+    assert result.first_bad.result.verdict.confirmed
+    assert confirmed == [1200], "of the culprit, once"
+    assert 1200 in [record.bytes.requested_bytes for record in result.probes if record.bytes]
+
+
 def test_stays_within_its_promise_and_says_so_beforehand(world: World) -> None:
     hashes = world.sizes([500 + index if index < 20 else 1100 + index for index in range(33)])
     result = world.bisect(hashes[0])
