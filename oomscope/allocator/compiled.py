@@ -137,22 +137,14 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _objection(directory: Path) -> str | None:
-    """Return why somebody else may have written ``directory`` or what it holds; None where nobody can have.
-
-    Inside a folder that is closed to others only the owner counts: a umask such as 002 leaves files open to the group.
-    """
-    parent = directory.parent
-    is_closed = any(not _mode(path) & 0o077 for path in (parent, directory))
-    for path in (parent, directory, *directory.rglob("*")):
-        with contextlib.suppress(FileNotFoundError):  # another process compiles, and gives its file the final name
-            if path.is_symlink():
+    """Return why somebody else may have written into ``directory`` or its parent; None where nobody can have."""
+    for path in (directory.parent, directory):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode):
                 return f"{path} is a link"
-            if path.lstat().st_uid != os.getuid():
+            if status.st_uid != os.getuid():
                 return f"{path} belongs to another user"
-            if _mode(path) & 0o022 and (path == parent or not is_closed):
+            if status.st_mode & 0o022:
                 return f"others may write to {path}"
     return None
-
-
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.lstat().st_mode)

@@ -8,15 +8,13 @@ from __future__ import annotations
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.rules.ignored import IGNORED
 from oomscope.config.rules.measurement import MEASUREMENT_RULES
-from oomscope.config.rules.model import MODEL_RULES
-from oomscope.config.rules.moe import MOE_RULES
+from oomscope.config.rules.model import MODEL_RULES, MOE_RULES
 from oomscope.config.rules.offload import FINE_GRAINED_RULES, LAYER_OFFLOAD_RULES
-from oomscope.config.rules.optimizer import OPTIMIZER_RULES
+from oomscope.config.rules.optimizer import OPTIMIZER_RULES, SHARDING_RULES
 from oomscope.config.rules.parallel import PARALLEL_RULES
 from oomscope.config.rules.pipeline import PIPELINE_RULES
 from oomscope.config.rules.recompute import RECOMPUTE_RULES
 from oomscope.config.rules.rule import Finding, Rule
-from oomscope.config.rules.sharding import SHARDING_RULES
 from oomscope.config.rules.unmodelled import UNMODELLED
 from oomscope.config.schema import Config
 

@@ -1,8 +1,182 @@
-"""Rules of the optimizer: its number formats, its states on the host, and Muon."""
+"""Rules of the optimizer: how its states, gradients and parameters are sharded, their formats, and what lies on the host."""
 
 from __future__ import annotations
 
 from oomscope.config.rules.rule import ARGS, Rule, error, warning
+from oomscope.config.schema import Config
+
+
+def _uneven_replicas(config: Config) -> str | None:
+    """Return the replicas of dense layers, and of experts, where the optimizer instances cannot share them evenly."""
+    parallel, tp = config.parallel, config.parallel.tensor_model_parallel_size
+    dense = parallel.data_parallel_size * parallel.context_parallel_size
+    replicas = [dense]
+    if config.model.num_moe_experts is not None:
+        sharing = (parallel.expert_tensor_parallel_size or tp) * parallel.expert_model_parallel_size
+        replicas.append(dense * tp // sharing)
+    uneven = any(number % config.optimizer.num_distributed_optimizer_instances for number in replicas)
+    return " and ".join(map(str, replicas)) if uneven else None
+
+
+SHARDING_RULES: tuple[Rule, ...] = (
+    error(
+        id="S3",
+        keys=("optimizer.overlap_param_gather", "optimizer.use_distributed_optimizer"),
+        applies=lambda c: (
+            c.optimizer.overlap_param_gather
+            and not c.optimizer.use_distributed_optimizer
+            and not c.parallel.use_megatron_fsdp
+        ),
+        message="overlap_param_gather is set, and no optimizer shards parameters that could be gathered",
+        remedy="set use_distributed_optimizer",
+        source=ARGS,
+    ),
+    error(
+        id="S4",
+        keys=("optimizer.overlap_param_gather", "optimizer.overlap_grad_reduce"),
+        applies=lambda c: c.optimizer.overlap_param_gather and not c.optimizer.overlap_grad_reduce,
+        message="overlap_param_gather is set without overlap_grad_reduce, whose buckets it gathers",
+        remedy="set overlap_grad_reduce",
+        source=ARGS,
+    ),
+    error(
+        id="S20",
+        keys=("optimizer.overlap_param_gather_with_optimizer_step", "optimizer.overlap_param_gather"),
+        applies=lambda c: c.optimizer.overlap_param_gather_with_optimizer_step and not c.optimizer.overlap_param_gather,
+        message="overlap_param_gather_with_optimizer_step is set without overlap_param_gather",
+        remedy="set overlap_param_gather",
+        source=ARGS,
+    ),
+    error(
+        id="S21",
+        keys=(
+            "optimizer.overlap_param_gather_with_optimizer_step",
+            "parallel.virtual_pipeline_model_parallel_size",
+        ),
+        applies=lambda c: (
+            c.optimizer.overlap_param_gather_with_optimizer_step
+            and c.parallel.virtual_pipeline_model_parallel_size is None
+            and c.parallel.num_layers_per_virtual_pipeline_stage is None
+        ),
+        message="overlap_param_gather_with_optimizer_step is set, and no rank has a second model chunk to update",
+        remedy="set virtual_pipeline_model_parallel_size",
+        source=ARGS,
+    ),
+    error(
+        id="S18",
+        keys=("optimizer.num_distributed_optimizer_instances", "optimizer.use_distributed_optimizer"),
+        applies=lambda c: (
+            c.optimizer.num_distributed_optimizer_instances > 1 and not c.optimizer.use_distributed_optimizer
+        ),
+        message="num_distributed_optimizer_instances is above 1, and no optimizer is distributed",
+        remedy="set use_distributed_optimizer, or num_distributed_optimizer_instances to 1",
+        source="Megatron-Core distributed/distributed_data_parallel.py",
+    ),
+    error(
+        id="S19",
+        keys=("optimizer.num_distributed_optimizer_instances", "parallel.data_parallel_size"),
+        applies=_uneven_replicas,
+        message=(
+            "{found} replicas cannot be shared out evenly among "
+            "{c.optimizer.num_distributed_optimizer_instances} optimizer instances"
+        ),
+        remedy="let num_distributed_optimizer_instances divide DP * CP, and the replicas of experts",
+        source="Megatron-Core parallel_state.py, initialize_model_parallel",
+    ),
+    error(
+        id="S5",
+        keys=("parallel.use_torch_fsdp2", "parallel.pipeline_model_parallel_size"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.parallel.pipeline_model_parallel_size > 1,
+        message="use_torch_fsdp2 does not work with pipeline parallelism",
+        remedy="set pipeline_model_parallel_size to 1",
+        source=ARGS,
+    ),
+    error(
+        id="S6",
+        keys=("parallel.use_torch_fsdp2", "parallel.expert_model_parallel_size"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.parallel.expert_model_parallel_size > 1,
+        message="use_torch_fsdp2 does not work with expert parallelism",
+        remedy="set expert_model_parallel_size to 1",
+        source=ARGS,
+    ),
+    error(
+        id="S7",
+        keys=("parallel.use_torch_fsdp2", "optimizer.use_distributed_optimizer"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.optimizer.use_distributed_optimizer,
+        message="use_torch_fsdp2 already shards what use_distributed_optimizer would",
+        remedy="set use_distributed_optimizer to false",
+        source=ARGS,
+    ),
+    error(
+        id="S8",
+        keys=("parallel.use_torch_fsdp2", "precision.gradient_accumulation_fusion"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.gradient_accumulation_fusion,
+        message="use_torch_fsdp2 has no main gradients to accumulate into",
+        remedy="set gradient_accumulation_fusion to false",
+        source=ARGS,
+    ),
+    error(
+        id="S9",
+        keys=("parallel.use_torch_fsdp2", "model.share_embeddings_and_output_weights"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.model.share_embeddings_and_output_weights,
+        message="use_torch_fsdp2 cannot shard an embedding that the output layer shares",
+        remedy="set share_embeddings_and_output_weights to false",
+        source=ARGS,
+    ),
+    error(
+        id="S10",
+        keys=("parallel.use_torch_fsdp2", "precision.fp16"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.fp16,
+        message="use_torch_fsdp2 does not work with fp16",
+        remedy="set bf16",
+        source=ARGS,
+    ),
+    warning(
+        id="S15",
+        keys=("parallel.use_torch_fsdp2", "precision.grad_reduce_in_fp32"),
+        applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.bf16 and c.precision.grad_reduce_in_fp32,
+        message="grad_reduce_in_fp32 does nothing, since use_torch_fsdp2 reduces and accumulates gradients in bf16",
+        remedy="set grad_reduce_in_fp32 to false",
+        source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py (no mixed-precision policy)",
+    ),
+    error(
+        id="S11",
+        keys=("parallel.use_megatron_fsdp", "parallel.use_torch_fsdp2"),
+        applies=lambda c: c.parallel.use_megatron_fsdp and c.parallel.use_torch_fsdp2,
+        message="use_megatron_fsdp and use_torch_fsdp2 are both set",
+        remedy="remove one of them",
+        source=ARGS,
+    ),
+    warning(
+        id="S22",
+        keys=(
+            "parallel.use_megatron_fsdp",
+            "parallel.megatron_fsdp_main_grads_dtype",
+            "precision.grad_reduce_in_fp32",
+        ),
+        applies=lambda c: (
+            c.parallel.use_megatron_fsdp
+            and c.parallel.megatron_fsdp_main_grads_dtype == "auto"
+            and c.precision.bf16
+            and c.precision.grad_reduce_in_fp32
+        ),
+        message="grad_reduce_in_fp32 does nothing, since use_megatron_fsdp accumulates gradients in bf16",
+        remedy="set megatron_fsdp_main_grads_dtype to fp32, or grad_reduce_in_fp32 to false",
+        source="Megatron-Core distributed/fsdp/mcore_fsdp_adapter.py",
+    ),
+    warning(
+        id="D1",
+        keys=("optimizer.use_distributed_optimizer", "parallel.data_parallel_size"),
+        applies=lambda c: (
+            c.optimizer.use_distributed_optimizer
+            and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
+        ),
+        message="use_distributed_optimizer shards nothing over one replica",
+        remedy="set data_parallel_size above 1",
+        source="Megatron-Core optimizer/distrib_optimizer.py",
+    ),
+)
+
 
 _CONFIG = "Megatron-Core optimizer/optimizer_config.py"
 _OPTIMIZER = "Megatron-Core optimizer/__init__.py"
