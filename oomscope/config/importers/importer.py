@@ -65,20 +65,12 @@ class Imported:
         return document
 
     def layer(self) -> Layer:
-        """Return the settings as a layer of a configuration; what is not modelled is a problem of it."""
+        """Return the settings as a layer of a configuration."""
         layer = Layer()
         for name, setting in self.settings.items():
             section, key = name.split(".")
             layer.sections.setdefault(section, self.source)
             layer.settings[section, key] = setting
-        layer.problems += [
-            Problem(
-                f"{remark.name} is {shown(remark.value)}, which is not modelled: {remark.reason}",
-                remark.where,
-                "remove it, or import the file with `oomscope config import` and edit the result",
-            )
-            for remark in self.not_modelled
-        ]
         return layer
 
 

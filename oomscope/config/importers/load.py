@@ -12,7 +12,7 @@ import yaml
 from oomscope.config.importers.arguments import Arguments, read_arguments
 from oomscope.config.importers.importer import DIALECTS, Imported, Remark, import_arguments
 from oomscope.config.load import LoadedConfig, load_layer, load_text
-from oomscope.config.problems import shown
+from oomscope.config.problems import Problem, shown
 from oomscope.config.rules.rule import Finding
 from oomscope.config.settings import Setting
 
@@ -75,15 +75,18 @@ def load_arguments(
     if sizes and sizes[-1].isdigit():
         arguments = replace(arguments, world_size=int(sizes[-1]))
     imported = import_arguments(arguments, dialect)
-    layer = imported.layer()
-    if not enforce:
-        layer.problems.clear()
+    layer, not_modelled = imported.layer(), _not_modelled(imported)
+    if enforce:
+        layer.problems += [
+            Problem(finding.message, remark.where, finding.remedy)
+            for finding, remark in zip(not_modelled, imported.not_modelled, strict=True)
+        ]
     if preset is not None:
         layer.preset = Setting(preset, f"--preset {preset}")
     loaded = load_layer(layer, arguments.source, overrides, enforce)
     return replace(
         loaded,
-        findings=(*_not_modelled(imported), *loaded.findings),
+        findings=(*not_modelled, *loaded.findings),
         origins={**loaded.origins, **{remark.name: remark.where for remark in imported.not_modelled}},
         remarks=remarks_on(replace(imported, not_modelled=())),
     )

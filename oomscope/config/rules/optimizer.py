@@ -1,4 +1,4 @@
-"""Rules of the optimizer: how its states, gradients and parameters are sharded, their formats, and what lies on the host."""
+"""Rules of the optimizer: how states, gradients and parameters are sharded, their formats, what lies on the host."""
 
 from __future__ import annotations
 
