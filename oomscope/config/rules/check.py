@@ -1,11 +1,11 @@
 """Which values may be combined with which: every rule is a row of one table, in the order of Megatron-Core's checks.
 
-:func:`check` says what a configuration breaks, :func:`validate` refuses it. The rows stand in the modules by topic.
+The rows stand in the modules by topic; :mod:`oomscope.config.load` refuses a configuration that breaks one.
 """
 
 from __future__ import annotations
 
-from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.problems import Problem
 from oomscope.config.rules.ignored import IGNORED
 from oomscope.config.rules.measurement import MEASUREMENT_RULES
 from oomscope.config.rules.model import MODEL_RULES, MOE_RULES
@@ -38,17 +38,6 @@ RULES: tuple[Rule, ...] = (
 def check(config: Config) -> list[Finding]:
     """Return what ``config`` breaks, errors and warnings alike, in the order of the table."""
     return [finding for rule in RULES if (finding := rule.finding(config)) is not None]
-
-
-def validate(config: Config) -> None:
-    """Refuse a configuration that breaks a rule of severity ``error`` or ``not_modelled``.
-
-    Raises:
-        InvalidConfigError: names id, message, source and remedy of each; blames the rule's first key.
-    """
-    problems = [problem_of(finding, finding.keys[0]) for finding in check(config) if finding.is_fatal]
-    if problems:
-        raise InvalidConfigError(problems)
 
 
 def problem_of(finding: Finding, where: str) -> Problem:

@@ -24,14 +24,9 @@ def _ignored(id_: str, keys: str, when: Callable[[Config], bool], because: str, 
     def applies(config: Config) -> list[str]:
         return [key.partition(".")[2] for key in dotted if _is_set(config, key)] if when(config) else []
 
-    remedy = f"remove it, or change what it depends on ({because})"
+    message = f"{{found}}: ignored, since {because}"
     return warning(
-        id=id_,
-        keys=dotted,
-        applies=applies,
-        message=f"{{found}}: ignored, since {because}",
-        remedy=remedy,
-        source=source,
+        id=id_, keys=dotted, applies=applies, message=message, remedy="remove it, or change that", source=source
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from oomscope.config.keys import fields
 from oomscope.config.load import config_from_mapping
 from oomscope.config.problems import InvalidConfigError
-from oomscope.config.rules.check import RULES, check, validate
+from oomscope.config.rules.check import RULES, check
 from oomscope.config.rules.rule import Finding
 from tests.unit.config.rule_cases import memory, model, parallelism
 from tests.unit.config.rule_cases.settings import (
@@ -111,19 +111,15 @@ def test_rules_are_named_in_the_order_of_upstream(settings: Settings, first: str
     assert named.index(first) < named.index(second)
 
 
-def test_validate_blames_the_first_key() -> None:
-    config = config_from_mapping(nested({**OFFLOAD, **SELECTIVE}), enforce=False).config
-    with pytest.raises(InvalidConfigError) as caught:
-        validate(config)
-    assert caught.value.problems[0].where == "offload.cpu_offloading"
-    assert "rule R21" in str(caught.value)
-    assert "set recompute_granularity to null" in str(caught.value)
+def test_a_refusal_names_rule_and_remedy() -> None:
+    error = refused({**OFFLOAD, **SELECTIVE})
+    assert error.problems[0].rule == "R21"
+    assert "rule R21" in str(error)
+    assert "set recompute_granularity to null" in str(error)
 
 
-def test_validate_passes_warnings() -> None:
-    config = config_from_mapping(nested(SELECTIVE)).config
-    validate(config)
-    assert [finding.rule for finding in check(config)] == ["R18"]
+def test_warnings_do_not_refuse() -> None:
+    assert [finding.rule for finding in check(config_from_mapping(nested(SELECTIVE)).config)] == ["R18"]
 
 
 def test_not_modelled_says_so() -> None:
