@@ -6,7 +6,6 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from oomscope.errors import ExitCode
 from oomscope.gate.night.result import GateResult
@@ -15,6 +14,7 @@ from oomscope.report.ci.github import annotation_commands, night_markdown
 from oomscope.report.ci.junit import junit_document
 from oomscope.report.gate_report import gate_report
 from oomscope.report.html.pages import night_page
+from oomscope.report.text.console import result_console, show
 from oomscope.units import MiB
 from tests.unit.gate.nights import case_result, night
 
@@ -28,7 +28,7 @@ def of(status: Status, *, strict: bool) -> GateResult:
 
 def printed(found: GateResult) -> str:
     out = io.StringIO()
-    Console(file=out, width=120).print(gate_report(found))
+    show(result_console(out), gate_report(found))
     return out.getvalue()
 
 
