@@ -72,7 +72,7 @@ OffloadModule = Literal[
 
 
 class OffloadConfig(Section):
-    """Offload to host memory (Megatron-Core ``cpu_offloading*``, fine-grained offload)."""
+    """Offload to host memory (Megatron-Core ``ModelParallelConfig`` and ``TransformerConfig``, Transformer Engine)."""
 
     cpu_offloading: bool = False
     """Offload the saved activations of the first cpu_offloading_num_layers layers."""
@@ -108,7 +108,7 @@ CudaGraphModule = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess", 
 
 
 class CudaGraphConfig(Section):
-    """CUDA graphs (Megatron-Core ``cuda_graph_*``): checked for what they exclude, and then refused as not modelled.
+    """CUDA graphs (Megatron-Core ``cuda_graph_*``): refused as not modelled.
 
     What a graph holds (static inputs and outputs, private pools) no rule gives; a measured constant may be added to
     ``device.non_torch_bytes``.

@@ -10,7 +10,7 @@ from oomscope.config.schema.section import Count, Section, Size
 
 
 class DataConfig(Section):
-    """The batch."""
+    """The batch (Megatron-LM ``training/arguments.py``)."""
 
     seq_length: Count = 1024
     """Tokens of a sequence."""
@@ -47,7 +47,7 @@ class DeviceConfig(Section):
 
 
 class AllocatorConfig(Section):
-    """The CUDA caching allocator."""
+    """The CUDA caching allocator (PyTorch docs, notes/cuda)."""
 
     conf: str = ""
     """PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:128``."""
