@@ -91,7 +91,7 @@ class OptimizerConfig(Section):
 
 
 class PrecisionConfig(Section):
-    """Number formats (Megatron-Core ``ModelParallelConfig`` and ``TransformerConfig``). Neither bf16 nor fp16 means fp32."""
+    """Number formats (Megatron-Core ``TransformerConfig`` and its base). Neither bf16 nor fp16 means fp32."""
 
     bf16: bool = True
     """Parameters and activations in bfloat16, with fp32 master weights."""
