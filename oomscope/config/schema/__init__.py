@@ -1,7 +1,8 @@
 """The configuration: one model a section, keys named as Megatron-Core names them.
 
 A section says where its keys come from, a field its meaning and unit under its declaration; ``oomscope config
-schema`` prints them as JSON Schema. A model here only says what a key *is*. What may be combined is in ``oomscope.config.rules``.
+schema`` prints them as JSON Schema. A model here only says what a key *is*; ``oomscope.config.rules`` says what may be
+combined.
 """
 
 from __future__ import annotations
