@@ -25,7 +25,7 @@ UNLIMITED = 1 << 62
 MAX_REQUEST = 1 << 60
 """What no request reaches: from 1 EiB on ``NativeCachingAllocator::allocate`` refuses before it looks for a block."""
 MAX_DEVICE_BYTES = 4096 * 1024 * MiB - DEVICE_PAGE
-"""The largest device: the packed keys of the free sets order no larger blocks (see ``sortedset.py``)."""
+"""The largest device: the packed keys of the free sets order no larger blocks (see ``memory.py``)."""
 
 NONE = -1
 NULL_REQUEST = -2

@@ -66,7 +66,7 @@ def space_needed(m: Memory) -> int:
     """Return the integers that one more operation may take.
 
     An operation adds a few blocks of its own; unmapping leaves at most two more of each block that it visits. A block
-    in a set takes up at most a seventh of a chunk (see ``sortedset``) and a little of a directory.
+    in a set takes up at most a seventh of a chunk and a little of a directory.
     """
     blocks = 2 * m[BLOCKS_LIVE] + 16
     in_sets = (3 * m[BLOCKS_LIVE] + 16) // 7 + 4 * m[STREAMS_LIVE]

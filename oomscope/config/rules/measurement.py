@@ -17,10 +17,18 @@ def _batches_contradict(config: Config) -> bool:
     return data.global_batch_size != data.num_microbatches * data.micro_batch_size * config.parallel.data_parallel_size
 
 
-def _more_than_the_card(config: Config) -> str | None:
-    """Return the bytes outside the allocator, where they leave nothing of device.limit."""
-    taken = config.device.non_torch_bytes + config.device.other_process_bytes
-    return format_size(taken) if config.device.limit is not None and taken >= config.device.limit else None
+def _world(config: Config, fits: bool) -> str | None:
+    """Return the size of the world in words, unless what is asked of it ``fits``."""
+    ranks = config.parallel.world_size
+    return None if fits else "1 rank" if ranks == 1 else f"{ranks} ranks"
+
+
+def _full_card(config: Config) -> str | None:
+    """Return the sizes of the card and of what is not the allocator's, where that leaves nothing."""
+    taken, limit = config.device.non_torch_bytes + config.device.other_process_bytes, config.device.limit
+    if limit is None or taken < limit:
+        return None
+    return f"{format_size(limit)} has nothing left beside {format_size(taken)}"
 
 
 MEASUREMENT_RULES: tuple[Rule, ...] = (
@@ -52,8 +60,8 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     error(
         id="D2",
         keys=("probe.rank", "parallel.data_parallel_size"),
-        applies=lambda c: isinstance(c.probe.rank, int) and c.probe.rank >= c.parallel.world_size,
-        message="a world of {c.parallel.world_size} ranks has no rank {c.probe.rank}",
+        applies=lambda c: _world(c, not isinstance(c.probe.rank, int) or c.probe.rank < c.parallel.world_size),
+        message="a world of {found} has no rank {c.probe.rank}",
         remedy="set probe.rank below the size of the world (TP * PP * CP * DP; a harness's --world-size), "
         "or to first, last or worst",
         source=_OOMSCOPE,
@@ -61,19 +69,16 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     error(
         id="D3",
         keys=("device.limit", "device.non_torch_bytes", "device.other_process_bytes"),
-        applies=_more_than_the_card,
-        message=(
-            "a card of {c.device.limit} bytes has nothing left beside the {found} of non-PyTorch memory and "
-            "other processes"
-        ),
+        applies=_full_card,
+        message="a card of {found} that are not the allocator's",
         remedy="raise device.limit, or lower device.non_torch_bytes and device.other_process_bytes",
         source=_OOMSCOPE,
     ),
     error(
         id="D4",
         keys=("probe.world_size",),
-        applies=lambda c: c.probe.world_size not in {None, c.parallel.world_size},
-        message="the parallel sizes make a world of {c.parallel.world_size} ranks, not {c.probe.world_size}",
+        applies=lambda c: _world(c, c.probe.world_size in {None, c.parallel.world_size}),
+        message="the parallel sizes make a world of {found}, not {c.probe.world_size}",
         remedy="leave it out (it is for a harness), or set the parallel sizes",
         source=_OOMSCOPE,
     ),
