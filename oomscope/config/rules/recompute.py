@@ -148,7 +148,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         keys=("recompute.recompute_modules", "model.num_moe_experts", "model.transformer_impl"),
         applies=_absent_modules,
         message="recomputing {found} does nothing: no layer of this model has it",
-        remedy="leave them out",
+        remedy="leave it out (layernorm: or set model.transformer_impl to local)",
         source=f"{LAYER}; models/gpt/gpt_layer_specs.py: transformer_engine fuses the norms of dense layers",
     ),
     warning(
