@@ -58,7 +58,7 @@ def rows(path: Path) -> Iterator[str]:
 def row(path: Path, snapshot: Snapshot, trace: Trace) -> str:
     """Return the row of one device."""
     timeline = Timeline.of(trace, snapshot.segments)
-    table = replay_file(snapshot, device=trace.device, confs=[EXPANDABLE], with_plan=False)
+    table = replay_file(snapshot, device=trace.device, confs=[EXPANDABLE])
     event = max(table.requested_peak_event, 0)
     reserved = int(timeline.reserved[event])
     fidelity = table.fidelity
@@ -87,7 +87,7 @@ def reasons(path: Path) -> Iterator[str]:
     """Yield why segment events of a file are not repeated."""
     snapshot = load_snapshot(path)
     for trace in (trace for trace in snapshot.traces if len(trace)):
-        table = replay_file(snapshot, device=trace.device, confs=[], with_plan=False)
+        table = replay_file(snapshot, device=trace.device, confs=[])
         for reason in dict.fromkeys(mismatch.reason for mismatch in table.fidelity.mismatches):
             events = [mismatch for mismatch in table.fidelity.mismatches if mismatch.reason == reason]
             yield f"- {path.name}, device {trace.device}, {len(events)} events: {reason}."

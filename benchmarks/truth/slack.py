@@ -15,7 +15,7 @@ from pathlib import Path
 from oomscope.allocator import Driver, ReplayOutcome
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.recording import Recording, recording_of
-from oomscope.snapshot.replay.replay import driver_of, serve
+from oomscope.snapshot.replay.replay import serve
 from oomscope.snapshot.timeline import Timeline
 
 POLICIES = ("bump", "down", "firstfit")
@@ -40,7 +40,8 @@ def reserved_by_order(snapshot: Path, torch_version: str | None = None) -> dict[
     recording = recording_of(found, timeline, torch_version)
     if recording.rules.settings().expandable_segments:
         raise NotApplicableError("expandable segments lie in one range")
-    plain = driver_of(recording.budget.device)
+    device = recording.budget.device
+    plain = Driver(device.total_bytes, device.taken_bytes)
     outcomes = {policy: _served(recording, replace(plain, policy=policy)) for policy in POLICIES}
     peaks = {policy: outcome.allocator.reserved_peak for policy, outcome in outcomes.items()}
     for seed in range(SHUFFLES):

@@ -18,7 +18,7 @@ from oomscope.cli.options import (
 )
 from oomscope.cli.terminal.output import DIFF_TABLES, Files, print_json, print_report, tables_of
 from oomscope.cli.terminal.progress import shown_progress
-from oomscope.errors import ExitCode, UsageError, gravest
+from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.diff import By
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 @click.option("--phase", default="", metavar="NAME", help="Compare the peaks inside a phase, such as backward.")
 @click.option("--by", type=click.Choice(["line", "category", "module", "size"]), help="Show this table only.")
 @click.option("--top", type=click.IntRange(min=1), default=12, metavar="N", help="Rows of a table (default: 12).")
-@click.option("--align", is_flag=True, help="Align two runs of one program by allocation: show what only one has.")
-@click.option("--source-a", type=FILE, metavar="DIR", help="A's checkout: lines are then matched by their text.")
-@click.option("--source-b", type=FILE, metavar="DIR", help="B's checkout.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @force_option
@@ -51,9 +48,6 @@ def diff_command(
     phase: str,
     by: By | None,
     top: int,
-    align: bool,
-    source_a: Path | None,
-    source_b: Path | None,
     html: Path | None,
     tables: Path | None,
     force: bool,
@@ -70,35 +64,13 @@ def diff_command(
     \b
     oomscope diff before.pickle after.pickle
     oomscope diff before.pickle after.pickle --phase backward --html diff.html
-    oomscope diff virtual.pickle measured.pickle --align
     """
     files = Files(html=html, tables=tables, names=DIFF_TABLES)
     files.refuse(("what is read", before), ("what is read", after), force=force)
-    if align:
-        about_lines = {"--phase": phase, "--by": by, "--source-a": source_a, "--source-b": source_b}
-        for name, value in {**about_lines, "--html": html, "--csv": tables}.items():
-            if value:
-                raise UsageError(f"{name} with --align", remedy="leave one of them out: --align prints one table")
-        from oomscope.snapshot.compare.diff_paths import align_paths
+    from oomscope.snapshot.compare.diff import diff_paths
 
-        with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
-            aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
-        if redact is not None:
-            from oomscope.report.redact import redacted
-
-            aligned = redacted(aligned, redact)
-        if as_json:
-            print_json(aligned.to_json())
-        else:
-            from oomscope.report.diff import align_report
-
-            print_report(align_report(aligned, shown=top))
-        return ExitCode.OK
-    from oomscope.snapshot.compare.diff_paths import Recorded, diff_paths
-
-    sides = Recorded(before, source_a), Recorded(after, source_b)
     with shown_progress(f"{before} and {after}", verbosity, is_all=False) as ticker:
-        found = diff_paths(*sides, device=device, phase=phase, limits=limits, announce=ticker.stage)
+        found = diff_paths(before, after, device=device, phase=phase, limits=limits, announce=ticker.stage)
     if redact is not None:
         from oomscope.report.redact import redacted
 

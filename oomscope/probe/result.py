@@ -154,8 +154,7 @@ class RunCurves:
         """Return the curves of ``timeline``; None where nothing was recorded."""
         import numpy as np
 
-        from oomscope.snapshot.compare.overlay import iterations_of
-        from oomscope.snapshot.timeline import slice_starts
+        from oomscope.snapshot.timeline import iterations_of, slice_starts
 
         if not len(timeline.requested):
             return None

@@ -23,7 +23,6 @@ from oomscope.probe.tuning.sweep import Sweep
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Difference
-from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.sites import site_of
@@ -99,7 +98,7 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
     moment = trace.moment_id
     columns = {
         "action": _words(trace.action, [action.name.lower() for action in Action]),
-        "address": _addresses(trace),
+        "address": pd.array(trace.address, dtype="UInt64"),
         "size": trace.size,
         "stream": trace.stream,
         "time_us": trace.time_us,
@@ -114,11 +113,6 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
         "reserved_bytes": timeline.reserved,
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(len(trace), name="event"))
-
-
-def _addresses(trace: Trace) -> pd.arrays.IntegerArray:
-    unknown = (trace.action == Action.OOM) & (trace.address == np.uint64(FREE_UNKNOWN))
-    return pd.arrays.IntegerArray(trace.address, unknown)
 
 
 def sites(result: ProbeResult) -> pd.DataFrame:

@@ -1,7 +1,4 @@
-"""The difference of two snapshots: both peaks side by side, and the rows that sum to what is between them.
-
-``align_report`` is the other comparison: the allocations of both runs, paired one by one.
-"""
+"""The difference of two snapshots: both peaks side by side, and the rows that sum to what is between them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from oomscope.report import parts
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, moment_text, one_line, site_text, unread_text
 from oomscope.snapshot.attribution import NO_STACK, OLDER
-from oomscope.snapshot.compare.aligned import Aligned, Alignment, Kind, Row
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.compare.side import Facts
@@ -246,84 +242,3 @@ def line_name(row: LineChange) -> str:
     if row.was.function != function:
         function = f"{row.was.function} → {function}"
     return f"{short_path(row.site.file)}:{row.was.line}→{row.site.line} {function}"
-
-
-_WORDS: Final[dict[Kind, str]] = {
-    "only_before": "only in A",
-    "only_after": "only in B",
-    "resized": "another size",
-    "freed_earlier": "B has freed it, A has not",
-    "freed_later": "A has freed it, B has not",
-    "older": "from before the recording",
-}
-
-
-def align_report(aligned: Aligned, *, shown: int = SHOWN) -> parts.Report:
-    """Return the answer in one line, what is the same, and the rows that sum to the difference at B's peak.
-
-    Args:
-        aligned: what was compared, device by device.
-        shown: rows of a table; what is beyond is one row, so that the sum holds.
-    """
-    found: list[parts.Part] = [line(f"A  {one_line(aligned.before_file)}\nB  {one_line(aligned.after_file)}", "soft")]
-    for alignment in aligned.devices:
-        if len(aligned.devices) > 1:
-            found += [parts.BLANK, line(f"Device {alignment.device}:", "soft")]
-        found += [parts.status(align_headline(alignment), "" if alignment.rows else "good"), parts.BLANK]
-        found += [parts.Facts(rows=list(_aligned_facts(alignment))), _aligned_table(alignment, shown)]
-    return parts.report(found)
-
-
-def align_headline(alignment: Alignment) -> str:
-    """Return the answer in one line."""
-    if not alignment.rows:
-        return f"THE SAME: {count(alignment.same, 'allocation')}, in the same order, at the same lines, as long alive"
-    if not alignment.delta_bytes:
-        return "THEY DIFFER, but not in requested bytes at B's peak"
-    more = "MORE" if alignment.delta_bytes > 0 else "LESS"
-    return f"B HAS {format_size(abs(alignment.delta_bytes))} {more} ALIVE AT ITS PEAK than A at the same place"
-
-
-def _event(event: int) -> str:
-    return f"event {event:,}" if event >= 0 else "before the first event"
-
-
-def _aligned_facts(alignment: Alignment) -> Iterator[tuple[str, str]]:
-    yield "Same size and place", count(alignment.same, "allocation")
-    yield "Another size", count(alignment.resized, "allocation")
-    for name, number, size in (
-        ("Only in A", alignment.only_before, alignment.only_before_bytes),
-        ("Only in B", alignment.only_after, alignment.only_after_bytes),
-    ):
-        yield name, f"{count(number, 'allocation')}, {format_size(size)} in all"
-    peak, own = alignment.peak, format_size(alignment.before_peak_bytes)
-    yield "B's peak", f"{format_size(peak.after_bytes)} requested, {_event(peak.after_event)}"
-    here = f"{format_size(peak.before_bytes)} requested, {_event(peak.before_event)}"
-    yield "A at the same place", f"{here}; its own peak: {own}"
-    if first := alignment.first:
-        yield "First difference", f"{_WORDS[first.kind]}: {_sizes(first)}, {_place(first)}"
-
-
-def _aligned_table(alignment: Alignment, shown: int) -> parts.Table:
-    top, rest = cut(alignment.rows, shown)
-    cells: list[parts.Row] = [(row.delta_bytes, row.count, _sizes(row), _WORDS[row.kind], _place(row)) for row in top]
-    if rest:
-        sums = sum(row.delta_bytes for row in rest), sum(row.count for row in rest)
-        cells.append((*sums, "", f"{len(rest):,} further rows", ""))
-    return parts.Table(
-        title="What differs, and what it adds to B's requested bytes at its peak",
-        columns=columns("change:Adds", "count:Blocks", "number:Size", "What", "Phase and line"),
-        rows=cells,
-        total=(alignment.delta_bytes, "", "", "all", ""),
-    )
-
-
-def _sizes(row: Row) -> str:
-    if row.kind in {"resized", "older"}:
-        return f"{format_size(row.before_bytes)} → {format_size(row.after_bytes)}"
-    return format_size(max(row.before_bytes, row.after_bytes))
-
-
-def _place(row: Row) -> str:
-    found = site_text(row.site) if row.site else "no line is known"
-    return f"{row.phase}, {found}" if row.phase else found

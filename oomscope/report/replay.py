@@ -102,8 +102,6 @@ def setting_table(replayed: ReplayTable) -> parts.Table:
         rows.append((name, outcome, *sizes, *room, row.retries, row.segments))
     unset = ["" for _ in (*margin, "retries", "segments")]
     least = replayed.requested_peak_bytes
-    if replayed.planned_bytes is not None:
-        rows.append(("first-fit plan", "no setting", replayed.planned_bytes, replayed.planned_bytes - least, *unset))
     return parts.Table(
         title="The same allocations under each setting",
         columns=columns(

@@ -1,10 +1,6 @@
 """Say what requested bytes belong to: category, code line, module. Every table sums exactly to what it explains.
 
 What cannot be attributed (no stack, alive before the recording began) is a row of its own, never spread over others.
-
-Requested bytes by the size of the request, in the classes that the allocator itself distinguishes. Up to 1 MiB comes
-from the small pool's 2 MiB segments, up to 10 MiB from 20 MiB ones, larger requests from segments of their own
-(PyTorch, c10/cuda/CUDACachingAllocator.h: ``kSmallSize``, ``kMinLargeAlloc``, ``kLargeBuffer``).
 """
 
 from __future__ import annotations
@@ -69,7 +65,7 @@ def by_site(
     """
     table, trace = timeline.lifetimes, timeline.trace
     rows = timeline.requested_at(event) if rows is None else rows
-    stacks = _stacks(timeline, rows)
+    stacks = stacks_of(timeline, rows)
     modules = _column(timeline, rows, trace.module_id)
     kinds = _column(timeline, rows, trace.category) if categories is None else categories[rows]
     chosen: dict[tuple[Stack, int], Site | None] = {}
@@ -105,7 +101,7 @@ def _totals(timeline: Timeline, event: int, rows: Indices | None, column: NDArra
     return sorted(zip(values.tolist(), totals.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
 
 
-def _stacks(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
+def stacks_of(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
     """Yield the stack that stands for each block: the forward's behind it, its own, or the one the segments keep."""
     table, trace, segments = timeline.lifetimes, timeline.trace, timeline.segments or ()
     older = bool((table.born[rows] == BEFORE).any())
@@ -134,7 +130,9 @@ CLASSES: Final = (
     ("of 100 MiB to 1 GiB", GiB),
     ("above 1 GiB", (1 << 63) - 1),
 )
-"""Labels and largest requests."""
+"""Labels and largest requests. Up to 1 MiB comes from the small pool's 2 MiB segments, up to 10 MiB from 20 MiB ones,
+larger requests from segments of their own (PyTorch, c10/cuda/CUDACachingAllocator.h: ``kSmallSize``,
+``kMinLargeAlloc``, ``kLargeBuffer``)."""
 
 
 def by_size(timeline: Timeline, rows: Indices) -> tuple[SizeClass, ...]:

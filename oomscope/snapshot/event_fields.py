@@ -1,10 +1,7 @@
-"""How much of the device was free when a request failed: the address of an ``oom`` event, unless nobody told.
+"""The forward operation behind an event of backward, as torch's snapshots tell it: ``forward_frames`` of the event.
 
-A module of its own, since the process that reads untrusted files knows no numpy and thus no trace.
-
-The forward operation behind an event of backward, as torch's snapshots tell it: ``forward_frames`` of the event. Under
-``torch.autograd.set_detect_anomaly`` torch copies the traceback of the node that runs into each event, outermost frame
-first, in the words of Python's ``traceback`` (PyTorch, ``torch/csrc/cuda/memory_snapshot.cpp``). A recording of
+Under ``torch.autograd.set_detect_anomaly`` torch copies the traceback of the node that runs into each event, outermost
+frame first, in the words of Python's ``traceback`` (PyTorch, ``torch/csrc/cuda/memory_snapshot.cpp``). A recording of
 oomscope's own says a number there, and what the numbers stand for once, under :data:`PLACES_KEY` of the document. Read
 in a process that knows no numpy.
 """
@@ -14,15 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-
-FREE_UNKNOWN: Final = 2**64 - 1
-"""In place of an ``oom`` event's free bytes where the recording does not tell them, which is not the same as none."""
-
-
-def free_told(address: int) -> int | None:
-    """Return the free device bytes that an ``oom`` event's address stands for; None where they are unknown."""
-    return None if address == FREE_UNKNOWN else address
-
 
 PLACES_KEY: Final = "oomscope_forward"
 """The top-level key of the document: a list of ``[module, [[file, line, function], …]]``, innermost frame first."""

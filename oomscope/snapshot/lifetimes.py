@@ -7,9 +7,9 @@ recovered and requested bytes are exact at every event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ BEFORE: Final = -1
 """Birth of a block that was alive before the trace began."""
 
 Indices = NDArray[np.int64]
+Columns: TypeAlias = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,27 +112,25 @@ def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
         segments: the same device's segments as they stood when the trace ended.
     """
     end = len(trace)
-    tenancies = _tenancies(trace)
     blocks = active_blocks(segments)
-    position = _match_final_blocks(tenancies, blocks)
+    columns, inconsistent = _tenancies(trace)
+    position = _match_final_blocks(columns, end, blocks)
     older, later = _before_or_after(trace, blocks, np.setdiff1d(np.arange(len(blocks)), position))
-    pending = np.array([blocks[index].pending for index in older], dtype=bool)
-    return Lifetimes(
-        end=end,
-        born=np.concatenate([tenancies.born, np.full(len(older), BEFORE)]),
-        freed=np.concatenate([tenancies.freed, np.where(pending, BEFORE, end)]),
-        completed=np.concatenate([tenancies.completed, np.full(len(older), end)]),
-        address=np.concatenate(
-            [tenancies.address, np.array([blocks[index].address for index in older], dtype=np.uint64)]
-        ),
-        size=np.concatenate(
-            [tenancies.size, np.array([blocks[index].requested_size for index in older], dtype=np.int64)]
-        ),
-        stream=np.concatenate([tenancies.stream, np.array([blocks[index].stream for index in older], dtype=np.int64)]),
-        segment_block=np.concatenate([position, older]),
-        inconsistent_events=tenancies.inconsistent_events,
-        later=later,
-    )
+    before = [blocks[index] for index in older.tolist()]
+    of_older = {
+        "born": [BEFORE] * len(before),
+        "freed": [BEFORE if block.pending else end for block in before],
+        "completed": [end] * len(before),
+        "address": [block.address for block in before],
+        "size": [block.requested_size for block in before],
+        "stream": [block.stream for block in before],
+        "segment_block": older,
+    }
+    columns["segment_block"] = position
+    joined: dict[str, Any] = {
+        name: np.concatenate([column, np.array(of_older[name], dtype=column.dtype)]) for name, column in columns.items()
+    }
+    return Lifetimes(end=end, **joined, inconsistent_events=inconsistent, later=later)
 
 
 _OF_MEMORY: Final = (
@@ -146,68 +145,26 @@ _OF_MEMORY: Final = (
 """Events whose address and size name device memory."""
 
 
-def last_use(trace: Trace, address: NDArray[np.uint64], size: NDArray[np.int64]) -> Indices:
-    """Return for each block the last event that names any byte of it, or -1.
-
-    Args:
-        trace: one device's events.
-        address: where the blocks begin; they do not overlap.
-        size: their bytes.
-    """
-    events = np.flatnonzero(np.isin(trace.action, _OF_MEMORY))
-    order = np.argsort(address)
-    starts, ends = address[order], address[order] + size[order].astype(np.uint64)
-    first = np.searchsorted(ends, trace.address[events], side="right")
-    behind = np.searchsorted(starts, trace.address[events] + trace.size[events].astype(np.uint64), side="left")
-    last = np.full(len(order), -1, dtype=np.int64)
-    unnamed = _Unvisited(len(order))
-    for index in np.flatnonzero(first < behind)[::-1].tolist():
-        for place in unnamed.visit(int(first[index]), int(behind[index])):
-            last[place] = events[index]
-    result = np.empty_like(last)
-    result[order] = last
-    return result
-
-
-class _Unvisited:
-    """Places of which each is visited once, however often a range that holds it is (a forest with path halving)."""
-
-    def __init__(self, count: int) -> None:
-        self._next = list(range(count + 1))
-
-    def visit(self, start: int, end: int) -> Iterator[int]:
-        """Yield the places from ``start`` to before ``end`` that were not visited yet."""
-        place = self._first_from(start)
-        while place < end:
-            yield place
-            self._next[place] = place + 1
-            place = self._first_from(place)
-
-    def _first_from(self, place: int) -> int:
-        following = self._next
-        while following[place] != place:
-            following[place] = following[following[place]]
-            place = following[place]
-        return place
-
-
 def _before_or_after(trace: Trace, blocks: Sequence[ActiveBlock], positions: Indices) -> tuple[Indices, Indices]:
-    """Tell the final blocks that no event allocates: those there before the trace, and those that came after it.
+    """Split the final blocks that no event allocates into those there before the trace and those that came after it.
 
     A block that was there all the time keeps others away, so one whose place the trace names is no such block: its
     segments were taken later than the trace, or its allocation was not recorded.
     """
+    events = np.flatnonzero(np.isin(trace.action, _OF_MEMORY) & (trace.size > 0))
+    starts = np.sort(trace.address[events])
+    ends = np.sort(trace.address[events] + trace.size[events].astype(np.uint64))
     address = np.array([blocks[position].address for position in positions], dtype=np.uint64)
-    size = np.array([max(1, blocks[position].requested_size) for position in positions], dtype=np.int64)
-    unnamed = last_use(trace, address, size) < 0
-    return positions[unnamed], positions[~unnamed]
+    size = np.array([max(1, blocks[position].requested_size) for position in positions], dtype=np.uint64)
+    named = np.searchsorted(starts, address + size, side="left") > np.searchsorted(ends, address, side="right")
+    return positions[~named], positions[named]
 
 
-def _match_final_blocks(tenancies: Lifetimes, blocks: Sequence[ActiveBlock]) -> Indices:
+def _match_final_blocks(columns: Columns, end: int, blocks: Sequence[ActiveBlock]) -> Indices:
     """Return for each tenancy the final block that it still occupies, or -1."""
-    position = np.full(len(tenancies), -1, dtype=np.int64)
-    lasting = np.flatnonzero(tenancies.completed == tenancies.end)
-    row_at = dict(zip(tenancies.address[lasting].tolist(), lasting.tolist(), strict=True))
+    position = np.full(len(columns["born"]), -1, dtype=np.int64)
+    lasting = np.flatnonzero(columns["completed"] == end)
+    row_at = dict(zip(columns["address"][lasting].tolist(), lasting.tolist(), strict=True))
     for index, block in enumerate(blocks):
         row = row_at.get(block.address)
         if row is not None:
@@ -215,32 +172,16 @@ def _match_final_blocks(tenancies: Lifetimes, blocks: Sequence[ActiveBlock]) -> 
     return position
 
 
-class _Runs(NamedTuple):
-    """The block events of a trace, address by address, in time; each address's run is cut into tenancies."""
+def _tenancies(trace: Trace) -> tuple[Columns, Indices]:
+    """Return the blocks that events tell of, and the events that contradict the others.
 
-    event: Indices
-    action: NDArray[np.int8]
-    opens_address: NDArray[np.bool_]
-    """The event is the first one of its address."""
-    opens_tenancy: NDArray[np.bool_]
-
-    def events_of(self, kind: Action, absent: int) -> Indices:
-        """Return each tenancy's event of one kind, or ``absent``."""
-        tenancy = np.cumsum(self.opens_tenancy) - 1
-        result = np.full(int(self.opens_tenancy.sum()), absent, dtype=np.int64)
-        chosen = self.action == kind
-        result[tenancy[chosen]] = self.event[chosen]
-        return result
-
-
-def _runs(trace: Trace) -> _Runs:
-    """Cut the events into tenancies, each ``alloc free_requested free_completed`` or a part of that."""
-    is_block_event = (
-        (trace.action == Action.ALLOC)
-        | (trace.action == Action.FREE_REQUESTED)
-        | (trace.action == Action.FREE_COMPLETED)
-    )
-    event = np.flatnonzero(is_block_event)
+    By address, events are cut into tenancies, each ``alloc free_requested free_completed`` or a part of that.
+    The first tenancy of an address may lack its beginning, the last one its end. A completion without a request tells
+    that the block was pending when the trace began, unless the trace records no requests to free at all. A tenancy
+    that lacks a part in between contradicts the others: it counts from, or to, the nearest event that is there.
+    """
+    end = len(trace)
+    event = np.flatnonzero(np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)))
     event = event[np.argsort(trace.address[event], kind="stable")]
     action, address = trace.action[event], trace.address[event]
     opens_address = np.ones(len(event), dtype=bool)
@@ -252,22 +193,11 @@ def _runs(trace: Trace) -> _Runs:
         | (previous == Action.FREE_COMPLETED)
         | ((previous == Action.FREE_REQUESTED) & (action == Action.FREE_REQUESTED))
     )
-    return _Runs(event, action, opens_address, opens_tenancy)
-
-
-def _tenancies(trace: Trace) -> Lifetimes:
-    """Return what the events alone tell.
-
-    The first tenancy of an address may lack its beginning, the last one its end. A completion without a request tells
-    that the block was pending when the trace began, unless the trace records no requests to free at all. A tenancy
-    that lacks a part in between contradicts the others: it counts from, or to, the nearest event that is there.
-    """
-    end = len(trace)
-    runs = _runs(trace)
-    head, opens_address = runs.event[runs.opens_tenancy], runs.opens_address[runs.opens_tenancy]
-    born = runs.events_of(Action.ALLOC, end)
-    freed = runs.events_of(Action.FREE_REQUESTED, end)
-    completed = runs.events_of(Action.FREE_COMPLETED, end)
+    tenancy = np.cumsum(opens_tenancy) - 1
+    head, opens_address = event[opens_tenancy], opens_address[opens_tenancy]
+    born, freed, completed = (np.full(len(head), end, dtype=np.int64) for _ in range(3))
+    for kind, column in ((Action.ALLOC, born), (Action.FREE_REQUESTED, freed), (Action.FREE_COMPLETED, completed)):
+        column[tenancy[action == kind]] = event[action == kind]
 
     headless, unrequested = born == end, freed == end
     older, unexplained = headless & opens_address, headless & ~opens_address
@@ -282,14 +212,12 @@ def _tenancies(trace: Trace) -> Lifetimes:
     superseded = np.append(~opens_address[1:], np.zeros(min(1, len(head)), dtype=bool)) & (completed == end)
     freed[superseded] = np.minimum(freed[superseded], next_head[superseded])
     completed[superseded] = next_head[superseded]
-    return Lifetimes(
-        end=end,
-        born=born,
-        freed=freed,
-        completed=completed,
-        address=trace.address[head],
-        size=trace.size[head],
-        stream=trace.stream[head],
-        segment_block=np.full(len(head), -1, dtype=np.int64),
-        inconsistent_events=np.sort(np.concatenate([head[unexplained], next_head[superseded]])),
-    )
+    columns = {
+        "born": born,
+        "freed": freed,
+        "completed": completed,
+        "address": trace.address[head],
+        "size": trace.size[head],
+        "stream": trace.stream[head],
+    }
+    return columns, np.sort(np.concatenate([head[unexplained], next_head[superseded]]))

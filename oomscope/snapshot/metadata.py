@@ -15,17 +15,6 @@ MAX_TEXT: Final = 64 * 1024
 """Longer texts are somebody else's; they are not parsed."""
 
 
-class Key:
-    """Keys of the JSON object; a key is absent where its value is unknown."""
-
-    PHASE: Final = "phase"
-    ITERATION: Final = "iter"
-    MICROBATCH: Final = "mb"
-    CATEGORY: Final = "cat"
-    MODULE: Final = "mod"
-    FORWARD_STACK: Final = "fwd"
-
-
 class Metadata(NamedTuple):
     """What is known of one event."""
 
@@ -40,21 +29,17 @@ _CATEGORIES: Final = {category.label: category for category in Category}
 
 
 def to_text(metadata: Metadata) -> str:
-    """Return the JSON text of one event; empty where nothing is known."""
-    moment = metadata.moment
-    known: dict[str, Any] = {}
-    if moment.phase:
-        known[Key.PHASE] = moment.phase
-    if moment.iteration >= 0:
-        known[Key.ITERATION] = moment.iteration
-    if moment.microbatch >= 0:
-        known[Key.MICROBATCH] = moment.microbatch
-    if metadata.category is not Category.UNKNOWN:
-        known[Key.CATEGORY] = metadata.category.label
-    if metadata.module:
-        known[Key.MODULE] = metadata.module
-    if metadata.forward_stack:
-        known[Key.FORWARD_STACK] = [list(frame) for frame in metadata.forward_stack]
+    """Return the JSON text of one event, in which a key is absent where its value is unknown; empty without any."""
+    moment, category = metadata.moment, metadata.category
+    known: dict[str, Any] = {
+        "phase": moment.phase or None,
+        "iter": moment.iteration if moment.iteration >= 0 else None,
+        "mb": moment.microbatch if moment.microbatch >= 0 else None,
+        "cat": category.label if category is not Category.UNKNOWN else None,
+        "mod": metadata.module or None,
+        "fwd": [list(frame) for frame in metadata.forward_stack] or None,
+    }
+    known = {key: value for key, value in known.items() if value is not None}
     return json.dumps(known, separators=(",", ":")) if known else ""
 
 
@@ -67,10 +52,10 @@ def from_text(text: str) -> Metadata:
     except (ValueError, RecursionError):
         return UNKNOWN
     return Metadata(
-        moment=Moment(_text(known.get(Key.PHASE)), _count(known.get(Key.ITERATION)), _count(known.get(Key.MICROBATCH))),
-        category=_CATEGORIES.get(_text(known.get(Key.CATEGORY)), Category.UNKNOWN),
-        module=_text(known.get(Key.MODULE)),
-        forward_stack=_stack(known.get(Key.FORWARD_STACK)),
+        moment=Moment(_text(known.get("phase")), _count(known.get("iter")), _count(known.get("mb"))),
+        category=_CATEGORIES.get(_text(known.get("cat")), Category.UNKNOWN),
+        module=_text(known.get("mod")),
+        forward_stack=_stack(known.get("fwd")),
     )
 
 
@@ -84,10 +69,8 @@ def _count(value: Any) -> int:
 
 
 def _stack(value: Any) -> Stack:
-    if not isinstance(value, list):
-        return ()
     frames = []
-    for frame in value:
+    for frame in value if isinstance(value, list) else ():
         match frame:
             case [str(filename), int(line), str(name)]:
                 frames.append(Frame(filename, line, name))

@@ -65,41 +65,32 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers."""
-        return asdict(self) | {"cards": [asdict(card) for card in self.cards]}
+        return asdict(self) | {"cards": list(map(asdict, self.cards))}
 
 
 def provenance_of(value: object) -> Provenance | None:
     """Return what the value of :data:`KEY` says; None where there is none."""
     if not isinstance(value, dict):
         return None
-    cards = value.get("cards")
+    cards = [_known(Card, card) for card in _list(value.get("cards"))]
+    for card in cards:
+        if not 0 < card.get("memory_fraction", 1.0) <= 1:
+            del card["memory_fraction"]
+    refused = _known(Refused, value.get("refused"))
     return Provenance(
         **_known(Provenance, value),
-        cards=tuple(_card(card) for card in (cards if isinstance(cards, list) else []) if _has_index(card)),
-        refused=_refused(value.get("refused")),
+        cards=tuple(Card(**card) for card in cards if "index" in card),
+        refused=Refused(**refused) if len(refused) == len(Refused.__annotations__) else None,
     )
 
 
-def _known(kind: type, value: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: type, value: object) -> dict[str, Any]:
     """Return those plain fields of ``kind`` that ``value`` has with the right type."""
     types = {"int": int, "str": str, "float": float}
-    annotations = {name: types[text] for name, text in kind.__annotations__.items() if text in types}
-    return {name: value[name] for name, expected in annotations.items() if type(value.get(name)) is expected}
+    given = value if isinstance(value, dict) else {}
+    wanted = {name: types[text] for name, text in kind.__annotations__.items() if text in types}
+    return {name: given[name] for name, expected in wanted.items() if type(given.get(name)) is expected}
 
 
-def _card(value: dict[str, Any]) -> Card:
-    """Return what is known of a card; a share that is none counts as unknown."""
-    known = _known(Card, value)
-    if not 0 < known.get("memory_fraction", 1.0) <= 1:
-        del known["memory_fraction"]
-    return Card(**known)
-
-
-def _has_index(card: object) -> bool:
-    return isinstance(card, dict) and type(card.get("index")) is int
-
-
-def _refused(value: object) -> Refused | None:
-    """Return the request that failed; half of what is to be known of it is nothing."""
-    known = _known(Refused, value) if isinstance(value, dict) else {}
-    return Refused(**known) if len(known) == len(Refused.__annotations__) else None
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
 from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair
-from oomscope.snapshot.trace import Action, Moment, Segment, Trace
+from oomscope.snapshot.trace import Action, Segment, Trace
 
 Curve = NDArray[np.int64]
 """Bytes right after each event."""
@@ -176,17 +176,19 @@ class Timeline:
 
     def phase_peaks(self, until: int | None = None) -> tuple[PhasePeak, ...]:
         """Return the peak of each phase of each iteration, in the order in which they first appear."""
-        spans = _phase_ids(self.trace)[:until]
+        trace = self.trace
+        numbers: dict[tuple[str, int], int] = {}
+        of_moment = [numbers.setdefault((each.phase, each.iteration), len(numbers)) for each in trace.moments]
+        spans = np.array(of_moment, dtype=np.int64)[trace.moment_id][:until]
+        order = np.argsort(spans, kind="stable")
+        _, starts = np.unique(spans[order], return_index=True)
         rows = []
-        for inside in _events_by_span(spans):
+        for inside in np.split(order, starts[1:]) if len(order) else ():
             event = int(inside[self.requested[inside].argmax()])
-            moment = self.trace.moments[self.trace.moment_id[event]]
-            rows.append(
-                PhasePeak(
-                    moment.phase, moment.iteration, int(self.requested[event]), int(self.reserved[inside].max()), event
-                )
-            )
-        return tuple(rows)
+            moment = trace.moments[trace.moment_id[event]]
+            requested, reserved = int(self.requested[event]), int(self.reserved[inside].max())
+            rows.append((int(inside[0]), PhasePeak(moment.phase, moment.iteration, requested, reserved, event)))
+        return tuple(peak for _, peak in sorted(rows, key=lambda row: row[0]))
 
     def reconcile(self) -> Reconciliation:
         """Compare the end of the walk with the segments' own counters."""
@@ -194,12 +196,12 @@ class Timeline:
 
     @cached_property
     def _reconciliation(self) -> Reconciliation:
-        walked = int(self.requested[-1]) if len(self.trace) else int(self.lifetimes.size.sum())
+        segments = self.segments or ()
         return Reconciliation(
-            walked_bytes=walked,
-            segment_bytes=sum(segment.requested_size for segment in self.segments or ()),
+            walked_bytes=self.end_requested_bytes,
+            segment_bytes=sum(segment.requested_size for segment in segments),
             inconsistent_events=len(self.lifetimes.inconsistent_events),
-            reasons=discrepancies(self.trace, self.lifetimes, self.segments or ()),
+            reasons=discrepancies(self.trace, self.lifetimes, segments),
         )
 
     def _curve(self, leaves: Indices) -> Curve:
@@ -208,15 +210,12 @@ class Timeline:
         change = np.zeros(table.end + 1, dtype=np.int64)
         np.add.at(change, np.maximum(table.born, -1) + 1, table.size)
         np.subtract.at(change, np.minimum(leaves + 1, table.end), np.where(leaves < table.end, table.size, 0))
-        total = np.cumsum(change)
-        return total[1:]
+        return np.cumsum(change)[1:]
 
 
 def decimate(curve: Curve, slices: int = 120) -> tuple[int, ...]:
     """Return the maximum of each of up to ``slices`` equal parts of ``curve``, so that no peak is lost."""
-    if not len(curve):
-        return ()
-    return tuple(np.maximum.reduceat(curve, slice_starts(len(curve), slices)).tolist())
+    return tuple(np.maximum.reduceat(curve, slice_starts(len(curve), slices)).tolist()) if len(curve) else ()
 
 
 def slice_starts(length: int, slices: int) -> Indices:
@@ -224,19 +223,7 @@ def slice_starts(length: int, slices: int) -> Indices:
     return np.unique(np.linspace(0, length, num=min(slices, length), endpoint=False).astype(np.int64))
 
 
-def _phase_ids(trace: Trace) -> Indices:
-    """Return for each event a number that stands for its phase and iteration."""
-    numbers: dict[tuple[str, int], int] = {}
-    of_moment = [_phase_number(moment, numbers) for moment in trace.moments]
-    return np.array(of_moment, dtype=np.int64)[trace.moment_id]
-
-
-def _phase_number(moment: Moment, numbers: dict[tuple[str, int], int]) -> int:
-    return numbers.setdefault((moment.phase, moment.iteration), len(numbers))
-
-
-def _events_by_span(spans: Indices) -> list[Indices]:
-    """Return the events of each span, the spans in the order in which they first appear."""
-    order = np.argsort(spans, kind="stable")
-    _, starts = np.unique(spans[order], return_index=True)
-    return sorted(np.split(order, starts[1:]), key=lambda events: int(events[0])) if len(order) else []
+def iterations_of(trace: Trace) -> Indices:
+    """Return the iteration of each event (-1 before the first); events that do not know theirs go on with the last."""
+    own = np.array([moment.iteration for moment in trace.moments], dtype=np.int64)[trace.moment_id]
+    return np.maximum.accumulate(own) if len(own) else own

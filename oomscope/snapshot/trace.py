@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.event_fields import free_told
 from oomscope.snapshot.provenance import Provenance
 
 
@@ -93,7 +92,7 @@ class Trace:
     device: int
     action: NDArray[np.int8]
     address: NDArray[np.uint64]
-    """Address of the block or segment; of ``oom`` events the free device bytes: see :meth:`device_free`."""
+    """Address of the block or segment; of ``oom`` events the free bytes of the device."""
     size: NDArray[np.int64]
     stream: NDArray[np.int64]
     time_us: NDArray[np.int64]
@@ -122,10 +121,6 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.action)
-
-    def device_free(self, event: int) -> int | None:
-        """Return the bytes of the device that were free at an ``oom`` event; None where that is unknown."""
-        return free_told(int(self.address[event]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +189,5 @@ class Snapshot:
     allocator_settings: dict[str, Any] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
     missing: tuple[str, ...] = ()
-    host_segments: tuple[Segment, ...] = ()
-    """Pinned host memory, which no device's curves or totals contain (torch of 2026, ``record_host=True``)."""
-    host_traces: tuple[Trace, ...] = ()
     provenance: Provenance | None = None
     """What oomscope's own recording says of itself; None for a file from elsewhere."""

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from oomscope.snapshot.sites import Site
 
-VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom", "unknown"]
-"""``unknown``: nobody told how much of the device was free, and what was reserved alone decides nothing.
-``headroom``: nothing failed; the verdict states what is left."""
+VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"]
+"""``headroom``: nothing failed; the verdict states what is left."""
 FailedIn = Literal["outside", "host", "program"]
 """Who refused where it was not the caching allocator: a library that allocates device memory by itself, the host, or
 the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
@@ -100,13 +99,12 @@ class Verdict:
     uncured: bool = False
     """Fragmentation that none of the settings tried cures."""
     tags: tuple[str, ...] = ()
-    """``foreign``, ``fraction``, ``free unknown``, ``leak``, ``spurious``, ``undecided``, ``later: capacity``."""
+    """``foreign``, ``fraction``, ``leak``, ``spurious``, ``undecided``, ``later: capacity``."""
     leak: LeakSuspect | None = None
     """What grows, where ``leak`` is one of the tags."""
     gaps: tuple[Gap, ...] = ()
     """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes, that is to ``available_bytes -
-    live_requested_bytes``; without the free bytes under the tag
-    ``free unknown``; empty where the segments at the failure are unknown, and where the caching allocator did
+    live_requested_bytes``; empty where the segments at the failure are unknown, and where the caching allocator did
     not fail."""
     tried: tuple[FixTried, ...] = ()
     """The recorded settings first, then one row a setting."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import gzip
 import pickle
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.files import write_whole
-from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
@@ -51,17 +51,15 @@ def write_snapshot(snapshot: Snapshot, path: Path | str, *, force: bool = False)
 def to_document(snapshot: Snapshot) -> dict[str, Any]:
     """Return the plain dicts and lists of PyTorch's schema; equal frames are one object, as the pickle shares them."""
     frames_of = _FrameLists()
-    traces: list[list[dict[str, Any]]] = [[] for _ in range(_device_count(snapshot))]
+    devices = [*(trace.device for trace in snapshot.traces), *(segment.device for segment in snapshot.segments)]
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(max(devices, default=-1) + 1)]
     for trace in snapshot.traces:
         traces[trace.device] = list(_events(trace, frames_of))
     document: dict[str, Any] = {
         "segments": [_segment(segment, frames_of) for segment in snapshot.segments],
         "device_traces": traces,
         "allocator_settings": dict(snapshot.allocator_settings),
-        "external_annotations": [
-            {"stage": mark.stage, "name": mark.name, "device": mark.device, "time_us": mark.time_us}
-            for mark in snapshot.annotations
-        ],
+        "external_annotations": [asdict(mark) for mark in snapshot.annotations],
     }
     if snapshot.provenance is not None:
         document[KEY] = snapshot.provenance.to_json()
@@ -76,21 +74,9 @@ class _FrameLists:
         self._lists: dict[Stack, list[dict[str, Any]]] = {}
 
     def __call__(self, stack: Stack) -> list[dict[str, Any]]:
-        found = self._lists.get(stack)
-        if found is None:
-            found = self._lists[stack] = [self._frame(frame) for frame in stack]
-        return found
-
-    def _frame(self, frame: Frame) -> dict[str, Any]:
-        found = self._frames.get(frame)
-        if found is None:
-            found = self._frames[frame] = {"filename": frame.filename, "line": frame.line, "name": frame.name}
-        return found
-
-
-def _device_count(snapshot: Snapshot) -> int:
-    devices = [trace.device for trace in snapshot.traces] + [segment.device for segment in snapshot.segments]
-    return max(devices, default=-1) + 1
+        if stack not in self._lists:
+            self._lists[stack] = [self._frames.setdefault(frame, frame._asdict()) for frame in stack]
+        return self._lists[stack]
 
 
 def _events(trace: Trace, frames_of: _FrameLists) -> Iterator[dict[str, Any]]:
@@ -99,47 +85,23 @@ def _events(trace: Trace, frames_of: _FrameLists) -> Iterator[dict[str, Any]]:
     frames = [frames_of(stack) for stack in trace.stacks]
 
     @cache
-    def metadata(moment_id: int, category: int, module_id: int, forward_stack_id: int) -> str:
+    def metadata(moment: int, category: int, module: int, forward: int) -> str:
         return to_text(
-            Metadata(
-                trace.moments[moment_id], Category(category), trace.modules[module_id], trace.stacks[forward_stack_id]
-            )
+            Metadata(trace.moments[moment], Category(category), trace.modules[module], trace.stacks[forward])
         )
 
-    columns = zip(
-        trace.action.tolist(),
-        trace.address.tolist(),
-        trace.size.tolist(),
-        trace.stream.tolist(),
-        trace.time_us.tolist(),
-        trace.stack_id.tolist(),
-        trace.pool_id.tolist(),
-        map(
-            metadata,
-            trace.moment_id.tolist(),
-            trace.category.tolist(),
-            trace.module_id.tolist(),
-            trace.forward_stack_id.tolist(),
-        ),
-        strict=True,
-    )
+    said = (trace.moment_id, trace.category, trace.module_id, trace.forward_stack_id)
+    texts = map(metadata, *(column.tolist() for column in said))
+    facts = (trace.action, trace.address, trace.size, trace.stream, trace.time_us, trace.stack_id, trace.pool_id)
+    columns = zip(*(column.tolist() for column in facts), texts, strict=True)
     for action, address, size, stream, time_us, stack_id, pool_id, text in columns:
-        event: dict[str, Any] = {
-            "action": actions[action],
-            "device_free" if action == Action.OOM else "addr": address,
-            "size": size,
-            "stream": stream,
-        }
-        if action == Action.OOM and address == FREE_UNKNOWN:
-            del event["device_free"]
+        address_key = "device_free" if action == Action.OOM else "addr"
+        event: dict[str, Any] = {"action": actions[action], address_key: address, "size": size, "stream": stream}
         if time_us >= 0:
             event["time_us"] = time_us
         if pool_id:
             event["pool_id"] = trace.pools[pool_id]
-        event["compile_context"] = "N/A"
-        event["user_metadata"] = text
-        event["frames"] = frames[stack_id]
-        yield event
+        yield event | {"compile_context": "N/A", "user_metadata": text, "frames": frames[stack_id]}
 
 
 def _segment(segment: Segment, frames_of: _FrameLists) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
-from oomscope.snapshot.compare.aligned import align_events
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of
@@ -24,6 +23,7 @@ from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
+from tests.conformance.alignment import align_events
 from tests.gpu.captures import golden
 from tests.gpu.captures.history import relative
 from tests.gpu.emulated import emulated_torch, on_card
@@ -240,10 +240,12 @@ def training_problems(real: Item, real_trace: Snapshot, virtual: Item, virtual_t
     if places[0] != places[1]:
         problems.append(f"the peak is at {places[1]}, not at {places[0]}")
     found = align_events(card, mine)
-    if abs(found.delta_bytes) > ALLOCATED * found.peak.before_bytes:
+    if abs(found.delta_bytes) > ALLOCATED * found.before_bytes:
         problems.append(f"blocks that differ at the peak hold {format_size(found.delta_bytes, signed=True)}")
     if problems:
-        problems += [f"  {row.kind} {row.count} of {row.after_bytes or row.before_bytes}" for row in found.rows[:8]]
+        problems += [
+            f"  {row.kind} {number} of {row.after_bytes or row.before_bytes}" for row, number in found.rows[:8]
+        ]
     return problems
 
 

@@ -84,10 +84,8 @@ def test_a_trip_through_json_changes_nothing():
     assert pickled.traces[0].address.tolist() == text.traces[0].address.tolist()
 
 
-def test_pinned_host_memory_is_kept_apart():
+def test_pinned_host_memory_is_left_out():
     snapshot = load_snapshot(FIXTURES / "torch-2.13-oom.pickle.zst")
-    assert [len(trace) for trace in snapshot.host_traces] == [1]
-    assert [segment.total_size for segment in snapshot.host_segments] == [65536]
     assert all(segment.address > 1 << 31 for segment in snapshot.segments)
 
 

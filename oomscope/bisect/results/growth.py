@@ -17,7 +17,6 @@ from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
 from oomscope.probe.demand import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.compare.changes import line_changes
-from oomscope.snapshot.compare.matching import Numbered
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"
@@ -83,15 +82,12 @@ def grew(
 
     A line that moved is one row; so is one whose modules one side alone does not know.
     """
-    fixed: defaultdict[str, set[Numbered]] = defaultdict(set)
-    for site in {row.site for row in (*before, *after)}:
-        fixed[site.file].add(Numbered(site.line, site.function))
     rows = line_changes(
         before,
         after,
         sources.before.lines,
         sources.after.lines,
-        unmoved=lambda old, new: fixed[old] if sources.are_one(old, new) else set(),
+        unchanged=sources.are_one,
         by_module=True,
     )
     return tuple(

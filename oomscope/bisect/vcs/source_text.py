@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
-from oomscope.snapshot.compare.sources import LARGEST_FILE, lines_of
+from oomscope.units import MiB
+
+LARGEST_FILE: Final = 4 * MiB
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,15 @@ class Sources(NamedTuple):
 NO_SOURCES: Final = Sources(Source(), Source())
 SAME_CODE: Final = Sources(Source(all_fixed=True), Source(all_fixed=True))
 """Sides that differ in their settings alone."""
+
+
+def lines_of(content: bytes) -> list[str] | None:
+    """Return the lines of a source file as Python counts them; None where it is not text.
+
+    ``str.splitlines`` would break a line at a form feed as well, and all numbers after it would be wrong.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return text.removesuffix("\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -2,10 +2,6 @@
 
 Every row of both tables is in the answer, also where nothing changed, so that either side sums to its own total. A
 line that only moved is one row (:mod:`oomscope.snapshot.compare.matching`).
-
-Which module of one side is which module of the other, at one line that both sides have. A module is known by its path.
-Where a refactoring renamed it (``blocks.*.ln1`` is ``transformer.h.*.ln_1`` now), a line would seem to lose what one
-module holds and to gain what the other does, though nothing changed there.
 """
 
 from __future__ import annotations
@@ -15,43 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from oomscope.snapshot.compare.alignment import Use
-from oomscope.snapshot.compare.matching import Lines, Pair, Place, Text, Unmoved, no_text, nothing_unmoved, pair_lines
+from oomscope.snapshot.compare.matching import (
+    Lines,
+    Pair,
+    Place,
+    Text,
+    Unchanged,
+    Use,
+    no_text,
+    none_unchanged,
+    pair_lines,
+)
 from oomscope.snapshot.sites import Site, SiteBytes
-
-Name = TypeVar("Name")
-Holding = TypeVar("Holding")
-
-
-def renamed(before: Mapping[Name, Holding], after: Mapping[Name, Holding]) -> dict[Name, Name]:
-    """Return the new name of each name of ``before`` that stands under another one in ``after``.
-
-    Names on both sides stay as they are. Of the others those that hold the same are taken for one, in their order;
-    then the last one of either side, if it is alone on both.
-
-    Args:
-        before: what each name holds on the first side.
-        after: what each name holds on the second.
-    """
-    gone = {name: held for name, held in before.items() if name not in after}
-    new = {name: held for name, held in after.items() if name not in before}
-    pairs = dict(_alike(gone, new))
-    left = [name for name in gone if name not in pairs]
-    free = [name for name in new if name not in set(pairs.values())]
-    if len(left) == len(free) == 1:
-        pairs[left[0]] = free[0]
-    return pairs
-
-
-def _alike(gone: Mapping[Name, Holding], new: Mapping[Name, Holding]) -> Iterator[tuple[Name, Name]]:
-    """Yield pairs of names that hold the same."""
-    free = dict(new)
-    for name, held in gone.items():
-        match = next((other for other, there in free.items() if there == held), None)
-        if match is not None:
-            del free[match]
-            yield name, match
-
 
 Presence: TypeAlias = Literal["both", "new", "gone"]
 """On which sides a line is."""
@@ -93,6 +64,11 @@ class Change:
         """Whether bytes or blocks differ."""
         return self.delta_bytes != 0 or self.delta_count != 0
 
+    @property
+    def label(self) -> str:
+        """What orders rows that changed by the same."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {**asdict(self), "delta_bytes": self.delta_bytes, "delta_count": self.delta_count}
@@ -103,6 +79,11 @@ class NamedChange(Change):
     """A row of a table by category, module or size."""
 
     name: str
+
+    @property
+    def label(self) -> str:
+        """Return the name."""
+        return self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +99,11 @@ class LineChange(Change):
     presence: Presence
 
     @property
+    def label(self) -> str:
+        """Return line and category."""
+        return f"{self.site} {self.category}"
+
+    @property
     def moved(self) -> bool:
         """Whether the line has another number, function or file name; where the program lies does not count."""
         return self.was is not None and _address(self.was) != _address(self.site)
@@ -128,6 +114,8 @@ class LineChange(Change):
 
 
 Row = TypeVar("Row", bound=Change)
+Uses: TypeAlias = Mapping[tuple[str, str], Held]
+"""What a line holds, by module and category."""
 
 
 def line_changes(
@@ -136,7 +124,7 @@ def line_changes(
     before_text: Text = no_text,
     after_text: Text = no_text,
     *,
-    unmoved: Unmoved = nothing_unmoved,
+    unchanged: Unchanged = none_unchanged,
     by_module: bool = False,
 ) -> tuple[LineChange, ...]:
     """Return a row for each line and category of either side, the largest change first.
@@ -146,20 +134,16 @@ def line_changes(
         after: those of the other side.
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.
-        unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
-        by_module: give each module of a line a row of its own, unless one side alone does not know them; a module that
-            was renamed (:mod:`oomscope.snapshot.compare.changes`) is one.
+        unchanged: tells which files are the same, where a text is not at hand.
+        by_module: give each module of a line a row of its own, unless one side alone does not know them.
     """
     old, new = _uses(before), _uses(after)
     nothing: Uses = {}
     return largest_first(
         row
-        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text, unmoved)
+        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text, unchanged)
         for row in _line_rows(
-            pair,
-            old[pair[0]] if pair[0] else nothing,
-            new[pair[1]] if pair[1] else nothing,
-            by_module=by_module,
+            pair, old[pair[0]] if pair[0] else nothing, new[pair[1]] if pair[1] else nothing, by_module=by_module
         )
     )
 
@@ -174,18 +158,11 @@ def named_changes(before: Mapping[str, Held], after: Mapping[str, Held]) -> tupl
 
 def largest_first(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Return ``rows``, the largest change first, then the largest row."""
-    return tuple(sorted(rows, key=_order))
 
+    def order(row: Change) -> tuple[int, int, int, str]:
+        return -abs(row.delta_bytes), -row.delta_bytes, -max(row.before_bytes, row.after_bytes), row.label
 
-def _order(row: Change) -> tuple[int, int, int, str]:
-    name = row.name if isinstance(row, NamedChange) else ""
-    if isinstance(row, LineChange):
-        name = f"{row.site} {row.category}"
-    return -abs(row.delta_bytes), -row.delta_bytes, -max(row.before_bytes, row.after_bytes), name
-
-
-Uses: TypeAlias = Mapping[tuple[str, str], Held]
-"""What a line holds, by module and category."""
+    return tuple(sorted(rows, key=order))
 
 
 def _uses(rows: Iterable[SiteBytes]) -> dict[Place, Uses]:
@@ -214,14 +191,6 @@ def _over_modules(uses: Uses, module: str = "") -> Uses:
     return total
 
 
-def _by_module(uses: Uses) -> dict[str, dict[str, Held]]:
-    """Return what each module holds, by category."""
-    modules: dict[str, dict[str, Held]] = defaultdict(dict)
-    for (module, category), held in uses.items():
-        modules[module][category] = held
-    return modules
-
-
 def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Iterator[LineChange]:
     """Yield the rows of one line, one for each category (and module) that it holds on either side."""
     old, new = pair
@@ -231,20 +200,41 @@ def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Ite
         names = (modules[0] | modules[1]) - {""}
         only = names.pop() if len(names) == 1 else ""
         before, after = _over_modules(before, only), _over_modules(after, only)
-    names_now = renamed(_by_module(before), _by_module(after)) if old and new else {}
-    before = {(names_now.get(module, module), category): held for (module, category), held in before.items()}
-    names_then = {now: then for then, now in names_now.items()}
+    now_named = _renamed(before, after) if old and new else {}
+    then_named = {now: then for then, now in now_named.items()}
+    before = {(now_named.get(module, module), category): held for (module, category), held in before.items()}
     for module, category in dict.fromkeys((*before, *after)):
-        was, now = _site(old, names_then.get(module, module)), _site(new, module)
+        was, now = _site(old, then_named.get(module, module)), _site(new, module)
         site = now or was
-        if site is not None:
-            yield LineChange(
-                site=site,
-                was=was if now and old != new else None,
-                category=category,
-                presence="gone" if now is None else "new" if was is None else "both",
-                **_numbers(before.get((module, category), Held()), after.get((module, category), Held())),
-            )
+        if site is None:
+            continue
+        yield LineChange(
+            site=site,
+            was=was if now and old != new else None,
+            category=category,
+            presence="gone" if new is None else "new" if old is None else "both",
+            **_numbers(before.get((module, category), Held()), after.get((module, category), Held())),
+        )
+
+
+def _renamed(before: Uses, after: Uses) -> dict[str, str]:
+    """Return the new name of each module that was renamed: one that holds the same, or the only one left."""
+    old, new = ({module: _of_module(uses, module) for module, _ in uses} for uses in (before, after))
+    free = [module for module in new if module not in old]
+    renamed: dict[str, str] = {}
+    for module in [each for each in old if each not in new]:
+        match = next((other for other in free if new[other] == old[module]), None)
+        if match is not None:
+            renamed[module] = match
+            free.remove(match)
+    left = [module for module in old if module not in new and module not in renamed]
+    if len(left) == len(free) == 1:
+        renamed[left[0]] = free[0]
+    return renamed
+
+
+def _of_module(uses: Uses, wanted: str) -> dict[str, Held]:
+    return {category: held for (module, category), held in uses.items() if module == wanted}
 
 
 def _site(place: Place | None, module: str) -> Site | None:

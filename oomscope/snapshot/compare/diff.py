@@ -6,20 +6,23 @@ stack, alive before the recording, no category) are rows like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from oomscope.errors import InputError
+from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes
-from oomscope.snapshot.compare.matching import Text, no_text, unmoved
-from oomscope.snapshot.compare.overlay import Overlay, overlay
-from oomscope.snapshot.compare.side import Facts, Side
-from oomscope.snapshot.read.rank_files import Unread
-from oomscope.snapshot.sites import SiteBytes
+from oomscope.snapshot.compare.matching import unchanged
+from oomscope.snapshot.compare.side import Facts, Overlay, Side, overlay
+from oomscope.snapshot.read.limits import Limits
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 2
+Announce: TypeAlias = Callable[[str, int, int], None]
+"""Told what begins, and how many of how many are done where that is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +64,15 @@ class DeviceDifference:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
+        tables = {
+            name: [row.to_json() for row in getattr(self, name)] for name in ("lines", "categories", "modules", "sizes")
+        }
         return {
             "rank": self.rank,
             "delta_bytes": self.delta_bytes,
             "before": self.before.to_json(),
             "after": self.after.to_json(),
-            "lines": [row.to_json() for row in self.lines],
-            "categories": [row.to_json() for row in self.categories],
-            "modules": [row.to_json() for row in self.modules],
-            "sizes": [row.to_json() for row in self.sizes],
+            **tables,
             "phases": [asdict(row) for row in self.phases],
             "timeline": self.timeline.to_json(),
         }
@@ -93,31 +96,16 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope diff --json``."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "before_file": self.before_file,
-            "after_file": self.after_file,
-            "phase": self.phase,
-            "devices": [device.to_json() for device in self.devices],
-            "only_before": list(self.only_before),
-            "only_after": list(self.only_after),
-            "unread": [asdict(file) for file in self.unread],
-        }
+        devices = [device.to_json() for device in self.devices]
+        return {"schema_version": SCHEMA_VERSION, **asdict(replace(self, devices=())), "devices": devices}
 
 
 @dataclass(frozen=True)
 class Named:
-    """A snapshot to compare.
-
-    Args:
-        file: its name, for reports and messages.
-        snapshot: anybody's, or that of a probe.
-        text: the source of its program, where it is at hand.
-    """
+    """A snapshot to compare, with its name for reports and messages."""
 
     file: str
     snapshot: Snapshot
-    text: Text = no_text
 
 
 def diff(before: Named, after: Named, *, device: int | None = None, phase: str = "") -> Difference:
@@ -135,38 +123,88 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
         InputError: a side does not have the device or the phase, or they have no device in common.
     """
     old, new = _sides(before, device, phase), _sides(after, device, phase)
-    pairs = _pairs(old, new, before.file, after.file)
-    found = [_compare(old[one], new[other], before.text, after.text) for one, other in pairs]
+    pairs = [(index, index) for index in old if index in new]
+    if len(old) == len(new) == 1:
+        pairs = list(zip(old, new, strict=True))
+    if not pairs:
+        raise InputError(
+            f"no device in common: {_listed(old)} in {before.file}, {_listed(new)} in {after.file}",
+            remedy="compare files that have one in common",
+        )
     return Difference(
         before_file=before.file,
         after_file=after.file,
-        devices=worst_first(found),
+        devices=worst_first(_compare(old[one], new[other]) for one, other in pairs),
         phase=phase,
         only_before=tuple(sorted(old.keys() - {one for one, _ in pairs})),
         only_after=tuple(sorted(new.keys() - {other for _, other in pairs})),
     )
 
 
-def paired_sides(before: Named, after: Named, device: int | None = None) -> list[tuple[Side, Side]]:
-    """Return the devices of two snapshots that :func:`diff` compares with each other.
+def diff_paths(
+    before: Path,
+    after: Path,
+    *,
+    device: int | None = None,
+    phase: str = "",
+    limits: Limits | None = None,
+    announce: Announce = lambda _stage, _done, _total: None,
+) -> Difference:
+    """Return what grew from one file to another, or from one folder of ranks to another, two ranks in memory at a time.
+
+    Arguments are those of :func:`diff` and of :func:`~oomscope.snapshot.read.load.load_snapshot`.
 
     Raises:
-        InputError: a side does not have the device, or they have none in common.
+        UsageError: one is a folder, the other a file.
+        InputError: there is nothing that can be compared.
+        SnapshotError: a file cannot be read or trusted; of folders, no rank can be compared for that.
     """
-    old, new = _sides(before, device, ""), _sides(after, device, "")
-    return [(old[one], new[other]) for one, other in _pairs(old, new, before.file, after.file)]
-
-
-def _pairs(old: Mapping[int, Side], new: Mapping[int, Side], before: str, after: str) -> list[tuple[int, int]]:
-    """Return which device of ``old`` is compared with which of ``new``."""
-    if len(old) == len(new) == 1:
-        return list(zip(old, new, strict=True))
-    if pairs := [(index, index) for index in old if index in new]:
-        return pairs
-    raise InputError(
-        f"no device in common: {_listed(old)} in {before}, {_listed(new)} in {after}",
-        remedy="compare files that have one in common",
+    if before.is_dir() != after.is_dir():
+        folder, file = sorted((before, after), key=Path.is_dir, reverse=True)
+        raise UsageError(f"{folder} is a folder and {file} is not", remedy="compare two files, or two folders")
+    if not before.is_dir():
+        return diff(*_loaded(before, after, limits, announce), device=device, phase=phase)
+    old_files, new_files = _by_rank(before), _by_rank(after)
+    common = sorted(old_files.keys() & new_files.keys())
+    if not common:
+        raise InputError(f"no rank in common with {after}", where=str(before), remedy="name the files by rank alike")
+    found: list[DeviceDifference] = []
+    refusals: dict[Path, SnapshotError] = {}
+    for done, rank in enumerate(common):
+        announce("rank", done, len(common))
+        sides = []
+        for file in (old_files[rank], new_files[rank]):
+            try:
+                sides.append(Named(str(file), load_snapshot(file, limits=limits)))
+            except SnapshotError as error:
+                refusals[file] = error
+        if len(sides) == 2:
+            found += (replace(row, rank=rank) for row in diff(*sides, device=device, phase=phase).devices)
+    if not found:
+        raise next(iter(refusals.values()))
+    return Difference(
+        before_file=str(before),
+        after_file=str(after),
+        phase=phase,
+        devices=worst_first(found),
+        only_before=tuple(sorted(old_files.keys() - new_files.keys())),
+        only_after=tuple(sorted(new_files.keys() - old_files.keys())),
+        unread=tuple(Unread(file=str(file), reason=error.message) for file, error in refusals.items()),
     )
+
+
+def _by_rank(folder: Path) -> dict[int, Path]:
+    files = snapshot_files(folder)
+    return dict(zip(rank_numbers([file.name for file in files]), files, strict=True))
+
+
+def _loaded(before: Path, after: Path, limits: Limits | None, announce: Announce) -> tuple[Named, Named]:
+    announce("read A", 0, 0)
+    old = Named(str(before), load_snapshot(before, limits=limits))
+    announce("read B", 0, 0)
+    new = Named(str(after), load_snapshot(after, limits=limits))
+    announce("compare", 0, 0)
+    return old, new
 
 
 def worst_first(devices: Iterable[DeviceDifference]) -> tuple[DeviceDifference, ...]:
@@ -196,20 +234,14 @@ def _listed(devices: Iterable[int]) -> str:
     return ", ".join(f"device {index}" for index in devices) or "no device"
 
 
-def _compare(before: Side, after: Side, before_text: Text, after_text: Text) -> DeviceDifference:
+def _compare(before: Side, after: Side) -> DeviceDifference:
     old, new = before.phase_peaks(), after.phase_peaks()
     return DeviceDifference(
         before=before.facts(),
         after=after.facts(),
-        lines=line_changes(
-            before.sites,
-            after.sites,
-            before_text,
-            after_text,
-            unmoved=unmoved(before.recorded, after.recorded),
-        ),
-        categories=named_changes(before.by(_category), after.by(_category)),
-        modules=named_changes(before.by(_module), after.by(_module)),
+        lines=line_changes(before.sites, after.sites, unchanged=unchanged(before.recorded, after.recorded)),
+        categories=named_changes(*(side.by(lambda row: row.category) for side in (before, after))),
+        modules=named_changes(*(side.by(lambda row: row.site.module) for side in (before, after))),
         sizes=named_changes(before.by_size(), after.by_size()),
         phases=tuple(
             PhasePeaks(name=name, before_bytes=old.get(name), after_bytes=new.get(name))
@@ -217,11 +249,3 @@ def _compare(before: Side, after: Side, before_text: Text, after_text: Text) -> 
         ),
         timeline=overlay(before.timeline, after.timeline),
     )
-
-
-def _category(row: SiteBytes) -> str:
-    return row.category
-
-
-def _module(row: SiteBytes) -> str:
-    return row.site.module

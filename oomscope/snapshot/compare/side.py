@@ -1,4 +1,4 @@
-"""One side of a comparison: a device of a snapshot at its peak of requested bytes, as facts and as tables.
+"""One side of a comparison: a device of a snapshot at its peak of requested bytes, as facts, tables and a curve.
 
 Phase and categories are those of the recording; a recording that has none is read by its stacks and lifetimes
 (:mod:`oomscope.snapshot.infer.inferred`), and the facts say so.
@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from oomscope.snapshot.attribution import OLDER, by_site, by_size
+from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
-from oomscope.snapshot.trace import Action, Stack
+from oomscope.snapshot.timeline import Timeline, iterations_of
+from oomscope.snapshot.trace import Action, Stack, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +110,8 @@ class Side(Inferred):
         """Return what is said of the peak beside its tables."""
         timeline, trace, event = self.timeline, self.timeline.trace, self.event
         inside = event >= 0
-        moment = trace.moments[trace.moment_id[event] if inside else 0]
-        stack = trace.stacks[(trace.forward_stack_id[event] or trace.stack_id[event]) if inside else 0]
+        moment = trace.moments[trace.moment_id[event]] if inside else UNKNOWN_MOMENT
+        stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]] if inside else ()
         failed = np.flatnonzero(trace.action == Action.OOM)
         return Facts(
             device=trace.device,
@@ -119,9 +121,7 @@ class Side(Inferred):
             blocks=sum(row.count for row in self.sites),
             reserved_bytes=timeline.reserved_bytes_at(event),
             peak_reserved_bytes=timeline.reserved_peak().reserved_bytes,
-            phase=moment.phase,
-            iteration=moment.iteration,
-            microbatch=moment.microbatch,
+            **moment._asdict(),
             site=site_of(stack, trace.modules[trace.module_id[event]] if inside else ""),
             older_bytes=sum(row.bytes for row in self.sites if row.site == OLDER),
             failed_bytes=int(trace.size[failed[-1]]) if len(failed) else None,
@@ -132,3 +132,72 @@ class Side(Inferred):
 def _over_layers(stack: Stack, module: str) -> Site | None:
     """Return the line of a stack, with one name for the equal modules of a list: ``layers.*.mlp``."""
     return site_of(stack, ".".join("*" if part.isdigit() else part for part in module.split(".")))
+
+
+POINTS: Final = 240
+"""Points of a curve; wide enough for a page."""
+
+
+class Stretch(NamedTuple):
+    """A part of the axis."""
+
+    name: str
+    start: float
+    """0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlay:
+    """Both curves of requested bytes, equally long.
+
+    Where both traces know their iterations, every iteration is as wide as the other side's; elsewhere the axis is the
+    share of the events. Each point is the maximum of its stretch, so that no peak is lost.
+    """
+
+    aligned_by: Literal["iteration", "event"]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    stretches: tuple[Stretch, ...] = ()
+    """The iterations, where they are known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self) | {"stretches": [stretch._asdict() for stretch in self.stretches]}
+
+
+def overlay(before: Timeline, after: Timeline, points: int = POINTS) -> Overlay:
+    """Return the requested bytes of both sides over one axis; a side without events is empty."""
+    names = _common_iterations(before.trace, after.trace)
+    each = max(1, points // len(names)) if names else points
+    old, new = (_sampled(side, names, each) for side in (before, after))
+    stretches = tuple(
+        Stretch("before the first iteration" if name < 0 else f"iteration {name}", index / len(names))
+        for index, name in enumerate(names)
+    )
+    return Overlay(aligned_by="iteration" if names else "event", before=old, after=new, stretches=stretches)
+
+
+def _sampled(timeline: Timeline, names: list[int], points: int) -> tuple[int, ...]:
+    """Return ``points`` maxima of each iteration, or of the whole; a point without an event repeats the last one."""
+    curve, parts = timeline.requested, max(1, len(names))
+    if not len(curve):
+        return ()
+    part = np.searchsorted(names, iterations_of(timeline.trace)) if names else np.zeros(len(curve), dtype=np.int64)
+    first = np.searchsorted(part, np.arange(parts))
+    length = np.maximum(1, np.searchsorted(part, np.arange(parts), side="right") - first)
+    slot = part * points + (np.arange(len(curve)) - first[part]) * points // length[part]
+    highest = np.full(parts * points, -1, dtype=np.int64)
+    np.maximum.at(highest, slot, curve)
+    seen = np.maximum.accumulate(np.where(highest >= 0, np.arange(len(highest)), 0))
+    return tuple(np.maximum(highest[seen], 0).tolist())
+
+
+def _common_iterations(before: Trace, after: Trace) -> list[int]:
+    """Return the iterations that either side has (-1: what came before the first); none where a side has none."""
+    names: set[int] = set()
+    for trace in (before, after):
+        own = iterations_of(trace)
+        if not len(own) or own[-1] < 0:
+            return []
+        names.update(np.unique(own).tolist())
+    return sorted(names)

@@ -13,13 +13,58 @@ from oomscope.errors import UsageError
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.judge.headline import Refused, headroom_headline, headroom_without_card, on_another_card
-from oomscope.snapshot.judge.smaller_card import CutShort, cut_short_on
-from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, failure_of, judge
-from oomscope.snapshot.replay.budget import Budget, budget_of
+from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, judge
+from oomscope.snapshot.replay.budget import Budget, budget_of, last_failure
 from oomscope.snapshot.replay.recording import Recording, recording_of
-from oomscope.snapshot.replay.segment_map import SegmentMap, segments_after
-from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.snapshot.replay.replay import Device, replay
+from oomscope.snapshot.replay.segment_map import SegmentMap, part_of, segments_after
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
 from oomscope.snapshot.verdict_types import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutShort:
+    """A recording that ends at the allocation that another card refuses."""
+
+    trace: Trace
+    """The events up to the failure, which is an ``oom`` event in place of the allocation."""
+    segments: tuple[Segment, ...]
+    """The recorded segments right before it."""
+    failure: FailedRequest
+    """With the segments as they are on that card."""
+
+
+def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> CutShort | None:
+    """Return the recording up to its failure on another card, where its own allocations are replayed to see.
+
+    The job is then judged as if its recording had ended at that allocation. One that failed when recorded is asked for
+    again: on a larger card it may be served.
+
+    None where nothing fails there, where not even what was alive before the recording fits, and where the segments of
+    that moment cannot be recovered.
+    """
+    settings = recording.rules.settings()
+    outcome = replay(recording.requests, settings, device, at_recorded_addresses=True)
+    event = outcome.failed_event
+    if event is None or event < 0:
+        return None
+    before = segments_after(timeline, event - 1, settings)
+    if not before.is_known:
+        return None
+    trace = part_of(timeline.trace, slice(0, event + 1))
+    action = trace.action.copy()
+    action[event] = Action.OOM
+    return CutShort(
+        trace=replace(trace, action=action),
+        segments=before.segments,
+        failure=FailedRequest(
+            requested_bytes=int(trace.size[event]),
+            event=event,
+            stream=int(trace.stream[event]),
+            segments=outcome.segments,
+        ),
+    )
 
 
 def analyse(
@@ -31,7 +76,7 @@ def analyse(
     non_torch: int = 0,
     torch_version: str | None = None,
 ) -> tuple[Analysis, ...]:
-    """Return an analysis of each device, which derives what it is asked for.
+    """Return an analysis of each device.
 
     Args:
         snapshot: the file, read.
@@ -90,54 +135,48 @@ class Analysis(Inferred):
             demand_after=timeline.most_held_bytes if short else None,
             whole=self.recording.requests if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
-            is_repeated=self._is_repeated,
+            is_repeated=self.recording.fidelity.is_trusted,
         )
         failed = verdict.kind != "headroom"
         categories = composition_at(timeline, self.last_event(verdict), self.evidence, held=failed).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
-        return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
+        return verdict if failed else self._without_failure(verdict)
 
     def _recorded_failure(self) -> FailedRequest | None:
-        """Return the allocation at which the recorded job ended, whether a fraction refused it, and if D is known."""
+        """Return the allocation at which the recorded job ended, and whether a fraction refused it."""
         failure = ending_failure(self.recorded)
-        is_unknown = self.budget.available_bytes is None
-        return failure and replace(failure, by_fraction=self.budget.is_upper_bound, free_unknown=is_unknown)
+        return failure and replace(failure, by_fraction=self.budget.is_upper_bound)
+
+    def _without_failure(self, verdict: Verdict) -> Verdict:
+        """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
+        highest = self.timeline.reserved_peak()
+        if not self.records_allocations or not self.recording.fidelity.is_trusted:
+            verdict = replace(verdict, tried=())
+            verdict = replace(verdict, headline=headroom_headline(verdict, highest))
+        if self.budget.available_bytes is None:
+            when = "at the peak" if self.records_allocations else "at the end"
+            return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
+        return verdict if self.limit is None else on_another_card(verdict, highest, self._refused)
 
     @property
     def survived_failures(self) -> int:
         """How many allocations failed in the recorded job without ending it."""
         return int((self.recorded.action == Action.OOM).sum()) if ending_failure(self.recorded) is None else 0
 
-    def _without_failure(self, verdict: Verdict) -> Verdict:
-        """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
-        highest = self.timeline.reserved_peak()
-        if not self.records_allocations or not self._is_repeated:
-            verdict = replace(verdict, tried=())
-            verdict = replace(verdict, headline=headroom_headline(verdict, highest))
-        if self.budget.available_bytes is None:
-            when = "at the peak" if self.records_allocations else "at the end"
-            return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
-        return verdict if self.limit is None else on_another_card(verdict, highest, self.refused)
-
     @cached_property
-    def refused(self) -> Refused | None:
-        """Return what the recorded card refused last."""
-        failure = failure_of(self.recorded)
-        if failure is None or failure.event is None:
+    def _refused(self) -> Refused | None:
+        """What the recorded card refused last."""
+        event = last_failure(self.recorded)
+        if event is None:
             return None
-        live = self.timeline.held_bytes_at(failure.event)
-        return Refused(failure.requested_bytes, live, self.recording.budget.available_bytes)
+        live = self.timeline.held_bytes_at(event)
+        return Refused(int(self.recorded.size[event]), live, self.recording.budget.available_bytes)
 
     @property
     def served(self) -> Refused | None:
         """What the recorded job ended at, where a replay on the card that the user names serves it."""
         is_served = self.limit is not None and self.verdict.kind == "headroom" and self.verdict.tried
-        return self.refused if is_served and not self.survived_failures else None
-
-    @property
-    def _is_repeated(self) -> bool:
-        """Whether a replay can be asked what would have been otherwise."""
-        return self.recording.fidelity.is_trusted
+        return self._refused if is_served and not self.survived_failures else None
 
     def last_event(self, verdict: Verdict) -> int:
         """Return the event that a verdict is of: the peak, or the last one before the failure."""
@@ -156,7 +195,7 @@ class Analysis(Inferred):
 
         None where nothing fails, and where replays do not repeat the recording, so that nobody can tell.
         """
-        if self.limit is None or not self._is_repeated:
+        if self.limit is None or not self.recording.fidelity.is_trusted:
             return None
         return cut_short_on(self.budget.device, self.timeline, self.recording)
 
@@ -171,17 +210,16 @@ class Analysis(Inferred):
         return self.segments_after(self.timeline.peak_event())
 
     @cached_property
-    def at_failure(self) -> SegmentMap | None:
-        """Segments and blocks at the failed allocation; None where none failed on the recorded card."""
-        if self.failure_event is None or self.cut_short is not None:
-            return None
-        return self.segments_after(self.failure_event)
+    def of_interest(self) -> SegmentMap:
+        """Segments and blocks at the failed allocation of the recorded card, else at the peak."""
+        failed = None if self.cut_short is not None else self.failure_event
+        return self.at_peak if failed is None else self.segments_after(failed)
 
     def segments_after(self, event: int) -> SegmentMap:
         """Return segments and blocks right after ``event``."""
         return segments_after(self.timeline, event, self.recording.rules.settings())
 
-    @cached_property
+    @property
     def failure_event(self) -> int | None:
         """The event of the failed allocation; None where none failed."""
         return None if self.verdict.kind == "headroom" else self.verdict.event

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, SizeClass, by_module, by_site, by_size
+from oomscope.snapshot.attribution import NO_STACK, OLDER, SizeClass, by_module, by_site, by_size, stacks_of
 from oomscope.snapshot.infer.categorise import Evidence
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.lifetimes import BEFORE, Indices, bytes_by
-from oomscope.snapshot.replay.segment_map import stacks_of
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Stack, Trace
@@ -30,7 +29,8 @@ class Describer:
     def __init__(self, timeline: Timeline, evidence: Evidence) -> None:
         self._timeline = timeline
         self._evidence = evidence
-        self._older = stacks_of(timeline, np.flatnonzero(timeline.lifetimes.born == BEFORE))
+        older = np.flatnonzero(timeline.lifetimes.born == BEFORE)
+        self._older = dict(zip(older.tolist(), stacks_of(timeline, older), strict=True))
         self._sites: dict[Stack, Site | None] = {}
 
     def __call__(self, row: int) -> tuple[Site, str]:
@@ -47,9 +47,6 @@ class Describer:
 def stack_behind(trace: Trace, event: int) -> int:
     """Return which stack stands for what was asked for at ``event``: the forward's behind it, where it is known."""
     return int(trace.forward_stack_id[event] or trace.stack_id[event])
-
-
-UNTOLD: Final = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,50 +97,40 @@ def composition_at(timeline: Timeline, event: int, evidence: Evidence, *, held: 
     rows = timeline.lifetimes.held_at(event) if held else timeline.requested_at(event)
     sites = by_site(timeline, event, categories=evidence.category, rows=rows)
     knows_modules = len(timeline.trace.modules) > 1
+    modules = by_module(timeline, event, rows) if knows_modules else _by_file(sites)
     return Composition(
         event=event,
         bytes=int(timeline.lifetimes.size[rows].sum()),
-        categories=_categories(timeline, rows, evidence),
+        categories=_categories(rows, timeline.lifetimes.size[rows], evidence),
         sites=sites,
-        modules=_modules(timeline, event, rows) if knows_modules else _files(sites),
+        modules=tuple(ModuleBytes(module=module or "unknown", bytes=size) for module, size in modules.items()),
         modules_are_files=not knows_modules,
         sizes=by_size(timeline, rows),
     )
 
 
-def _categories(timeline: Timeline, rows: Indices, evidence: Evidence) -> tuple[CategoryBytes, ...]:
-    size = timeline.lifetimes.size[rows]
+def _categories(rows: Indices, size: Indices, evidence: Evidence) -> tuple[CategoryBytes, ...]:
     found = []
     for category in np.unique(evidence.category[rows]).tolist():
         own = evidence.category[rows] == category
-        told = bytes_by(evidence.confidence[rows][own], size[own], len(Confidence))
+        by_confidence = bytes_by(evidence.confidence[rows][own], size[own], len(Confidence))
+        by_rule = bytes_by(evidence.rule[rows][own], size[own], len(evidence.rules))
         found.append(
             CategoryBytes(
                 category=Category(category).label,
                 bytes=int(size[own].sum()),
                 count=int(own.sum()),
-                confidence=Confidence(int(told.argmax())).label,
-                rules=_rules(evidence, rows[own], size[own]),
+                confidence=Confidence(int(by_confidence.argmax())).label,
+                rules={evidence.rules[rule]: int(by_rule[rule]) for rule in np.argsort(-by_rule) if by_rule[rule]},
             )
         )
     return tuple(sorted(found, key=lambda row: -row.bytes))
 
 
-def _rules(evidence: Evidence, rows: Indices, size: Indices) -> dict[str, int]:
-    totals = bytes_by(evidence.rule[rows], size, len(evidence.rules))
-    return {evidence.rules[rule]: int(totals[rule]) for rule in np.argsort(-totals).tolist() if totals[rule]}
-
-
-def _modules(timeline: Timeline, event: int, rows: Indices) -> tuple[ModuleBytes, ...]:
-    found = by_module(timeline, event, rows)
-    return tuple(ModuleBytes(module=module or UNTOLD, bytes=size) for module, size in found.items())
-
-
-def _files(sites: Iterable[SiteBytes]) -> tuple[ModuleBytes, ...]:
-    """Return bytes by source file; without one, by why there is none."""
+def _by_file(sites: Iterable[SiteBytes]) -> dict[str, int]:
+    """Return bytes by source file, largest first; without one, by why there is none."""
     totals: dict[str, int] = {}
     for row in sites:
         name = row.site.file or row.site.function
         totals[name] = totals.get(name, 0) + row.bytes
-    found = sorted(totals.items(), key=lambda item: -item[1])
-    return tuple(ModuleBytes(module=name, bytes=size) for name, size in found)
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))

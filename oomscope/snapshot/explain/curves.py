@@ -1,8 +1,7 @@
-"""The timeline that a report draws: few points, in each of which the slice of the recording stands at its highest.
+"""The timeline that reports draw, in bins of equal numbers of events, without losing a peak.
 
-A timeline in bins of equal numbers of events: as coarse as a reader needs, and without losing a peak. A bin stands for
-the event at which most is live in it, together with what was live then; nothing is averaged, so every composition that
-is shown was real. Reserved bytes are the largest of the bin.
+A bin stands for the event at which most is requested in it, together with what was requested then; nothing is averaged,
+so every composition that is shown was real.
 """
 
 from __future__ import annotations
@@ -20,46 +19,8 @@ from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 
-POINTS = 200
-
-
-def curves_of(timeline: Timeline, evidence: Evidence, points: int = POINTS) -> Curves:
-    """Return requested bytes, in all and by category, and reserved bytes at up to ``points`` events.
-
-    The event of a slice is the one with most requested bytes; a slice's own largest reserved bytes may be of another.
-    """
-    events = _highest_of_slice(timeline.requested, points)
-    categories = {
-        Category(number).label: tuple(requested_of(timeline, evidence.category == number)[events].tolist())
-        for number in np.unique(evidence.category).tolist()
-    }
-    return Curves(
-        events=tuple(events.tolist()),
-        requested=tuple(timeline.requested[events].tolist()),
-        reserved=tuple(timeline.reserved[events].tolist()),
-        categories={name: curve for name, curve in categories.items() if any(curve)},
-    )
-
-
-def _highest_of_slice(curve: Indices, points: int) -> Indices:
-    """Return the first event of the largest value in each of ``points`` slices."""
-    edges = np.unique(np.linspace(0, len(curve), num=min(points, len(curve)) + 1).astype(np.int64))
-    slices = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    return np.array([low + int(curve[low:high].argmax()) for low, high in slices], dtype=np.int64)
-
-
-def requested_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Indices:
-    """Return the requested bytes of some blocks after each event."""
-    table = timeline.lifetimes
-    size, end = table.size[chosen], table.end + 1
-    born = np.minimum(table.born[chosen] + 1, end)
-    gone = np.clip(table.completed[chosen] + 1, 0, end)
-    change = np.zeros(end + 1, dtype=np.int64)
-    np.add.at(change, born, size)
-    np.subtract.at(change, gone, size)
-    return np.cumsum(change)[1:end]
-
-
+POINTS: Final = 200
+"""Points of the curves in a document."""
 ORDER: Final = (
     Category.PARAMETER,
     Category.OPTIMIZER_STATE,
@@ -106,11 +67,7 @@ class Bins:
     @property
     def all_requested(self) -> NDArray[np.int64]:
         """Requested bytes over all categories."""
-        return (
-            np.sum(list(self.requested.values()), axis=0, dtype=np.int64)
-            if self.requested
-            else np.zeros_like(self.event)
-        )
+        return sum(self.requested.values(), start=np.zeros_like(self.event))
 
     @property
     def peak(self) -> int:
@@ -160,6 +117,27 @@ def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
     )
 
 
+def curves_of(timeline: Timeline, evidence: Evidence) -> Curves:
+    """Return requested bytes, in all and by category, and reserved bytes at up to :data:`POINTS` events."""
+    bins = bins_of(timeline, evidence, max(1, -(-len(timeline.trace) // POINTS)))
+    return Curves(
+        events=tuple(bins.event.tolist()),
+        requested=tuple(bins.all_requested.tolist()),
+        reserved=tuple(timeline.reserved[bins.event].tolist()),
+        categories={name: tuple(curve.tolist()) for name, curve in bins.requested.items()},
+    )
+
+
+def requested_of(timeline: Timeline, chosen: NDArray[np.bool_]) -> Indices:
+    """Return the requested bytes of some blocks after each event."""
+    table = timeline.lifetimes
+    size, end = table.size[chosen], table.end + 1
+    change = np.zeros(end + 1, dtype=np.int64)
+    np.add.at(change, np.minimum(table.born[chosen] + 1, end), size)
+    np.subtract.at(change, np.clip(table.completed[chosen] + 1, 0, end), size)
+    return np.cumsum(change)[1:end]
+
+
 def _highest(curve: Indices, per_bin: int) -> Indices:
     """Return the first event of the largest value in each bin."""
     padded = np.full(-(-len(curve) // per_bin) * per_bin, -1, dtype=np.int64)
@@ -171,10 +149,7 @@ def _highest(curve: Indices, per_bin: int) -> Indices:
 
 def _largest(curve: Indices, per_bin: int) -> Indices:
     """Return the largest value in each bin."""
-    if not len(curve):
-        return curve
-    largest: Indices = np.maximum.reduceat(curve, np.arange(0, len(curve), per_bin))
-    return largest
+    return np.maximum.reduceat(curve, np.arange(0, len(curve), per_bin)) if len(curve) else curve
 
 
 def _sites(timeline: Timeline, events: Indices) -> tuple[tuple[Site | None, ...], Indices]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import Bins, bins_of
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.trace import Block, Segment
+from oomscope.snapshot.trace import Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,31 +70,27 @@ def floor_plan(here: SegmentMap, describe: Describe) -> FloorPlan | None:
 
 
 def _placed(segment: Segment, here: SegmentMap, describe: Describe) -> PlacedSegment:
-    blocks = tuple(_block(block, here, describe) for block in segment.blocks)
+    blocks = []
+    for block in segment.blocks:
+        is_gap = block.state == "inactive"
+        site, category = (None, "") if is_gap else describe(here.row_at[block.address])
+        placed = PlacedBlock(
+            address=block.address,
+            size=block.size,
+            requested=0 if is_gap else block.requested_size,
+            category=category,
+            is_pending=block.state == "active_pending_free",
+            site=site,
+        )
+        blocks.append(placed)
     return PlacedSegment(
         address=segment.address,
         size=segment.total_size,
         unused=sum(block.size for block in blocks if not block.category),
         stream=segment.stream,
         segment_type=segment.segment_type,
-        is_private=segment.pool_id != (0, 0),
-        blocks=blocks,
-    )
-
-
-def _block(block: Block, here: SegmentMap, describe: Describe) -> PlacedBlock:
-    if block.state == "inactive":
-        return PlacedBlock(
-            address=block.address, size=block.size, requested=0, category="", is_pending=False, site=None
-        )
-    site, category = describe(here.row_at[block.address])
-    return PlacedBlock(
-        address=block.address,
-        size=block.size,
-        requested=block.requested_size,
-        category=category,
-        is_pending=block.state != "active_allocated",
-        site=site,
+        is_private=segment.pool_id != DEFAULT_POOL,
+        blocks=tuple(blocks),
     )
 
 
@@ -113,7 +110,7 @@ class Drawing:
 def draw(analysis: Analysis, most_bins: int = MOST_BINS) -> Drawing:
     """Return the pictures of a device: as many events a bin as lead to at most ``most_bins``."""
     timeline = analysis.timeline
-    here = analysis.at_failure or analysis.at_peak
+    here = analysis.of_interest
     return Drawing(
         bins=bins_of(timeline, analysis.evidence, max(1, -(-len(timeline.trace) // most_bins))),
         plan=floor_plan(here, analysis.describe),

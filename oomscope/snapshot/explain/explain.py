@@ -6,11 +6,12 @@ reports, tables and JSON read; what the file cannot tell is among them.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis, analyse
 from oomscope.snapshot.explain.composition import Describe, composition_at, stack_behind
 from oomscope.snapshot.explain.curves import curves_of
@@ -24,16 +25,125 @@ from oomscope.snapshot.explain.explanation import (
     PoolBytes,
 )
 from oomscope.snapshot.explain.pins import Pins, pins_of
-from oomscope.snapshot.explain.suspects import suspects_of
+from oomscope.snapshot.judge.leaks import suspects_of
 from oomscope.snapshot.judge.verdict import ending_failure, failure_of
-from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
+from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import format_size
 
 
-def caveats_of(analysis: Analysis) -> Iterator[str]:
+def explain(
+    snapshot: Snapshot,
+    *,
+    file: str,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+) -> Explanation:
+    """Return what a snapshot tells.
+
+    Args and errors are those of :func:`~oomscope.snapshot.explain.analysis.analyse`; it is ``file`` that the report
+    names.
+    """
+    asked: dict[str, Any] = {"device": device, "limit": limit, "non_torch": non_torch, "torch_version": torch_version}
+    return explanation_of(snapshot, analyse(snapshot, file=file, **asked), file=file)
+
+
+def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str) -> Explanation:
+    """Return what the analyses of a snapshot's devices tell."""
+    rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
+    return Explanation(file=file, devices=tuple(map(_device, found)), rank=rank)
+
+
+def _device(analysis: Analysis) -> DeviceExplanation:
+    """Return all that is known of a device."""
+    timeline, trace, verdict = analysis.timeline, analysis.timeline.trace, analysis.verdict
+    recording, iterations, describe = analysis.recording, analysis.iterations, analysis.describe
+    event, failure_event = timeline.peak_event(), analysis.failure_event
+    failed = failure_event is not None
+    return DeviceExplanation(
+        index=trace.device,
+        events=len(trace),
+        truncated="start" in trace.missing,
+        torch_version=recording.rules.torch_version,
+        version_source=recording.version_source,
+        conf=recording.rules.conf,
+        fidelity=recording.fidelity.share if recording.fidelity.shows_something else None,
+        shows_end_only=not analysis.records_allocations and not failed,
+        available_bytes=analysis.budget.available_bytes,
+        available_source=analysis.budget.source,
+        peak=Instant.of(timeline, analysis.at_peak),
+        place=_place(timeline, event, describe),
+        end=Instant.of(timeline, analysis.segments_after(len(trace) - 1)),
+        verdict=verdict,
+        composition=composition_at(timeline, event, analysis.evidence),
+        pins=_pins(analysis),
+        failure=composition_at(timeline, analysis.last_event(verdict), analysis.evidence, held=True)
+        if failed
+        else None,
+        is_predicted=analysis.cut_short is not None,
+        failed_at=None if failure_event is None else _place(timeline, failure_event, describe, failed=True),
+        survived_failures=0 if failed else analysis.survived_failures,
+        served=analysis.served,
+        pending=tuple(_pending(timeline, event, describe)),
+        pools=tuple(_pools(timeline)),
+        iterations=IterationsFound(
+            count=len(iterations), source=iterations.source, confidence=iterations.confidence.label
+        ),
+        suspects=suspects_of(timeline, iterations.ends),
+        curves=curves_of(timeline, analysis.evidence),
+        missing=trace.missing,
+        reconciliation=timeline.reconcile(),
+        caveats=tuple(_caveats(analysis)),
+    )
+
+
+def _pins(analysis: Analysis) -> Pins | None:
+    """Return what pins segments; on a smaller card they would lie otherwise, and it is not told."""
+    here = analysis.of_interest
+    if not here.knows_all_blocks or analysis.cut_short is not None:
+        return None
+    return pins_of(analysis.timeline, here, analysis.describe)
+
+
+def _place(timeline: Timeline, event: int, describe: Describe, *, failed: bool = False) -> Place:
+    """Return where the program was at ``event``, and which line allocated what; nothing where it asked for nothing."""
+    row = np.flatnonzero(timeline.lifetimes.born == event)
+    if not failed and (event < 0 or not len(row)):
+        return Place(phase="", iteration=-1, site=None, category="")
+    trace = timeline.trace
+    moment = trace.moments[trace.moment_id[event]]
+    asked = site_of(trace.stacks[stack_behind(trace, event)])
+    site, category = describe(int(row[0])) if len(row) else (asked, "")
+    return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
+
+
+def _pending(timeline: Timeline, event: int, describe: Describe) -> Iterator[PendingBytes]:
+    """Yield blocks that wait for a stream right after ``event``, by line, largest first."""
+    table = timeline.lifetimes
+    found: dict[tuple[Site, int], list[int]] = {}
+    for row in table.pending_at(event).tolist():
+        found.setdefault((describe(row)[0], int(table.stream[row])), []).append(int(table.size[row]))
+    for (site, stream), sizes in sorted(found.items(), key=lambda item: -sum(item[1])):
+        yield PendingBytes(site=site, stream=stream, bytes=sum(sizes), count=len(sizes))
+
+
+def _pools(timeline: Timeline) -> Iterator[PoolBytes]:
+    """Yield the private pools at the end."""
+    segments = timeline.segments or ()
+    for pool_id in sorted({segment.pool_id for segment in segments} - {DEFAULT_POOL}):
+        own = [segment for segment in segments if segment.pool_id == pool_id]
+        yield PoolBytes(
+            pool_id=pool_id,
+            segments=len(own),
+            reserved_bytes=sum(segment.total_size for segment in own),
+            active_bytes=sum(segment.active_size for segment in own),
+        )
+
+
+def _caveats(analysis: Analysis) -> Iterator[str]:
     """Yield a sentence for each thing that must be known to read an explanation rightly."""
     trace, recording = analysis.timeline.trace, analysis.recording
     if not analysis.records_allocations and failure_of(trace) is None:
@@ -69,141 +179,3 @@ def _of_failures(trace: Trace) -> Iterator[str]:
         yield f"{times}, the last one of {last}; the program survived it, and the verdict is of the whole recording"
     elif len(failed) > 1:
         yield f"{len(failed):,} allocations failed; the verdict is of the last one, at event {failed[-1]:,}"
-
-
-def explain(
-    snapshot: Snapshot,
-    *,
-    file: str,
-    device: int | None = None,
-    limit: int | None = None,
-    non_torch: int = 0,
-    torch_version: str | None = None,
-) -> Explanation:
-    """Return what a snapshot tells.
-
-    Args and errors are those of :func:`~oomscope.snapshot.explain.analysis.analyse`; it is ``file`` that the report
-    names.
-    """
-    found = analyse(
-        snapshot,
-        file=file,
-        device=device,
-        limit=limit,
-        non_torch=non_torch,
-        torch_version=torch_version,
-    )
-    return explanation_of(snapshot, found, file=file)
-
-
-def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str) -> Explanation:
-    """Return what the analyses of a snapshot's devices tell."""
-    rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
-    return Explanation(file=file, devices=tuple(map(_device, found)), rank=rank)
-
-
-def _device(analysis: Analysis) -> DeviceExplanation:
-    """Return all that is known of a device."""
-    timeline, trace, verdict = analysis.timeline, analysis.timeline.trace, analysis.verdict
-    recording, iterations, describe = analysis.recording, analysis.iterations, analysis.describe
-    event, failure_event = timeline.peak_event(), analysis.failure_event
-    failed = failure_event is not None
-    return DeviceExplanation(
-        index=trace.device,
-        events=len(trace),
-        truncated="start" in trace.missing,
-        torch_version=recording.rules.torch_version,
-        version_source=recording.version_source,
-        conf=recording.rules.conf,
-        fidelity=recording.fidelity.share if recording.fidelity.shows_something else None,
-        shows_end_only=not analysis.records_allocations and not failed,
-        available_bytes=analysis.budget.available_bytes,
-        available_source=analysis.budget.source,
-        peak=_instant(timeline, analysis.at_peak),
-        place=_place_of_block(timeline, event, describe),
-        end=_instant(timeline, analysis.segments_after(len(trace) - 1)),
-        verdict=verdict,
-        composition=composition_at(timeline, event, analysis.evidence),
-        pins=_pins(analysis),
-        failure=composition_at(timeline, analysis.last_event(verdict), analysis.evidence, held=True)
-        if failed
-        else None,
-        is_predicted=analysis.cut_short is not None,
-        failed_at=None if failure_event is None else _place_of_failure(timeline, failure_event, describe),
-        survived_failures=0 if failed else analysis.survived_failures,
-        served=analysis.served,
-        pending=tuple(_pending(timeline, event, describe)),
-        pools=tuple(_pools(timeline)),
-        iterations=IterationsFound(
-            count=len(iterations), source=iterations.source, confidence=iterations.confidence.label
-        ),
-        suspects=suspects_of(timeline, iterations),
-        curves=curves_of(timeline, analysis.evidence),
-        missing=trace.missing,
-        reconciliation=timeline.reconcile(),
-        caveats=tuple(caveats_of(analysis)),
-    )
-
-
-def _pins(analysis: Analysis) -> Pins | None:
-    """Return what pins segments; on a smaller card they would lie otherwise, and it is not told."""
-    here = analysis.at_failure or analysis.at_peak
-    if not here.knows_all_blocks or analysis.cut_short is not None:
-        return None
-    return pins_of(analysis.timeline, here, analysis.describe)
-
-
-def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
-    return Instant(
-        event=here.event,
-        requested_bytes=timeline.requested_bytes_at(here.event),
-        allocated_bytes=here.allocated_bytes if here.is_known else None,
-        active_bytes=here.active_bytes if here.is_known else None,
-        reserved_bytes=timeline.reserved_bytes_at(here.event),
-        is_exact=here.is_exact,
-    )
-
-
-def _place_of_block(timeline: Timeline, event: int, describe: Describe) -> Place:
-    """Return where the program was at ``event``, and which line allocated what; nothing where it allocated nothing."""
-    row = np.flatnonzero(timeline.lifetimes.born == event)
-    if event < 0 or not len(row):
-        return Place(phase="", iteration=-1, site=None, category="")
-    moment = timeline.trace.moments[timeline.trace.moment_id[event]]
-    site, category = describe(int(row[0]))
-    return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
-
-
-def _place_of_failure(timeline: Timeline, event: int, describe: Describe) -> Place:
-    """Return where the program was when it asked in vain, or on a smaller card would have."""
-    moment = timeline.trace.moments[timeline.trace.moment_id[event]]
-    row = np.flatnonzero(timeline.lifetimes.born == event)
-    asked = site_of(timeline.trace.stacks[stack_behind(timeline.trace, event)])
-    site, category = describe(int(row[0])) if len(row) else (asked, "")
-    return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
-
-
-def _pending(timeline: Timeline, event: int, describe: Describe) -> Iterator[PendingBytes]:
-    """Yield blocks that wait for a stream right after ``event``, by line, largest first."""
-    table = timeline.lifetimes
-    found: dict[tuple[Site, int], list[int]] = {}
-    for row in table.pending_at(event).tolist():
-        found.setdefault((describe(row)[0], int(table.stream[row])), []).append(int(table.size[row]))
-    for (site, stream), sizes in sorted(found.items(), key=lambda item: -sum(item[1])):
-        yield PendingBytes(site=site, stream=stream, bytes=sum(sizes), count=len(sizes))
-
-
-def _pools(timeline: Timeline) -> Iterator[PoolBytes]:
-    """Yield the private pools at the end."""
-    of_pool: defaultdict[tuple[int, int], list[Segment]] = defaultdict(list)
-    for segment in timeline.segments or ():
-        of_pool[segment.pool_id].append(segment)
-    for pool_id, own in sorted(of_pool.items()):
-        if pool_id == (0, 0):
-            continue
-        yield PoolBytes(
-            pool_id=pool_id,
-            segments=len(own),
-            reserved_bytes=sum(segment.total_size for segment in own),
-            active_bytes=sum(segment.active_size for segment in own),
-        )

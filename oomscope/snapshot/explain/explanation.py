@@ -6,16 +6,17 @@ Sizes are bytes; ``null`` stands for what the file cannot tell. ``categories``, 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.pins import Pins
-from oomscope.snapshot.explain.suspects import Suspect
 from oomscope.snapshot.judge.headline import Refused
+from oomscope.snapshot.judge.leaks import Suspect
+from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.timeline import Reconciliation
-from oomscope.snapshot.verdict_types import FixTried, Verdict
+from oomscope.snapshot.timeline import Reconciliation, Timeline
+from oomscope.snapshot.verdict_types import Verdict
 
 SCHEMA_VERSION: Final = 2
 MOST_SEGMENTS: Final = 20
@@ -39,6 +40,18 @@ class Instant:
     """What the allocator holds of the driver."""
     is_exact: bool
     """Block sizes are the file's own; else those of blocks freed later follow from requests by the rounding rules."""
+
+    @classmethod
+    def of(cls, timeline: Timeline, here: SegmentMap) -> Instant:
+        """Return the state that ``here`` maps."""
+        return cls(
+            event=here.event,
+            requested_bytes=timeline.requested_bytes_at(here.event),
+            allocated_bytes=here.allocated_bytes if here.is_known else None,
+            active_bytes=here.active_bytes if here.is_known else None,
+            reserved_bytes=timeline.reserved_bytes_at(here.event),
+            is_exact=here.is_exact,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,31 +167,22 @@ class DeviceExplanation:
         return self.reconciliation.difference_bytes == 0 and self.overhead_at_peak_bytes >= 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        parts = self.composition
+        """Return JSON values; the settings tried stand beside the verdict, and unknown margins are null."""
+        verdict = self.verdict.to_json() | {"available_bytes": self.available_bytes}
+        tried = verdict.pop("tried")
+        unknown_margin = {} if self.available_bytes is not None else {"margin_bytes": None}
+        parts = _composition_json(self.composition)
         return {
-            "index": self.index,
-            "events": self.events,
-            "truncated": self.truncated,
-            "missing": list(self.missing),
-            "torch_version": self.torch_version,
-            "version_source": self.version_source,
-            "conf": self.conf,
-            "fidelity": self.fidelity,
-            "available_bytes": self.available_bytes,
-            "available_source": self.available_source,
+            **{name: getattr(self, name) for name in _PLAIN},
             "peak": asdict(self.peak) | {"place": asdict(self.place)},
             "end": asdict(self.end),
-            "overhead_at_peak_bytes": self.overhead_at_peak_bytes,
-            "verdict": self._verdict_json(),
-            "tried": [self._fix_json(fix) for fix in self.verdict.tried],
-            "categories": [asdict(row) for row in parts.categories],
-            "sites": _sites_json(parts),
-            "modules": [asdict(row) for row in parts.modules],
-            "modules_are_files": parts.modules_are_files,
-            "size_classes": [asdict(row) for row in parts.sizes],
+            "verdict": verdict,
+            "tried": [fix | unknown_margin for fix in tried],
+            **parts,
+            "modules": [asdict(row) for row in self.composition.modules],
+            "modules_are_files": self.composition.modules_are_files,
+            "size_classes": [asdict(row) for row in self.composition.sizes],
             "failure": self._failure_json(),
-            "survived_failures": self.survived_failures,
             "served": self.served._asdict() if self.served else None,
             "pins": self._pins_json(),
             "pending": [asdict(row) for row in self.pending],
@@ -186,45 +190,47 @@ class DeviceExplanation:
             "iterations": asdict(self.iterations),
             "leaks": [asdict(row) for row in self.suspects],
             "timeline": asdict(self.curves),
-            "reconciled": self.reconciled,
             "difference_bytes": self.reconciliation.difference_bytes,
             "discrepancies": [reason.to_json() for reason in self.reconciliation.reasons],
-            "caveats": list(self.caveats),
         }
-
-    def _verdict_json(self) -> dict[str, Any]:
-        """Return the verdict; the settings tried stand beside it."""
-        document = self.verdict.to_json() | {"available_bytes": self.available_bytes}
-        del document["tried"]
-        return document
 
     def _failure_json(self) -> dict[str, Any] | None:
         if self.failure is None or self.failed_at is None:
             return None
-        return {
-            "event": self.failure.event,
-            "is_predicted": self.is_predicted,
-            "place": asdict(self.failed_at),
-            "requested_bytes": self.failure.bytes,
-            "categories": [asdict(row) for row in self.failure.categories],
-            "sites": _sites_json(self.failure),
-        }
-
-    def _fix_json(self, fix: FixTried) -> dict[str, Any]:
-        return asdict(fix) | ({} if self.available_bytes is not None else {"margin_bytes": None})
+        facts = {"event": self.failure.event, "is_predicted": self.is_predicted, "place": asdict(self.failed_at)}
+        return facts | {"requested_bytes": self.failure.bytes} | _composition_json(self.failure)
 
     def _pins_json(self) -> dict[str, Any] | None:
         if self.pins is None:
             return None
-        count = len(self.pins.segments)
-        shown = asdict(self.pins) | {"segments": [asdict(row) for row in self.pins.segments[:MOST_SEGMENTS]]}
-        return shown | {"segment_count": count}
+        shown = replace(self.pins, segments=self.pins.segments[:MOST_SEGMENTS])
+        return asdict(shown) | {"segment_count": len(self.pins.segments)}
 
 
-def _sites_json(parts: Composition) -> list[dict[str, Any]]:
-    return [
+_PLAIN: Final = (
+    "index",
+    "events",
+    "truncated",
+    "missing",
+    "torch_version",
+    "version_source",
+    "conf",
+    "fidelity",
+    "available_bytes",
+    "available_source",
+    "overhead_at_peak_bytes",
+    "survived_failures",
+    "reconciled",
+    "caveats",
+)
+"""What stands in the document as it is."""
+
+
+def _composition_json(parts: Composition) -> dict[str, Any]:
+    sites = [
         {**asdict(row.site), "category": row.category, "bytes": row.bytes, "count": row.count} for row in parts.sites
     ]
+    return {"categories": [asdict(row) for row in parts.categories], "sites": sites}
 
 
 @dataclass(frozen=True, kw_only=True)

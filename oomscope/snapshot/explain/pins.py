@@ -7,14 +7,12 @@ in it longest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Block, Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +73,7 @@ class Pins:
 
 def pins_of(timeline: Timeline, here: SegmentMap, describe: Describe) -> Pins:
     """Return what pins the segments of ``here``."""
+    table = timeline.lifetimes
     pinned, idle, rounding = [], 0, 0
     lines: dict[tuple[Site, str], list[int]] = {}
     for segment in here.segments:
@@ -84,16 +83,33 @@ def pins_of(timeline: Timeline, here: SegmentMap, describe: Describe) -> Pins:
         if not used:
             idle += unused
         elif unused:
-            rows = [here.row_at[block.address] for block in used]
-            last = max(rows, key=lambda row: (timeline.lifetimes.freed[row], timeline.lifetimes.size[row]))
-            held = sum(int(timeline.lifetimes.size[row]) for row in rows if describe(row) == describe(last))
+            rows_of: dict[tuple[Site, str], list[int]] = {}
+            for block in used:
+                row = here.row_at[block.address]
+                rows_of.setdefault(describe(row), []).append(row)
+            held = {key: int(table.size[rows].sum()) for key, rows in rows_of.items()}
+            in_segment = [row for rows in rows_of.values() for row in rows]
+            last = max(in_segment, key=lambda row: (table.freed[row], table.size[row]))
             total = lines.setdefault(describe(last), [0, 0, 0])
-            for index, amount in enumerate((1, held, unused)):
+            for index, amount in enumerate((1, held[describe(last)], unused)):
                 total[index] += amount
-            pinned.append(_pinned(segment, unused, used, here, describe))
+            pins = [
+                Pin(site=key[0], category=key[1], bytes=held[key], count=len(rows)) for key, rows in rows_of.items()
+            ]
+            pinned.append(
+                PinnedSegment(
+                    address=segment.address,
+                    total_bytes=segment.total_size,
+                    unused_bytes=unused,
+                    stream=segment.stream,
+                    segment_type=segment.segment_type,
+                    is_expandable=segment.is_expandable,
+                    pins=tuple(sorted(pins, key=lambda pin: -pin.bytes)),
+                )
+            )
     found = (
-        PinningLine(site=site, category=category, segments=count, held_bytes=held, unused_bytes=unused)
-        for (site, category), (count, held, unused) in lines.items()
+        PinningLine(site=site, category=category, segments=count, held_bytes=size, unused_bytes=unused)
+        for (site, category), (count, size, unused) in lines.items()
     )
     return Pins(
         event=here.event,
@@ -103,24 +119,3 @@ def pins_of(timeline: Timeline, here: SegmentMap, describe: Describe) -> Pins:
         segments=tuple(sorted(pinned, key=lambda segment: -segment.unused_bytes)),
         lines=tuple(sorted(found, key=lambda line: -line.unused_bytes)),
     )
-
-
-def _pinned(segment: Segment, unused: int, used: list[Block], here: SegmentMap, describe: Describe) -> PinnedSegment:
-    return PinnedSegment(
-        address=segment.address,
-        total_bytes=segment.total_size,
-        unused_bytes=unused,
-        stream=segment.stream,
-        segment_type=segment.segment_type,
-        is_expandable=segment.is_expandable,
-        pins=tuple(sorted(_pins(used, here, describe), key=lambda pin: -pin.bytes)),
-    )
-
-
-def _pins(used: list[Block], here: SegmentMap, describe: Describe) -> Iterator[Pin]:
-    found: dict[tuple[Site, str], list[Block]] = {}
-    for block in used:
-        found.setdefault(describe(here.row_at[block.address]), []).append(block)
-    for (site, category), blocks in found.items():
-        total = sum(block.requested_size for block in blocks)
-        yield Pin(site=site, category=category, bytes=total, count=len(blocks))

@@ -44,6 +44,11 @@ class RankRow:
     categories: dict[str, int]
     """Requested bytes at the peak."""
 
+    @property
+    def badness(self) -> tuple[bool, int, int]:
+        """By which ranks are ordered, the worst first."""
+        return self.failed_bytes is None, -self.reserved_bytes, self.rank
+
 
 @dataclass(frozen=True, kw_only=True)
 class Straggler:

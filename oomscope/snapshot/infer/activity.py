@@ -55,9 +55,6 @@ class Mark(IntFlag):
     """The contiguous buffers of Megatron-Core: parameters and main gradients."""
     RECOMPUTE = 8192
     """Of a stack: a forward inside backward."""
-    NO_FRAMES = 16384
-    """Of a stack: empty, in a recording that has frames. Autograd runs backward in threads of its own, which have no
-    Python frames (torch/csrc/autograd/engine.cpp)."""
 
 
 PHASES: Final = {
@@ -129,7 +126,7 @@ _ANNOTATED: Final = (
 """Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words."""
 
 
-def marks_of_frame(frame: Frame) -> Mark:
+def _mark_of(frame: Frame) -> Mark:
     """Return what a frame says by itself."""
     is_python = frame.filename.endswith(".py")
     name = frame.name.rpartition(".")[2] if is_python else frame.name
@@ -150,15 +147,12 @@ class StackReader:
         doing, said = Doing.UNKNOWN, Mark.NOTHING
         for frame in stack:
             function = frame.filename, frame.name
-            mark = self._functions.get(function)
-            if mark is None:
-                mark = self._functions[function] = marks_of_frame(frame)
-            if not mark:
-                continue
+            if function not in self._functions:
+                self._functions[function] = _mark_of(frame)
+            mark = self._functions[function]
             said |= mark
-            for phase, what in PHASES.items():
-                if phase in mark and doing == Doing.UNKNOWN:
-                    doing = what
+            if mark and doing == Doing.UNKNOWN:
+                doing = next((what for phase, what in PHASES.items() if phase in mark), doing)
         if doing == Doing.FORWARD and Mark.BACKWARD in said:
             return Doing.BACKWARD, said | Mark.RECOMPUTE
         return doing, said
@@ -192,11 +186,12 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     event = _of_moments(trace)
     event = np.where(event > 0, event, _of_annotations(trace, annotations))
     event = np.where(event > 0, event, np.where(asks, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
-    if len(trace.stacks) > 1:
+    if (
+        len(trace.stacks) > 1
+    ):  # autograd runs backward in threads without Python frames (torch/csrc/autograd/engine.cpp)
         before = _carried_on(event)
         in_engine = asks & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
         event[in_engine & (event == 0)] = Doing.BACKWARD
-        mark_of_stack[0] = Mark.NO_FRAMES
     at = _carried_on(event)
     own, marks = _of_blocks(timeline, event, mark_of_stack, read)
     return Activity(at=at, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
@@ -214,13 +209,12 @@ def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> NDArray[
         return doing
     started: dict[str, int] = {}
     for mark in sorted(annotations, key=lambda mark: (mark.time_us, mark.stage == "START")):
+        what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
         if mark.stage == "START":
             started[mark.name] = mark.time_us
-        elif mark.name in started:
-            what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
-            if what is not None:
-                first, last = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
-                doing[first:last] = what
+        elif what is not None and mark.name in started:
+            first, last = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
+            doing[first:last] = what
     return doing
 
 

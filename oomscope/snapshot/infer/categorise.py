@@ -1,4 +1,4 @@
-"""What foreign blocks are for, by evidence: who allocated them, and how long they lived. No guess is silent.
+"""The category of each block, by evidence: who allocated it, and how long it lived. No guess is silent.
 
 Where the recording itself gives a category, that counts. Else the first rule that holds (``category_rules``), else a
 count of sizes (``census``); the rule's name and how sure it is are kept, and what nothing tells stays unknown. A
@@ -28,38 +28,6 @@ from oomscope.snapshot.trace import Category
 
 MOST_STATES: Final = 3
 """States a parameter that are believed: Adam's two, and a master copy or ``max_exp_avg_sq``."""
-
-
-def census(size: Indices, freed: Indices, persistent: Mask, gradients: Mask) -> tuple[Mask, Mask]:
-    """Return which of ``persistent`` are taken for parameters, and which for optimizer states.
-
-    States may be in twice the precision of the gradient; then they count from two a parameter on.
-
-    Args:
-        size: requested bytes of each block.
-        freed: when each was given up; those that live longest are taken for the parameters, since an optimizer may
-            make its states anew in each step, and parameters stay.
-        persistent: blocks that nothing tells of and that were alive before the recording and at its end, or in a step.
-        gradients: blocks that were alive as gradients at one moment.
-    """
-    longest = np.argsort(-freed, kind="stable")
-    parameters, states = np.zeros_like(persistent), np.zeros_like(persistent)
-    wanted, counts = np.unique(size[gradients], return_counts=True)
-    for nbytes, count in zip(wanted.tolist(), counts.tolist(), strict=True):
-        rows = longest[(persistent & (size == nbytes))[longest]]
-        parameters[rows[:count]] = True
-        states[rows[count : _whole(len(rows), count, 1 + MOST_STATES)]] = True
-    open_ = persistent & ~parameters & ~states
-    for nbytes, count in zip(wanted.tolist(), counts.tolist(), strict=True):
-        rows = np.flatnonzero(open_ & (size == 2 * nbytes))
-        if len(rows) >= 2 * count:
-            states[rows[: _whole(len(rows), count, MOST_STATES)]] = True
-    return parameters, states
-
-
-def _whole(available: int, count: int, most: int) -> int:
-    """Return the largest multiple of ``count`` that is available, up to ``most`` times it."""
-    return min(available // count, most) * count
 
 
 NO_RULE: Final = "no rule"
@@ -155,3 +123,35 @@ def _at_once(rows: Mask, table: Lifetimes) -> Mask:
     change -= np.bincount(np.minimum(table.freed[rows], table.end) + before, minlength=table.end + before + 1)
     fullest = int(np.cumsum(change).argmax()) - before
     return rows & (table.born <= fullest) & (table.freed > fullest)
+
+
+def census(size: Indices, freed: Indices, persistent: Mask, gradients: Mask) -> tuple[Mask, Mask]:
+    """Return which of ``persistent`` are taken for parameters, and which for optimizer states.
+
+    States may be in twice the precision of the gradient; then they count from two a parameter on.
+
+    Args:
+        size: requested bytes of each block.
+        freed: when each was given up; those that live longest are taken for the parameters, since an optimizer may
+            make its states anew in each step, and parameters stay.
+        persistent: blocks that nothing tells of and that were alive before the recording and at its end, or in a step.
+        gradients: blocks that were alive as gradients at one moment.
+    """
+    longest = np.argsort(-freed, kind="stable")
+    parameters, states = np.zeros_like(persistent), np.zeros_like(persistent)
+    wanted, counts = np.unique(size[gradients], return_counts=True)
+    for nbytes, count in zip(wanted.tolist(), counts.tolist(), strict=True):
+        rows = longest[(persistent & (size == nbytes))[longest]]
+        parameters[rows[:count]] = True
+        states[rows[count : _whole(len(rows), count, 1 + MOST_STATES)]] = True
+    open_ = persistent & ~parameters & ~states
+    for nbytes, count in zip(wanted.tolist(), counts.tolist(), strict=True):
+        rows = np.flatnonzero(open_ & (size == 2 * nbytes))
+        if len(rows) >= 2 * count:
+            states[rows[: _whole(len(rows), count, MOST_STATES)]] = True
+    return parameters, states
+
+
+def _whole(available: int, count: int, most: int) -> int:
+    """Return the largest multiple of ``count`` that is available, up to ``most`` times it."""
+    return min(available // count, most) * count

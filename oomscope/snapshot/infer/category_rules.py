@@ -1,4 +1,4 @@
-"""The table of rules by which a foreign block's category is told: who made it, and how long it lived.
+"""The table of rules by which the category of a block is inferred: who made it, and how long it lived.
 
 Each row is a condition, the category that it tells and how sure it is. The first row that holds counts, so a rule may
 take for granted that those above it do not hold.
@@ -47,201 +47,103 @@ class Rule(NamedTuple):
     holds: Callable[[Life], Mask]
 
 
-def _does(life: Life, doing: Doing) -> Mask:
-    """Return which blocks a stack or metadata says to be made while ``doing``."""
-    return np.asarray(life.own == doing)
-
-
-def _between(life: Life, doing: Doing) -> Mask:
-    """Return which blocks nothing tells of, but that were made after ``doing`` had begun and before anything else."""
-    return np.asarray((life.own == Doing.UNKNOWN) & (life.born_in == doing) & ~life.older)
-
-
-def _between_steps(life: Life) -> Mask:
-    """Return which blocks nothing tells of, but that were made after the first forward, backward or step had begun."""
-    return np.asarray((life.own == Doing.UNKNOWN) & (life.born_in != Doing.UNKNOWN))
-
-
-def _of_setup(life: Life) -> Mask:
-    """Return which blocks were made before any forward, backward or step, and are there to stay."""
-    return _between(life, Doing.UNKNOWN) & (life.lasting | (life.steps_outlived > 0))
-
-
 FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD = Doing.FORWARD, Doing.BACKWARD, Doing.OPTIMIZER, Doing.ZERO_GRAD
+LOW, MEDIUM, HIGH = Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH
+STATE, MAIN_GRADIENT = Category.OPTIMIZER_STATE, Category.MAIN_GRADIENT
+PARAMETER, GRADIENT, ACTIVATION = Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION
+TEMPORARY, WORKSPACE, COMMUNICATION = Category.TEMPORARY, Category.WORKSPACE, Category.COMMUNICATION
+INPUT, KEPT = Category.INPUT, Category.KEPT
+
 CUBLAS_WORKSPACES: Final = (32 * MiB, (4096 * 2 + 16 * 8) * KiB)
 """Bytes of a cuBLAS handle's workspace on Hopper and newer, and before (PyTorch
 aten/src/ATen/cuda/CublasHandlePool.cpp, ``getChosenWorkspaceSize``)."""
 
+
+def _cublas_workspace(b: Life) -> Mask:
+    return np.asarray(np.isin(b.size, CUBLAS_WORKSPACES) & b.lasting & (b.alone | (b.steps_outlived > 1)))
+
+
+def _moved_with_module(b: Life) -> Mask:
+    return np.asarray(b.marked(Mark.MODULE_MOVE) & ~b.made_in(FORWARD) & (b.lasting | (b.steps_outlived > 0)))
+
+
+def _alive_after_two_steps(b: Life) -> Mask:
+    untold = (b.own == Doing.UNKNOWN) & (b.born_in != Doing.UNKNOWN)
+    return np.asarray((b.made_in(FORWARD) | untold) & (b.steps_outlived > 1) & ~b.older)
+
+
+def _given_up_before_anything(b: Life) -> Mask:
+    return np.asarray((b.own == Doing.UNKNOWN) & (b.born_in != Doing.UNKNOWN) & b.same_span)
+
+
+def _before_next_forward(b: Life) -> Mask:
+    return np.asarray((b.between(OPTIMIZER) | b.between(ZERO_GRAD)) & (b.steps_outlived < 2))
+
+
+def _received_for_backward(b: Life) -> Mask:
+    return np.asarray(b.marked(Mark.COMMUNICATION) & b.made_in(FORWARD) & (b.freed_in == BACKWARD))
+
+
 RULES: Final = (
-    Rule("workspace's function", Category.WORKSPACE, Confidence.HIGH, lambda life: life.marked(Mark.WORKSPACE)),
-    Rule(
-        "size and life of a cuBLAS workspace",
-        Category.WORKSPACE,
-        Confidence.MEDIUM,
-        lambda life: np.isin(life.size, CUBLAS_WORKSPACES) & life.lasting & (life.alone | (life.steps_outlived > 1)),
-    ),
-    Rule(
-        "moved with its module",
-        Category.PARAMETER,
-        Confidence.HIGH,
-        lambda life: life.marked(Mark.MODULE_MOVE) & ~_does(life, FORWARD) & (life.lasting | (life.steps_outlived > 0)),
-    ),
-    Rule(
-        "received in forward, given up in backward",
-        Category.ACTIVATION,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.COMMUNICATION) & _does(life, FORWARD) & (life.freed_in == BACKWARD),
-    ),
-    Rule(
-        "sent or received",
-        Category.COMMUNICATION,
-        Confidence.HIGH,
-        lambda life: life.marked(Mark.COMMUNICATION) & ~(life.steps_outlived > 0),
-    ),
-    Rule(
-        "optimizer's state initialisation",
-        Category.OPTIMIZER_STATE,
-        Confidence.HIGH,
-        lambda life: life.marked(Mark.STATE_INIT) & ~life.same_span,
-    ),
-    Rule(
-        "given up in the step that made it",
-        Category.TEMPORARY,
-        Confidence.HIGH,
-        lambda life: _does(life, OPTIMIZER) & life.same_span,
-    ),
-    Rule(
-        "outlives the step that made it",
-        Category.OPTIMIZER_STATE,
-        Confidence.HIGH,
-        lambda life: _does(life, OPTIMIZER) & ~life.cut_off,
-    ),
-    Rule(
-        "recomputed in backward",
-        Category.ACTIVATION,
-        Confidence.HIGH,
-        lambda life: life.marked(Mark.RECOMPUTE) & _does(life, BACKWARD),
-    ),
-    Rule(
-        "given up in the backward that made it",
-        Category.TEMPORARY,
-        Confidence.HIGH,
-        lambda life: _does(life, BACKWARD) & life.same_span,
-    ),
-    Rule(
-        "accumulated gradient",
-        Category.GRADIENT,
-        Confidence.HIGH,
-        lambda life: life.marked(Mark.ACCUMULATE_GRAD) & ~life.same_span,
-    ),
-    Rule(
-        "outlives the backward that made it",
-        Category.GRADIENT,
-        Confidence.HIGH,
-        lambda life: _does(life, BACKWARD) & ~life.cut_off,
-    ),
-    Rule(
-        "made by zero_grad",
-        Category.GRADIENT,
-        Confidence.MEDIUM,
-        lambda life: _does(life, ZERO_GRAD) & ~life.same_span,
-    ),
-    Rule(
-        "given up in the forward that made it",
-        Category.TEMPORARY,
-        Confidence.HIGH,
-        lambda life: _does(life, FORWARD) & life.same_span,
-    ),
+    Rule("workspace's function", WORKSPACE, HIGH, lambda b: b.marked(Mark.WORKSPACE)),
+    Rule("size and life of a cuBLAS workspace", WORKSPACE, MEDIUM, _cublas_workspace),
+    Rule("moved with its module", PARAMETER, HIGH, _moved_with_module),
+    Rule("received in forward, given up in backward", ACTIVATION, MEDIUM, _received_for_backward),
+    Rule("sent or received", COMMUNICATION, HIGH, lambda b: b.marked(Mark.COMMUNICATION) & ~(b.steps_outlived > 0)),
+    Rule("optimizer's state initialisation", STATE, HIGH, lambda b: b.marked(Mark.STATE_INIT) & ~b.same_span),
+    Rule("given up in the step that made it", TEMPORARY, HIGH, lambda b: b.made_in(OPTIMIZER) & b.same_span),
+    Rule("outlives the step that made it", STATE, HIGH, lambda b: b.made_in(OPTIMIZER) & ~b.cut_off),
+    Rule("recomputed in backward", ACTIVATION, HIGH, lambda b: b.marked(Mark.RECOMPUTE) & b.made_in(BACKWARD)),
+    Rule("given up in the backward that made it", TEMPORARY, HIGH, lambda b: b.made_in(BACKWARD) & b.same_span),
+    Rule("accumulated gradient", GRADIENT, HIGH, lambda b: b.marked(Mark.ACCUMULATE_GRAD) & ~b.same_span),
+    Rule("outlives the backward that made it", GRADIENT, HIGH, lambda b: b.made_in(BACKWARD) & ~b.cut_off),
+    Rule("made by zero_grad", GRADIENT, MEDIUM, lambda b: b.made_in(ZERO_GRAD) & ~b.same_span),
+    Rule("given up in the forward that made it", TEMPORARY, HIGH, lambda b: b.made_in(FORWARD) & b.same_span),
     Rule(
         "made in forward, given up in backward",
-        Category.ACTIVATION,
-        Confidence.HIGH,
-        lambda life: _does(life, FORWARD) & (life.freed_in == BACKWARD),
+        ACTIVATION,
+        HIGH,
+        lambda b: b.made_in(FORWARD) & (b.freed_in == BACKWARD),
     ),
     Rule(
         "cut off by the end, like others of its line that were given up at once",
-        Category.TEMPORARY,
-        Confidence.MEDIUM,
-        lambda life: life.cut_off & life.like_temporaries,
+        TEMPORARY,
+        MEDIUM,
+        lambda b: b.cut_off & b.like_temporaries,
     ),
-    Rule(
-        "alive in the last step",
-        Category.OPTIMIZER_STATE,
-        Confidence.MEDIUM,
-        lambda life: _does(life, OPTIMIZER) & ~life.older,
-    ),
-    Rule("alive in the last backward", Category.GRADIENT, Confidence.LOW, lambda life: _does(life, BACKWARD)),
-    Rule(
-        "alive after two more steps",
-        Category.KEPT,
-        Confidence.MEDIUM,
-        lambda life: (_does(life, FORWARD) | _between_steps(life)) & (life.steps_outlived > 1) & ~life.older,
-    ),
-    Rule(
-        "outlives the forward that made it",
-        Category.ACTIVATION,
-        Confidence.MEDIUM,
-        lambda life: _does(life, FORWARD) & ~life.older,
-    ),
+    Rule("alive in the last step", STATE, MEDIUM, lambda b: b.made_in(OPTIMIZER) & ~b.older),
+    Rule("alive in the last backward", GRADIENT, LOW, lambda b: b.made_in(BACKWARD)),
+    Rule("alive after two more steps", KEPT, MEDIUM, _alive_after_two_steps),
+    Rule("outlives the forward that made it", ACTIVATION, MEDIUM, lambda b: b.made_in(FORWARD) & ~b.older),
     Rule(
         "first of the contiguous buffers",
-        Category.PARAMETER,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.GRAD_BUFFER) & life.first_of_buffers & _of_setup(life),
+        PARAMETER,
+        MEDIUM,
+        lambda b: b.marked(Mark.GRAD_BUFFER) & b.first_of_buffers & b.of_setup,
     ),
-    Rule(
-        "contiguous gradient buffer",
-        Category.MAIN_GRADIENT,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.GRAD_BUFFER) & _of_setup(life),
-    ),
-    Rule(
-        "made by the optimizer at set-up",
-        Category.OPTIMIZER_STATE,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.OPTIMIZER_CODE) & _of_setup(life),
-    ),
+    Rule("contiguous gradient buffer", MAIN_GRADIENT, MEDIUM, lambda b: b.marked(Mark.GRAD_BUFFER) & b.of_setup),
+    Rule("made by the optimizer at set-up", STATE, MEDIUM, lambda b: b.marked(Mark.OPTIMIZER_CODE) & b.of_setup),
     Rule(
         "made by a constructor at set-up",
-        Category.PARAMETER,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.CONSTRUCTION) & (_of_setup(life) | life.older & life.lasting),
+        PARAMETER,
+        MEDIUM,
+        lambda b: b.marked(Mark.CONSTRUCTION) & (b.of_setup | b.older & b.lasting),
     ),
-    Rule(
-        "a data loader's",
-        Category.INPUT,
-        Confidence.MEDIUM,
-        lambda life: life.marked(Mark.INPUT),
-    ),
-    Rule(
-        "given up before anything else began",
-        Category.TEMPORARY,
-        Confidence.MEDIUM,
-        lambda life: (life.own == Doing.UNKNOWN) & (life.born_in != Doing.UNKNOWN) & life.same_span,
-    ),
+    Rule("a data loader's", INPUT, MEDIUM, lambda b: b.marked(Mark.INPUT)),
+    Rule("given up before anything else began", TEMPORARY, MEDIUM, _given_up_before_anything),
     Rule(
         "made after forward, given up in backward",
-        Category.ACTIVATION,
-        Confidence.MEDIUM,
-        lambda life: _between(life, FORWARD) & (life.freed_in == BACKWARD),
+        ACTIVATION,
+        MEDIUM,
+        lambda b: b.between(FORWARD) & (b.freed_in == BACKWARD),
     ),
-    Rule(
-        "alive after the last forward",
-        Category.ACTIVATION,
-        Confidence.LOW,
-        lambda life: _between(life, FORWARD) & life.cut_off,
-    ),
-    Rule(
-        "made between a step and the next forward",
-        Category.INPUT,
-        Confidence.LOW,
-        lambda life: (_between(life, OPTIMIZER) | _between(life, ZERO_GRAD)) & (life.steps_outlived < 2),
-    ),
+    Rule("alive after the last forward", ACTIVATION, LOW, lambda b: b.between(FORWARD) & b.cut_off),
+    Rule("made between a step and the next forward", INPUT, LOW, _before_next_forward),
     Rule(
         "made before the recording, given up in backward",
-        Category.ACTIVATION,
-        Confidence.MEDIUM,
-        lambda life: life.older & (life.freed_in == BACKWARD),
+        ACTIVATION,
+        MEDIUM,
+        lambda b: b.older & (b.freed_in == BACKWARD),
     ),
 )
 """In order; the first that holds counts. Lifetimes are those of PyTorch's autograd: what forward saves, backward gives

@@ -1,15 +1,12 @@
 """One device of a snapshot with what is inferred of it, each thing once and only when it is asked for.
 
-Nothing here is specific to a source of snapshots: categories, phases and iterations come from the recording where it
-has them and from evidence where it does not.
-
-A foreign trace with what evidence tells of it: the phase and iteration of each event. A trace that tells its own
-moments keeps them. What reads moments (peaks by phase, the search for leaks, the place of a peak) then works on
-anybody's snapshot.
+Categories, phases and iterations come from the recording where it has them and from evidence where it does not, so
+that what reads them (peaks by phase, the search for leaks, the place of a peak) works on anybody's snapshot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -20,36 +17,31 @@ from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.infer.iterations import Iterations, iterations_of
 from oomscope.snapshot.infer.life import numbered
+from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Moment, Snapshot, Trace
+from oomscope.snapshot.trace import Annotation, Moment, Snapshot, Trace
 
-PHASES: Final = {
-    Doing.UNKNOWN: "",
-    Doing.FORWARD: "forward",
-    Doing.BACKWARD: "backward",
-    Doing.OPTIMIZER: "optimizer",
-    Doing.ZERO_GRAD: "zero_grad",
-}
+STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")
+"""Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""
 
 
-def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
-    """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
+@dataclass(frozen=True, kw_only=True)
+class Iterations:
+    """The iterations that a recording shows."""
 
-    Iterations count from the beginning of the recording; without a known end none has a number, nor where the ends
-    are a guess: rhythm may take two iterations as one, and no rate rests on that.
-    """
-    if trace.moment_id.any():
-        return trace
-    are_sure = len(iterations) and iterations.confidence > Confidence.LOW
-    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if are_sure else np.full(len(trace), -1)
-    moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
-    _, first, place = np.unique(numbered(activity.at, numbers), return_index=True, return_inverse=True)
-    pairs = zip(activity.at[first].tolist(), numbers[first].tolist(), strict=True)
-    ids = [moments.id_of(Moment(PHASES[Doing(doing)], number, -1)) for doing, number in pairs]
-    column = np.array(ids, dtype=np.int32)[place] if ids else trace.moment_id
-    return replace(trace, moment_id=column, moments=moments.items())
+    ends: Indices
+    """Last event of each iteration that is known to have ended, in order; the first may have begun before the
+    recording."""
+    source: str = "unknown"
+    """``recorded``, ``annotations``, ``optimizer steps`` or ``unknown``."""
+    confidence: Confidence = Confidence.NONE
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+NO_ENDS: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -88,3 +80,71 @@ class Inferred:
     def evidence(self) -> Evidence:
         """What each block is for."""
         return categorise(self.bare, self.activity)
+
+
+def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
+    """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
+
+    Iterations count from the beginning of the recording; without a known end none has a number.
+    """
+    if trace.moment_id.any():
+        return trace
+    known = len(iterations) > 0
+    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if known else np.full(len(trace), -1)
+    moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
+    _, first, place = np.unique(numbered(activity.at, numbers), return_index=True, return_inverse=True)
+    phases = {doing: doing.name.lower() for doing in Doing} | {Doing.UNKNOWN: ""}
+    pairs = zip(activity.at[first].tolist(), numbers[first].tolist(), strict=True)
+    ids = [moments.id_of(Moment(phases[Doing(doing)], number, -1)) for doing, number in pairs]
+    column = np.array(ids, dtype=np.int32)[place] if ids else trace.moment_id
+    return replace(trace, moment_id=column, moments=moments.items())
+
+
+def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[Annotation] = ()) -> Iterations:
+    """Return the iterations of a trace, from the surest source that shows at least two ends."""
+    sources: tuple[tuple[str, Confidence, Callable[[], Indices]], ...] = (
+        ("recorded", Confidence.CERTAIN, lambda: _recorded(timeline)),
+        ("annotations", Confidence.HIGH, lambda: _annotated(timeline, annotations)),
+        ("optimizer steps", Confidence.HIGH, lambda: _after_steps(timeline, activity)),
+    )
+    for source, confidence, find in sources:
+        ends = find()
+        if len(ends) > 1:
+            return Iterations(ends=ends, source=source, confidence=confidence)
+    return Iterations(ends=NO_ENDS)
+
+
+def _recorded(timeline: Timeline) -> Indices:
+    """Return ends by the iteration numbers of the events, which must rise."""
+    trace = timeline.trace
+    numbers = np.array([moment.iteration for moment in trace.moments])[trace.moment_id]
+    known = np.flatnonzero(numbers >= 0)
+    change = np.diff(numbers[known])
+    return known[:-1][change > 0] if len(known) and (change >= 0).all() else NO_ENDS
+
+
+def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices:
+    """Return ends by spans that stand once in an iteration."""
+    time_us = timeline.trace.time_us
+    if not len(time_us) or (time_us < 0).any():
+        return NO_ENDS
+    for name in STEP_NAMES:
+        ended = [mark.time_us for mark in annotations if mark.name.startswith(name) and mark.stage == "END"]
+        if ended:
+            ends = np.searchsorted(time_us, np.sort(ended), side="right") - 1
+            return np.unique(ends[ends >= 0])
+    return NO_ENDS
+
+
+def _after_steps(timeline: Timeline, activity: Activity) -> Indices:
+    """Return the last events of the runs that are an optimizer step.
+
+    A step in which the recording ends has ended where it allocates as often as the one before it that did so least.
+    """
+    stepping = np.append(activity.at == Doing.OPTIMIZER, False)
+    ends = np.flatnonzero(stepping[:-1] & ~stepping[1:])
+    if not len(ends) or ends[-1] < len(activity.at) - 1:
+        return ends
+    born = timeline.lifetimes.born[activity.own == Doing.OPTIMIZER]
+    allocations = np.bincount(np.searchsorted(ends, born[born != BEFORE]), minlength=len(ends))
+    return ends if len(ends) > 1 and allocations[-1] >= allocations[:-1].min() else ends[:-1]

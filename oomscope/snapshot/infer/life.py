@@ -1,9 +1,6 @@
 """The life of each block in the terms of training: what the program did when it was born, and when it was given up.
 
 One column a fact, one row a block, in the order of the lifetimes; the rules of categories are conditions on these.
-
-Number the distinct combinations of values in some columns. Column by column, since sorting rows as a whole
-(``np.unique`` with an axis) takes ten times as long.
 """
 
 from __future__ import annotations
@@ -18,16 +15,6 @@ from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.sites import is_python
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Trace
-
-
-def numbered(*columns: NDArray[np.integer]) -> Indices:
-    """Return for each row the number of its combination, from 0, in the order of the values, the first column first."""
-    numbers = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        _, numbers = np.unique(numbers * len(values) + place, return_inverse=True)
-    return numbers.astype(np.int64)
-
 
 Mask = NDArray[np.bool_]
 
@@ -66,6 +53,19 @@ class Life(NamedTuple):
         """Return which blocks have a frame that says ``mark``."""
         return np.asarray((self.marks & mark) != 0)
 
+    def made_in(self, doing: Doing) -> Mask:
+        """Return which blocks a stack or metadata says to be made while ``doing``."""
+        return np.asarray(self.own == doing)
+
+    def between(self, doing: Doing) -> Mask:
+        """Return which blocks nothing tells of, but that were made after ``doing`` began and before anything else."""
+        return np.asarray((self.own == Doing.UNKNOWN) & (self.born_in == doing) & ~self.older)
+
+    @property
+    def of_setup(self) -> Mask:
+        """Which blocks were made before any forward, backward or step, and are there to stay."""
+        return self.between(Doing.UNKNOWN) & (self.lasting | (self.steps_outlived > 0))
+
 
 def life_of(timeline: Timeline, activity: Activity) -> Life:
     """Return what is known of each block's birth and end."""
@@ -80,6 +80,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     same_span, cut_off = in_its_span & ~lasting, in_its_span & lasting
     stack = np.where(older, -1, np.append(trace.stack_id, 0)[born])
     begun, ended = _steps(activity)
+    like = numbered(stack, table.size)
+    ends_known = _count(~cut_off, like)
     return Life(
         size=table.size,
         own=activity.own,
@@ -92,20 +94,26 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
         cut_off=cut_off,
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
         alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
-        like_temporaries=_mostly(same_span, ~cut_off, numbered(stack, table.size)),
+        like_temporaries=(2 * _count(same_span & ~cut_off, like) >= ends_known) & (ends_known > 0),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
     )
+
+
+def numbered(*columns: NDArray[np.integer]) -> Indices:
+    """Return for each row the number of its combination of values.
+
+    Column by column, since sorting rows as a whole (``np.unique`` with an axis) takes ten times as long.
+    """
+    numbers = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        _, numbers = np.unique(numbers * len(values) + place, return_inverse=True)
+    return numbers.astype(np.int64)
 
 
 def _count(holds: Mask, group: Indices) -> Indices:
     """Return for each row how many of its group ``holds`` is true of."""
     return np.bincount(group, weights=holds, minlength=1)[group].astype(np.int64)
-
-
-def _mostly(holds: Mask, among: Mask, group: Indices) -> Mask:
-    """Return for each row whether ``holds`` for at least half of the rows ``among`` its group, of at least one."""
-    total, part = _count(among, group), _count(holds & among, group)
-    return (2 * part >= total) & (total > 0)
 
 
 def _steps(activity: Activity) -> tuple[Indices, Indices]:

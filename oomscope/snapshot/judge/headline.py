@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from oomscope.snapshot.timeline import ReservedPeak
-from oomscope.snapshot.verdict_types import FailedIn, FixTried, LeakSuspect, Verdict
+from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect, Verdict
 from oomscope.units import format_size
 
 ELSEWHERE_TEXTS: Final[dict[FailedIn, str]] = {
@@ -28,8 +28,6 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
         requested_bytes: R, the request that failed.
         demand_after: largest held bytes of the run without a limit, where known.
     """
-    if "free unknown" in verdict.tags:
-        return _without_free_bytes(verdict, requested_bytes)
     bound = "at most " if "fraction" in verdict.tags else ""
     live, available = format_size(verdict.live_requested_bytes), f"{bound}{format_size(verdict.available_bytes)}"
     failed = f"{format_size(requested_bytes)} requested with {live} live of {available} available"
@@ -48,21 +46,6 @@ def sentences(first: str, *clauses: str) -> str:
             second.append(clause)
     text = "; ".join(second)
     return f"{first}. {text[0].upper()}{text[1:]}" if text else first
-
-
-def _without_free_bytes(verdict: Verdict, requested_bytes: int) -> str:
-    """Return the sentences where nobody told how much of the device was free."""
-    live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
-    why = {
-        "capacity": "but no packing could serve the request",
-        "fragmentation": "but enough for the request and all live blocks had been reserved before",
-    }.get(verdict.kind, "so it is unknown whether other settings would have served the request")
-    return sentences(
-        f"{format_size(requested_bytes)} requested with {live} live in {reserved} reserved",
-        f"free device memory was not recorded, {why}",
-        _cure(verdict) if verdict.cured_by else "",
-        leak_text(verdict.leak),
-    )
 
 
 def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str) -> str:
@@ -86,14 +69,14 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     if highest.reserved_bytes > verdict.reserved_bytes:
         then, live_then = format_size(verdict.reserved_bytes), format_size(highest.requested_bytes)
         peak = f"Peak {live} requested, {then} reserved then; at most {reserved} reserved, with {live_then} requested"
-    room = f"{format_size(verdict.available_bytes - highest.reserved_bytes)} to spare"
-    others = [
+    room = format_size(verdict.available_bytes - highest.reserved_bytes)
+    others = (
         f"{fix.name} would reserve at most {format_size(fix.peak_reserved_bytes)}"
         for fix in verdict.tried[1:]
         if fix.survives
-    ]
+    )
     return sentences(
-        f"{peak}, {room} of {format_size(verdict.available_bytes)}",
+        f"{peak}, {room} to spare of {format_size(verdict.available_bytes)}",
         f"{format_size(highest.overhead_bytes)} of the {reserved} is overhead",
         leak_text(verdict.leak),
         *others,
@@ -200,8 +183,7 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
 
     More requested bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than
     the card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
-    Where the recorded card refused one, it is said that this one serves it, and that nobody knows what would have come
-    next.
+    Where the recorded card refused one, it is said that this one serves it, and that the recording ends there.
 
     Args:
         verdict: the verdict, at the peak of requested bytes; settings were replayed on that card.
@@ -211,45 +193,26 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:
         live = max(live, refused.requested_bytes + refused.live_bytes)
-    limit = format_size(available)
-    if live > available:
-        text = f"At most {format_size(live)} requested of {limit} available: {format_size(live - available)} too much"
-        return replace(verdict, kind="capacity", event=None, headline=sentences(text, "no packing could serve that"))
-    if highest.reserved_bytes <= available and refused is None:
+    if highest.reserved_bytes <= available and refused is None and live <= available:
         return verdict
-    recorded = format_size(highest.reserved_bytes)
+    limit, recorded = format_size(available), format_size(highest.reserved_bytes)
+    if live > available:
+        text = sentences(
+            f"At most {format_size(live)} requested of {limit} available: {format_size(live - available)} too much",
+            "no packing could serve that",
+        )
+        return replace(verdict, kind="capacity", event=None, headline=text)
     if not verdict.tried:
-        text = f"At most {format_size(live)} requested and {recorded} reserved as recorded, of {limit} available"
-        unknown = "without a replay it is unknown whether an allocation would fail"
-        return replace(verdict, headline=sentences(text, unknown))
-    replayed = verdict.tried[0]
-    reserved = format_size(replayed.peak_reserved_bytes)
+        text = sentences(
+            f"At most {format_size(live)} requested and {recorded} reserved as recorded, of {limit} available",
+            "without a replay it is unknown whether an allocation would fail",
+        )
+        return replace(verdict, headline=text)
+    reserved = format_size(verdict.tried[0].peak_reserved_bytes)
     if refused is not None:
         failed = format_size(refused.requested_bytes)
-        text = f"The failed request of {failed} would succeed, with {reserved} reserved of {limit} available"
-        text += ", and what would have come after it is unknown"
-        return replace(verdict, headline=sentences(text, _outside(refused, available)))
-    text = (
-        f"No allocation would fail: at most {format_size(live)} requested and {reserved} reserved of {limit} available"
-    )
-    return replace(verdict, headline=sentences(text, f"{recorded} were reserved as recorded{_why_less(replayed)}"))
-
-
-def _outside(refused: Refused, available_bytes: int) -> str:
-    """Return what others held when the request was refused, if the card that the user names is the recorded one."""
-    had = refused.available_bytes
-    if had is None or had >= available_bytes:
-        return ""
-    had_text, others = format_size(had), format_size(available_bytes - had)
-    return f"it failed with {had_text} available: if this was the card, {others} of it were held outside PyTorch"
-
-
-def _why_less(replayed: FixTried) -> str:
-    """Return why the replay reserves less than the recorded job did, as clauses."""
-    reasons = ""
-    if replayed.begun_afresh:
-        reasons = "; memory cached before the recording would not fit and is left out"
-    if replayed.retries:
-        times = "once" if replayed.retries == 1 else f"{replayed.retries:,} times"
-        reasons += f"; the allocator would release cached memory {times}"
-    return reasons
+        text = f"The failed request of {failed} would succeed, with {reserved} reserved of {limit} available, and what "
+        return replace(verdict, headline=f"{text}would have come after it is unknown")
+    peak = f"at most {format_size(live)} requested and {reserved} reserved"
+    text = f"No allocation would fail: {peak} of {limit} available"
+    return replace(verdict, headline=sentences(text, f"{recorded} were reserved as recorded"))

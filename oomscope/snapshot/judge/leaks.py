@@ -1,7 +1,8 @@
-"""Find memory that grows from iteration to iteration at the same point of the step.
+"""Memory that grows from iteration to iteration.
 
-What is live at the end of an iteration should not depend on which one it is. Where it rises at the end of every
-iteration, blocks of several iterations are alive side by side; their stack is what leaks.
+What is live at the end of an iteration should not depend on which one it is. A leak, as a tag of the verdict, is there
+where it rises at the end of every iteration. Suspects are lines of which blocks of several iterations are alive side by
+side. What an iteration makes anew and gives up, as gradients are, is alive at every end too, but always as young.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.lifetimes import BEFORE, Indices
+from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Stack
-from oomscope.units import MiB
+from oomscope.units import KiB, MiB
 
 MIN_ITERATIONS: Final = 3
 """Whole iterations needed: the first one may still create optimizer states, and one step is no trend."""
-OPTIMIZER: Final = "optimizer"
 MIN_GROWTH: Final = MiB
 """Bytes an iteration below which growth is not called a leak (a list of scalar losses is not why memory ran out)."""
 
@@ -81,7 +82,7 @@ def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool =
     known = np.flatnonzero(iterations >= 0)
     if not len(known) or (np.diff(iterations[known]) < 0).any():
         return np.zeros(0, dtype=np.int64)
-    in_step = np.array([moment.phase == OPTIMIZER for moment in trace.moments])[moments]
+    in_step = np.array([moment.phase == "optimizer" for moment in trace.moments])[moments]
     steps = known[in_step[known]]
     if not len(steps):
         return known[np.flatnonzero(np.diff(iterations[known]) > 0)]
@@ -117,3 +118,66 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
         seen.setdefault((stack, module), set()).add(iteration)
         totals[stack, module] = totals.get((stack, module), 0) + size
     return {key: total for key, total in totals.items() if len(seen[key]) == len(ends) - 1}
+
+
+MIN_SUSPECT: Final = 64 * KiB
+"""Bytes an iteration below which a line is no suspect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """A line whose requested bytes grow from iteration to iteration."""
+
+    site: Site | None
+    bytes: int
+    """Alive at the end of the last iteration."""
+    count: int
+    iterations: int
+    """Different iterations that these blocks are from."""
+    bytes_per_iteration: int
+    """What was left on average, from after the first iteration that left anything, which may leave more since it also
+    creates what stays."""
+
+
+def suspects_of(timeline: Timeline, ends: Indices) -> tuple[Suspect, ...]:
+    """Return the suspects, largest first; it takes three iterations to see any.
+
+    Args:
+        timeline: the trace.
+        ends: the last event of each iteration.
+    """
+    if len(ends) < MIN_ITERATIONS:
+        return ()
+    table, trace = timeline.lifetimes, timeline.trace
+    rows = table.held_at(int(ends[-1]))
+    rows = rows[table.born[rows] != BEFORE]
+    found: dict[Site | None, list[tuple[int, int]]] = {}
+    for row, iteration in zip(rows.tolist(), np.searchsorted(ends, table.born[rows]).tolist(), strict=True):
+        born = table.born[row]
+        site = site_of(trace.stacks[trace.stack_id[born]], trace.modules[trace.module_id[born]])
+        found.setdefault(site, []).append((iteration, int(table.size[row])))
+    suspects = [
+        Suspect(
+            site=site,
+            bytes=sum(size for _, size in blocks),
+            count=len(blocks),
+            iterations=len({iteration for iteration, _ in blocks}),
+            bytes_per_iteration=_bytes_per_iteration(blocks, before=len(ends) - 1),
+        )
+        for site, blocks in found.items()
+    ]
+    grown = (suspect for suspect in suspects if suspect.bytes_per_iteration >= MIN_SUSPECT)
+    return tuple(sorted(grown, key=lambda suspect: -suspect.bytes))
+
+
+def _bytes_per_iteration(blocks: list[tuple[int, int]], *, before: int) -> int:
+    """Return what an iteration left on average, from after the first to the last that left any of ``blocks``.
+
+    What is made from iteration ``before`` on is too young to count. 0 where no second iteration left any, or where none
+    has for longer than ever before: that has come to its end.
+    """
+    left = [(iteration, size) for iteration, size in blocks if iteration < before]
+    numbers = sorted({iteration for iteration, _ in left})
+    if len(numbers) < 2 or before - 1 - numbers[-1] >= int(np.diff(numbers).max()):
+        return 0
+    return sum(size for iteration, size in left if iteration > numbers[0]) // (numbers[-1] - numbers[0])

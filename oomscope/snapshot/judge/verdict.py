@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from oomscope.snapshot.attribution import SiteOf, by_category
+from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.judge.leaks import find_leak
 from oomscope.snapshot.replay.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.replay.gaps import gaps_of, request_as_seen
 from oomscope.snapshot.replay.initial_state import recover
-from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId
+from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.replay import Device, Replay, replay
 from oomscope.snapshot.replay.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
@@ -45,8 +46,6 @@ class FailedRequest:
     """Segments as they stood at the failure; empty where nobody copied them."""
     by_fraction: bool = False
     """A memory fraction refused it although the device had enough free; D is no more than an upper bound."""
-    free_unknown: bool = False
-    """Nobody told how much of the device was free; D is known to hold what was reserved, and not the request too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,10 @@ def judge(
         return case.headroom(baseline)
     if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
-    return case.allocator_failed(failure, demand_after, leak_after, whole)
+    event = len(trace) if failure.event is None else failure.event
+    asked_on = 0 if failure.event is None else int(trace.stream[event])
+    stream = asked_on if failure.stream is None else failure.stream
+    return case.allocator_failed(replace(failure, stream=stream), event, demand_after, leak_after, whole)
 
 
 def failure_of(trace: Trace) -> FailedRequest | None:
@@ -148,90 +150,88 @@ class _Case:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
         live = self.timeline.requested_bytes_at(event)
-        leak = leak_in(self.timeline, self.choose)
-        highest = self.timeline.reserved_peak()
         tried = try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
-        verdict = Verdict(
-            kind="headroom",
-            headline="",
-            requested_bytes=None,
+        rows = zip(tried.rows, tried.outcomes, strict=True)
+        verdict = self._verdict(
+            "headroom",
             live_requested_bytes=live,
-            available_bytes=self.device.available_bytes,
             reserved_bytes=self.timeline.reserved_bytes_at(event),
             event=event if event >= 0 else None,
-            tags=("leak",) if leak else (),
-            leak=leak,
-            tried=tuple(
-                replace(row, overhead_bytes=outcome.overhead_at(event, live))
-                for row, outcome in zip(tried.rows, tried.outcomes, strict=True)
-            ),
+            tried=tuple(replace(row, overhead_bytes=outcome.overhead_at(event, live)) for row, outcome in rows),
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
-        return replace(verdict, headline=headroom_headline(verdict, highest))
+        return replace(verdict, headline=headroom_headline(verdict, self.timeline.reserved_peak()))
 
     def elsewhere(self, failure: FailedElsewhere) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
         last = len(self.timeline.trace) - 1
-        live = self.timeline.held_bytes_at(last)
-        leak = leak_in(self.timeline, self.choose)
-        kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
-        verdict = Verdict(
-            kind=kind,
-            headline="",
+        verdict = self._verdict(
+            "host" if failure.failed_in == "host" else "outside",
             requested_bytes=failure.requested_bytes,
-            live_requested_bytes=live,
-            available_bytes=self.device.available_bytes,
+            live_requested_bytes=self.timeline.held_bytes_at(last),
             reserved_bytes=self.timeline.reserved_bytes_at(last),
-            tags=("leak",) if leak else (),
-            leak=leak,
             packing_lower_bound_bytes=self._peak_before(last + 1),
             categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
         )
         headline = elsewhere_headline(verdict, failed_in=failure.failed_in, message=failure.message)
         return replace(verdict, headline=headline)
 
+    def _verdict(self, kind: VerdictKind, **facts: Any) -> Verdict:
+        """Return a verdict with a leak in the whole recording, all but its headline."""
+        leak = leak_in(self.timeline, self.choose)
+        facts = {"requested_bytes": None, "tags": ("leak",) if leak else (), "leak": leak} | facts
+        return Verdict(kind=kind, headline="", available_bytes=self.device.available_bytes, **facts)
+
     def allocator_failed(
         self,
         failure: FailedRequest,
+        event: int,
         demand_after: int | None,
         leak_after: LeakSuspect | None,
         whole: Requests | None,
     ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
-        event = self._event(failure)
-        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
+        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, failure.stream or 0))
         reproduced = self.is_repeated and baseline.failed_event == event
-        candidates = None if self.is_repeated else ()
         tried = try_settings(
-            (reproduced and whole) or requests, self.rules, self.device, candidates=candidates, baseline=baseline
+            (reproduced and whole) or requests,
+            self.rules,
+            self.device,
+            candidates=None if self.is_repeated else (),
+            baseline=baseline,
         )
-        verdict = self._facts(failure, self._segments_at(failure, tried))
-        lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
+        last = min(event, len(self.timeline.trace) - 1)
+        live, available = self.timeline.held_bytes_at(last), self.device.available_bytes
+        segments = self._segments_at(failure, event, tried)
+        lacking = live + failure.requested_bytes - available
         leak = leak_in(self.timeline, self.choose, until=event) or leak_after
-        certain = not failure.free_unknown
-        surely_had = self._most_reserved(event)
-        is_surely_fragmented = certain or verdict.wanted_bytes <= surely_had
-        passing = {row.name for row in tried.rows if certain or row.peak_reserved_bytes <= surely_had}
-        gets_past = tuple(name for name in tried.cures if name in passing) if lacking <= 0 and reproduced else ()
-        needs_more_later = lacking <= 0 and (demand_after or 0) > self.device.available_bytes
+        gets_past = tried.cures if lacking <= 0 and reproduced else ()
+        needs_more_later = lacking <= 0 and (demand_after or 0) > available
         tags = {
             "foreign": self._fits_alone(requests),
-            "fraction": failure.by_fraction and certain,
-            "free unknown": failure.free_unknown,
+            "fraction": failure.by_fraction,
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
             "undecided": lacking <= 0 and reproduced and tried.is_undecided and not gets_past,
             "later: capacity": needs_more_later,
         }
-        verdict = replace(
-            verdict,
-            kind="capacity" if lacking > 0 else "fragmentation" if is_surely_fragmented else "unknown",
+        verdict = Verdict(
+            kind="capacity" if lacking > 0 else "fragmentation",
+            headline="",
+            requested_bytes=failure.requested_bytes,
+            live_requested_bytes=live,
+            available_bytes=available,
+            reserved_bytes=sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last),
+            event=event,
             cured_by=() if needs_more_later else gets_past,
-            uncured=lacking <= 0 and certain and reproduced and not gets_past and not tried.is_undecided,
+            uncured=lacking <= 0 and reproduced and not gets_past and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
+            gaps=self._gaps(failure, segments, live),
             tried=tried.rows if self.is_repeated else (),
+            packing_lower_bound_bytes=max(self._peak_before(event), live + failure.requested_bytes),
+            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
         )
         headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
         return replace(verdict, headline=headline)
@@ -246,73 +246,18 @@ class _Case:
         return requests, outcome
 
     def _requests(self, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
-        settings = self.rules.settings()
-        return requests_of(
-            self.timeline,
-            last,
-            pending_at_last=pending_at_last,
-            initial=recover(self.timeline, settings),
-            collects_garbage=settings.garbage_collection_threshold > 0,
-        )
-
-    def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
-        """Return what is counted at the failure, before any judgement."""
-        event = self._event(failure)
-        last = min(event, len(self.timeline.trace) - 1)
-        live = self.timeline.held_bytes_at(last)
-        reserved = sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last)
-        return Verdict(
-            kind="capacity",
-            headline="",
-            requested_bytes=failure.requested_bytes,
-            live_requested_bytes=live,
-            available_bytes=self.device.available_bytes,
-            reserved_bytes=reserved,
-            event=event,
-            gaps=self._gaps(failure, segments, live),
-            packing_lower_bound_bytes=max(self._peak_before(event), live + failure.requested_bytes),
-            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
-        )
+        initial = recover(self.timeline, self.rules.settings())
+        return requests_of(self.timeline, last, pending_at_last=pending_at_last, initial=initial)
 
     def _gaps(self, failure: FailedRequest, segments: tuple[Segment, ...], live: int) -> tuple[Gap, ...]:
         """Return where the bytes sit; none where the segments at the failure are unknown or of another moment."""
-        held = sum(
-            block.requested_size
-            for segment in segments
-            for block in segment.blocks
-            if block.state == "active_allocated"
-        )
+        blocks = [block for segment in segments for block in segment.blocks]
+        held = sum(block.requested_size for block in blocks if block.state == "active_allocated")
         if not segments or held != live:
             return ()
-        request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
+        request = request_as_seen(self.rules.settings(), failure.requested_bytes, failure.stream or 0)
         request = replace(request, pool_id=self._pool(failure, segments))
-        return gaps_of(segments, request, None if failure.free_unknown else self.device.available_bytes)
-
-    def _segments_at(self, failure: FailedRequest, tried: Tried) -> tuple[Segment, ...]:
-        """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
-        if failure.segments:
-            return failure.segments
-        event = self._event(failure)
-        if np.isin(self.timeline.trace.action[event:], NEUTRAL).all() and self.timeline.segments is not None:
-            return self.timeline.segments
-        if tried.baseline.failed_event == event:
-            return tried.baseline.segments
-        return ()
-
-    def _fits_alone(self, requests: Requests) -> bool:
-        """Return whether the requests pass on the same device with no other process on it."""
-        if not self.device.other_process_bytes:
-            return False
-        alone = self.device.without_other_processes()
-        return replay(requests, self.rules.settings(), alone, at_recorded_addresses=True).survives
-
-    def _event(self, failure: FailedRequest) -> int:
-        return len(self.timeline.trace) if failure.event is None else failure.event
-
-    def _stream(self, failure: FailedRequest) -> int:
-        if failure.stream is not None:
-            return failure.stream
-        return 0 if failure.event is None else int(self.timeline.trace.stream[failure.event])
+        return gaps_of(segments, request, self.device.available_bytes)
 
     def _pool(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> PoolId | None:
         """Return the pool that was asked; None where there are private ones and the events name none."""
@@ -323,9 +268,20 @@ class _Case:
             return None
         return trace.pools[trace.pool_id[failure.event]]
 
+    def _segments_at(self, failure: FailedRequest, event: int, tried: Tried) -> tuple[Segment, ...]:
+        """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
+        if failure.segments:
+            return failure.segments
+        if np.isin(self.timeline.trace.action[event:], NEUTRAL).all() and self.timeline.segments is not None:
+            return self.timeline.segments
+        return tried.baseline.segments if tried.baseline.failed_event == event else ()
+
+    def _fits_alone(self, requests: Requests) -> bool:
+        """Return whether the requests pass on the same device with no other process on it."""
+        if not self.device.other_process_bytes:
+            return False
+        alone = self.device.without_other_processes()
+        return replay(requests, self.rules.settings(), alone, at_recorded_addresses=True).survives
+
     def _peak_before(self, event: int) -> int:
         return int(self.timeline.held[:event].max(initial=self.timeline.held_bytes_at(-1)))
-
-    def _most_reserved(self, event: int) -> int:
-        """Return the most that was reserved up to ``event``: so much the process could hold."""
-        return int(self.timeline.reserved[: event + 1].max(initial=self.timeline.initial_reserved_bytes))

@@ -12,7 +12,6 @@ import math
 import os
 import resource
 import signal
-import stat
 import sys
 import time
 from typing import BinaryIO, Final
@@ -20,27 +19,22 @@ from typing import BinaryIO, Final
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.read.decode import decode
 from oomscope.snapshot.read.flatten import flatten
+from oomscope.snapshot.read.limits import MEMORY_PER_BYTE, MEMORY_TO_START, SECONDS_PER_MIB, SECONDS_TO_START
 from oomscope.snapshot.read.tables import Tables
 from oomscope.units import MiB, format_size
 
 STATM: Final = "/proc/self/statm"
-MOST_ALARM: Final = 2**31 - 1
-"""Seconds that a timer of the system takes."""
 
 
 def main(limits: str) -> None:
     """Read the file on standard input and write its tables, or why there are none, to standard output.
 
     Args:
-        limits: JSON object of the fields of :class:`~oomscope.snapshot.read.limits.Limits`, and what any file may
-            take.
+        limits: JSON object of the fields of :class:`~oomscope.snapshot.read.limits.Limits`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    bounds = json.loads(limits)
-    if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
-        signal.alarm(min(bounds["seconds"], MOST_ALARM))  # waiting for a writer that stalls takes no processor time
     gc.disable()  # plain values have no cycles worth finding; looking for them takes most of the time
-    answer(sys.stdin.buffer, sys.stdout.buffer, bounds)
+    answer(sys.stdin.buffer, sys.stdout.buffer, json.loads(limits))
     os._exit(0)  # a million objects need not be given back one by one
 
 
@@ -48,28 +42,15 @@ def answer(file: BinaryIO, out: BinaryIO, limits: dict[str, int]) -> None:
     """Write the tables of ``file``, or the refusal, to ``out``."""
     budget = _Budget(limits)
     try:
-        document = decode(
-            file,
-            file_bytes=limits["file"],
-            unpacked_bytes=limits["unpacked"],
-            ratio=limits["unpacked_per_byte"],
-            consumed=budget.earn,
-        )
-        tables = flatten(document, where="", depth=limits["depth"])
+        document = decode(file, file_bytes=limits["file"], unpacked_bytes=limits["unpacked"], consumed=budget.earn)
+        tables = flatten(document, where="")
     except SnapshotError as error:
-        tables = refusal(error.message, error.remedy)
+        tables = Tables({}, {"error": error.message, "remedy": error.remedy})
     except MemoryError:
-        tables = refusal(
-            f"reading it needs more memory than the {format_size(budget.memory)} allowed for its length",
-            "record or copy the snapshot again, or allow more",
-        )
-    budget.release()
+        message = f"reading it needs more memory than the {format_size(budget.memory)} allowed for its length"
+        tables = Tables({}, {"error": message, "remedy": "record or copy the snapshot again, or allow more"})
+    _set_soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)  # what is left to do is to hand back what is there
     tables.write(out)
-
-
-def refusal(message: str, remedy: str | None) -> Tables:
-    """Return the tables that say why there are none."""
-    return Tables({}, {"error": message, "remedy": remedy})
 
 
 class _Budget:
@@ -93,17 +74,12 @@ class _Budget:
         """Allow what ``total`` bytes of input may take."""
         if total <= self._earned:
             return
-        limits, self._earned = self._limits, total
-        self.memory = min(limits["memory"], limits["memory_to_start"] + total * limits["memory_per_byte"])
-        seconds = min(limits["seconds"], limits["seconds_to_start"] + total * limits["seconds_per_mib"] // MiB)
+        self._earned = total
+        self.memory = min(self._limits["memory"], MEMORY_TO_START + total * MEMORY_PER_BYTE)
+        seconds = min(self._limits["seconds"], SECONDS_TO_START + total * SECONDS_PER_MIB // MiB)
         if self._own_memory:
             _set_soft(resource.RLIMIT_AS, self._own_memory + self.memory)
         _set_soft(resource.RLIMIT_CPU, self._own_seconds + seconds)
-
-    @staticmethod
-    def release() -> None:
-        """Lift the limit on memory: what is left to do is to hand back what is there."""
-        _set_soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)
 
 
 def _address_space() -> int:

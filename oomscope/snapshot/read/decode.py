@@ -6,15 +6,16 @@ writes nothing else. Input is consumed as a stream, so that a small file which u
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
 import re
-import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
+from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from oomscope.errors import SnapshotError
+from oomscope.snapshot.read.limits import UNPACKED_PER_BYTE
 from oomscope.units import format_size
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -34,14 +35,6 @@ _MALFORMED: Final = (
     ValueError,
 )
 """What the standard unpickler and JSON reader raise on damaged input."""
-_OTHERS: Final = {
-    b"\x89PNG": "a PNG picture",
-    b"\xff\xd8\xff": "a JPEG picture",
-    b"%PDF": "a PDF document",
-    b"PK\x03\x04": "a zip archive, as torch.save writes it",
-    b"SQLite format 3": "a database",
-}
-"""What people have beside their snapshots, by how it begins."""
 _JSON: Final = re.compile(rb"\s*[{[]")
 _DUMPED: Final = "give a file made by torch.cuda.memory._dump_snapshot"
 _NOT_TEXT: Final = (
@@ -49,48 +42,37 @@ _NOT_TEXT: Final = (
 )
 
 
-Consumed = Callable[[int], None]
+Consumed: TypeAlias = Callable[[int], None]
 
 
-class _Source(Protocol):
-    """What bytes come from: a file, or a decompressor round one."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill ``buffer`` and return the number of bytes; 0 at the end."""
-
-
-def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, ratio: int, consumed: Consumed) -> Any:
+def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Consumed) -> Any:
     """Return the plain values in ``file``: a pickle or JSON, plain, gzip or zstd.
 
     Args:
         file: the content.
         file_bytes: how long it may be.
         unpacked_bytes: how long it may be after decompression.
-        ratio: unpacked bytes that count for each byte of the file.
         consumed: told how many bytes were unpacked, as far as they count, before more of them are used.
 
     Raises:
         SnapshotError: the content is damaged, too long, or tries to run something.
         MemoryError: it asks for more than there is.
     """
-    source = _Metered(cast("_Source", file), file_bytes, consumed)
+    source = _Metered(file, file_bytes, consumed)
     packed = io.BufferedReader(source, BUFFER_BYTES)
-    if (unpacked := _decompressor(packed)) is None:
-        content = packed
-    else:
-        meter = _Metered(unpacked, unpacked_bytes, lambda total: consumed(min(total, ratio * source.total)))
+    content, magic = packed, packed.peek(4)
+    if magic.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+        unpacker = gzip.GzipFile(fileobj=packed) if magic.startswith(GZIP_MAGIC) else _zstd(packed)
+        meter = _Metered(unpacker, unpacked_bytes, lambda total: consumed(min(total, UNPACKED_PER_BYTE * source.total)))
         content = io.BufferedReader(meter, BUFFER_BYTES)
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
-    for magic, other in _OTHERS.items():
-        if head.startswith(magic):
-            raise SnapshotError(f"is {other}, no memory snapshot", remedy=_DUMPED)
     try:
         if _JSON.match(head):
             return json.loads(content.read())
         document = _PlainValues(content).load()
-        if content is not packed:
-            _drain(content)  # the checksum stands at the end
+        while content is not packed and content.read(BUFFER_BYTES):  # the checksum stands at the end
+            pass
     except _MALFORMED as error:
         if not _JSON.match(head) and _is_text(head):
             raise SnapshotError("no readable pickle or JSON but text", remedy=_NOT_TEXT) from error
@@ -99,6 +81,13 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, ratio: int, 
             f"no readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
         ) from error
     return document
+
+
+def _zstd(packed: BinaryIO) -> Any:
+    """Return what unpacks zstd frames, one after the other."""
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
 
 
 def _is_text(head: bytes) -> bool:
@@ -113,52 +102,16 @@ def printable(text: str) -> str:
     return f"{shown[:MAX_NAME]}…" if len(text) > MAX_NAME else shown
 
 
-def _decompressor(packed: io.BufferedReader[_Metered]) -> _Source | None:
-    """Return what unpacks ``packed``; None where it is not compressed."""
-    head = packed.peek(4)
-    if head.startswith(GZIP_MAGIC):
-        import gzip
-
-        return cast("_Source", gzip.GzipFile(fileobj=packed))
-    return _Zstd(packed) if head.startswith(ZSTD_MAGIC) else None
-
-
-def _drain(content: io.BufferedReader[_Metered]) -> None:
-    while content.read(BUFFER_BYTES):
-        pass
-
-
-class _Zstd:
-    """Unpacks zstd frames, one after the other.
-
-    Args:
-        packed: the compressed bytes.
-    """
-
-    def __init__(self, packed: BinaryIO) -> None:
-        import zstandard
-
-        self._reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-        self._damaged = zstandard.ZstdError
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Fill ``buffer``; what is damaged raises ``OSError``, as gzip does."""
-        try:
-            return int(self._reader.readinto(buffer))
-        except self._damaged as error:
-            raise OSError(str(error)) from error
-
-
 class _Metered(io.RawIOBase):
     """Counts what goes by, and ends the reading at the limit.
 
     Args:
-        source: where bytes come from.
+        source: where bytes come from: a file, or a decompressor around one.
         limit: how many there may be.
         consumed: told the total before the bytes are used.
     """
 
-    def __init__(self, source: _Source, limit: int, consumed: Consumed) -> None:
+    def __init__(self, source: Any, limit: int, consumed: Consumed) -> None:
         self._source = source
         self._limit = limit
         self._consumed = consumed
@@ -166,14 +119,16 @@ class _Metered(io.RawIOBase):
         """Bytes so far."""
 
     def readable(self) -> bool:
-        """Return that this is a source."""
+        """Say that this is a source."""
         return True
 
     def readinto(self, buffer: Any) -> int:
         """Fill ``buffer`` from the source."""
         try:
             count = self._source.readinto(buffer) or 0
-        except (OSError, EOFError, zlib.error) as error:
+        except (MemoryError, SnapshotError):
+            raise
+        except Exception as error:  # gzip, zlib and zstd each have errors of their own for damage
             raise SnapshotError(
                 f"damaged gzip or zstd ({printable(str(error))})", remedy="copy the file again"
             ) from error

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from oomscope.snapshot.event_fields import FREE_UNKNOWN, frames_in, number_in
+from oomscope.snapshot.event_fields import frames_in, number_in
 from oomscope.snapshot.read.reader import Reader
-from oomscope.snapshot.read.tables import EVENTS, Column
+from oomscope.snapshot.read.tables import Column
 
 MAX_FRAMES: Final = 1000
 """Frames of one traceback that are read, innermost last; more are no program's."""
@@ -72,16 +72,14 @@ class ForwardFrames:
 
 def _is_frame(row: object) -> bool:
     match row:
-        case [str(), int(line), str()] if type(line) is int and 0 <= line < 2**31:
-            return True
+        case [str(), int(line), str()]:
+            return type(line) is int and 0 <= line < 2**31
     return False
 
 
 BATCH: Final = 1024
 """Events at a time."""
 DEFAULT_POOL: Final = (0, 0)
-MAX_TOTAL: Final = 2**63 - 1
-"""Bytes of all events together, and of all segments, so that no sum over either overflows a column."""
 ABSENT: Final[dict[str, Any]] = {
     "action": None,
     "addr": None,
@@ -99,53 +97,53 @@ ABSENT: Final[dict[str, Any]] = {
 def event_columns(
     reader: Reader, events: list[Any], place: str, forward: ForwardFrames
 ) -> tuple[dict[str, Column], list[tuple[int, int]]]:
-    """Return the columns of :data:`~oomscope.snapshot.read.tables.EVENTS`, and the pools that ``pool`` numbers.
+    """Return the columns of a trace, and the pools that ``pool`` numbers.
 
     No pools where the events name none; then ``pool`` is 0 throughout. The first event tells it, or any private pool.
 
     Args:
         reader: checks values and names what is wrong.
         events: the event dicts, oldest first, of any schema version. ``oom`` events have ``device_free`` for an
-            address (:data:`~oomscope.snapshot.event_fields.FREE_UNKNOWN` stands for one that lacks it),
-            those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
+            address, those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
         place: where the events stand in the file, for messages.
         forward: reads what the events say of the forward pass.
 
     Raises:
         SnapshotError: an event lacks its action or has a value of the wrong type.
     """
-    columns = {name: array(typecode) for name, typecode in EVENTS.items()}
     pools = {DEFAULT_POOL: 0}
-    for start in range(0, len(events), BATCH):
-        batch = events[start : start + BATCH]
-        for name, column in _batch(reader, batch, pools, f"{place}[%d]", start, forward).items():
-            columns[name].extend(column)
-    if sum(columns["size"]) > MAX_TOTAL:
-        raise reader.error(place, "trace: its sizes add up to more than 8 EiB")
+    batches = (events[start : start + BATCH] for start in range(0, len(events), BATCH))
+    columns = joined(_batch(reader, batch, pools, f"{place}[]", forward) for batch in batches)
     are_named = len(pools) > 1 or (len(events) > 0 and events[0].get("pool_id") is not None)
     return columns, list(pools) if are_named else []
 
 
-def _batch(  # noqa: PLR0917 - one call, beside which it stands
-    reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, start: int, forward: ForwardFrames
-) -> dict[str, Column]:
-    def where(index: int) -> str:
-        return place % (start + index)
+def joined(tables: Iterable[dict[str, Column]]) -> dict[str, Column]:
+    """Return the columns of several tables, one after the other."""
+    columns: dict[str, Column] = {}
+    for table in tables:
+        for name, column in table.items():
+            columns.setdefault(name, array(column.typecode)).extend(column)
+    return columns
 
-    values = _values(reader.mappings(batch, where))
+
+def _batch(
+    reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, forward: ForwardFrames
+) -> dict[str, Column]:
+    values = _values(reader.mappings(batch, place))
     said = values["user_metadata"]
     if set(map(type, said)) != {str}:  # somebody else's; ours is text
         said = [text if type(text) is str else "" for text in said]
     forward_stack, forward_module = forward.columns(values["forward_frames"])
     return {
-        "action": reader.text_numbers(values["action"], where, "action"),
-        "address": reader.integers(values["addr"], "Q", where, lambda index: _address_key(batch[index]) or "addr"),
-        "size": reader.sizes(values["size"], where, "size"),
-        "stream": reader.integers(values["stream"], "q", where, "stream"),
-        "time_us": reader.integers(values["time_us"], "q", where, "time_us"),
-        "stack": reader.stack_numbers(values["frames"], where),
-        "pool": _pool_numbers(reader, values["pool_id"], pools, place, start),
-        "user_metadata": reader.text_numbers(said, where, "user_metadata"),
+        "action": reader.text_numbers(values["action"], f"{place}.action"),
+        "address": reader.integers(values["addr"], "Q", f"{place}.addr"),
+        "size": reader.sizes(values["size"], f"{place}.size"),
+        "stream": reader.integers(values["stream"], "q", f"{place}.stream"),
+        "time_us": reader.integers(values["time_us"], "q", f"{place}.time_us"),
+        "stack": reader.stack_numbers(values["frames"], f"{place}.frames"),
+        "pool": _pool_numbers(reader, values["pool_id"], pools, f"{place}.pool_id"),
+        "user_metadata": reader.text_numbers(said, f"{place}.user_metadata"),
         "forward_stack": forward_stack,
         "forward_module": forward_module,
     }
@@ -165,33 +163,26 @@ def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
         if key not in columns:
             columns[key] = [event.get(key, absent) for event in events]
     if None in columns["addr"] or "oom" in columns["action"]:
-        columns["addr"] = [_address(event) for event in events]
+        columns["addr"] = list(map(_address, events))
     return columns
 
 
 def _address(event: dict[str, Any]) -> Any:
     """Return the address of an event; of an ``oom`` event what was free, whatever it has for an address."""
-    key = _address_key(event)
-    return event[key] if key else FREE_UNKNOWN if event.get("action") == "oom" else 0
+    if event.get("action") == "oom":
+        return event.get("device_free", event.get("addr"))
+    return event.get("addr", event.get("device_free", 0))
 
 
-def _address_key(event: dict[str, Any]) -> str:
-    """Return under which key an event has its address; none where it has neither."""
-    keys = ("device_free", "addr") if event.get("action") == "oom" else ("addr", "device_free")
-    return next((key for key in keys if key in event), "")
-
-
-def _pool_numbers(
-    reader: Reader, values: Sequence[Any], pools: dict[tuple[int, int], int], place: str, start: int
-) -> Column:
+def _pool_numbers(reader: Reader, values: Sequence[Any], pools: dict[tuple[int, int], int], place: str) -> Column:
     """Return the numbers of pool ids; events of torch before 2026 name none."""
     if values.count(None) == len(values):
         return array("i", bytes(4 * len(values)))
     numbers = array("i")
     previous, number = None, pools[DEFAULT_POOL]  # of one pool come most events in a row
-    for index, value in enumerate(values):
+    for value in values:
         if value is not previous and (value != previous or type(value) is not type(previous)):
-            pool = DEFAULT_POOL if value is None else reader.pool(value, f"{place % (start + index)}.pool_id")
+            pool = DEFAULT_POOL if value is None else reader.pool(value, place)
             previous, number = value, pools.setdefault(pool, len(pools))
         numbers.append(number)
     return numbers

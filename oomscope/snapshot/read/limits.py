@@ -11,6 +11,16 @@ from oomscope.errors import InputError, UsageError
 from oomscope.units import GiB, MiB, parse_size
 
 REMEDY: Final = "write it as in memory=32GiB or seconds=60"
+UNPACKED_PER_BYTE: Final = 256
+"""Unpacked bytes that count for each byte on disk; what is beyond buys no more memory."""
+MEMORY_TO_START: Final = 256 * MiB
+"""Address space that any file may take beyond the reader's own: buffers, a decompressor's window."""
+MEMORY_PER_BYTE: Final = 32
+"""Bytes of memory that each unpacked byte may take, so that a small file is never a large one in disguise."""
+SECONDS_TO_START: Final = 10
+"""Processor time that any file may take."""
+SECONDS_PER_MIB: Final = 1
+"""Processor time that each unpacked MiB may take."""
 
 
 def half_of_the_machine() -> int:
@@ -26,18 +36,10 @@ class Limits:
     """Bytes on disk."""
     unpacked: int = 16 * GiB
     """Bytes after decompression."""
-    unpacked_per_byte: int = 256
-    """Unpacked bytes that count for each byte on disk; what is beyond buys no more memory."""
     memory: int = field(default_factory=half_of_the_machine)
-    """Bytes of memory, whatever the size of the file: half of the machine's. What counts is address space."""
-    memory_per_byte: int = 32
-    """Bytes of memory that each unpacked byte may take, so that a small file is never a large one in disguise."""
+    """Bytes of address space, whatever the size of the file: half of the machine's memory."""
     seconds: int = 3600
     """Seconds of processor time, whatever the size of the file."""
-    seconds_per_mib: int = 1
-    """Seconds of processor time that each unpacked MiB may take."""
-    depth: int = 32
-    """Levels that free-form values (``allocator_settings``) may nest; everything else is as deep as the schema."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could be read."""
@@ -50,23 +52,16 @@ class Limits:
         """Return the defaults changed by ``settings`` such as ``memory=32GiB``.
 
         Raises:
-            UsageError: one of them is not ``NAME=VALUE``, names no limit, or has a value that is no whole number.
+            UsageError: one of them is not ``NAME=VALUE``, names no limit, or has a value that is not a whole number.
         """
         limits = cls()
+        known = [each.name for each in fields(cls)]
         for setting in settings:
             name, _, text = setting.partition("=")
-            if name not in {field.name for field in fields(cls)}:
-                known = ", ".join(field.name for field in fields(cls))
-                raise UsageError(f"no such limit; there are {known}", where=setting, remedy=REMEDY)
+            if name not in known:
+                raise UsageError(f"no such limit; there are {', '.join(known)}", where=setting, remedy=REMEDY)
             try:
-                value = parse_size(text)
+                limits = replace(limits, **{name: parse_size(text)})
             except InputError as error:
                 raise UsageError(error.message, where=setting, remedy=REMEDY) from error
-            limits = replace(limits, **{name: value})
         return limits
-
-
-MEMORY_TO_START: Final = 256 * MiB
-"""Address space that any file may take beyond the reader's own: buffers, a decompressor's window."""
-SECONDS_TO_START: Final = 10
-"""Processor time that any file may take."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import stat
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from oomscope.errors import OomscopeError, SnapshotError
-from oomscope.snapshot.read.limits import MEMORY_TO_START, SECONDS_TO_START, Limits
+from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.schema import snapshot_from
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import Snapshot
@@ -31,28 +30,23 @@ _PROGRAM: Final = (
     "import sys; sys.path += sys.argv[2:]; from oomscope.snapshot.read.child import main; main(sys.argv[1])"
 )
 _AGAIN: Final = "record or copy the snapshot again"
-SECONDS_FOR_A_WRITER: Final = 60
-"""How long a pipe may keep silent before its first byte."""
 
 
 def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot:
     """Return the snapshot in ``path``: a pickle of any torch since 2.0, or the same as JSON; plain, gzip or zstd.
 
     Raises:
-        SnapshotError: the file is missing, over the limits, damaged, tries to run something, or is no snapshot; or a
-            pipe that nobody writes to.
+        SnapshotError: the file is missing, over the limits, damaged, tries to run something, or is not a snapshot.
     """
     source, limits = Path(path), limits or Limits()
     try:
-        with open(source, "rb", opener=_without_waiting) as file:
-            mode = os.fstat(file.fileno())
-            if stat.S_ISFIFO(mode.st_mode):
-                _await_writer(file, str(source), min(limits.seconds, SECONDS_FOR_A_WRITER))
-            elif not stat.S_ISREG(mode.st_mode):
-                raise SnapshotError("is no file", where=str(source), remedy="name a snapshot file")
-            if mode.st_size > limits.file:
+        if not stat.S_ISREG(source.stat().st_mode):
+            raise SnapshotError("is not a file", where=str(source), remedy="name a snapshot file")
+        with source.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limits.file:
                 raise SnapshotError(
-                    f"{format_size(mode.st_size)} is more than the {format_size(limits.file)} allowed",
+                    f"{format_size(size)} is more than the {format_size(limits.file)} allowed",
                     where=str(source),
                     remedy="record fewer events (max_entries), or allow more",
                 )
@@ -60,20 +54,6 @@ def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot
     except OSError as error:
         reason = f"cannot read: {error.strerror or error}"
         raise SnapshotError(reason, where=str(source), remedy="name a snapshot file") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; of a pipe without a writer, do not wait for one."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _await_writer(pipe: BinaryIO, where: str, seconds: int) -> None:
-    """Wait until there is something to read from a pipe, or its writer has left."""
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    if not poll.poll(1000 * seconds):
-        raise SnapshotError(f"nobody wrote to the pipe for {seconds} s", where=where, remedy="name a snapshot file")
-    os.set_blocking(pipe.fileno(), True)
 
 
 def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) -> Snapshot:
@@ -90,9 +70,8 @@ def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) 
 
 def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:
     """Return the snapshot in an open file, which the reading process inherits as its standard input."""
-    settings = {**asdict(limits), "memory_to_start": MEMORY_TO_START, "seconds_to_start": SECONDS_TO_START}
     paths = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *paths]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(asdict(limits)), *paths]
     with subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         try:
             tables = Tables.read(cast("BinaryIO", reader.stdout))
@@ -112,7 +91,7 @@ def _end(code: int, where: str, complaint: str) -> OomscopeError:
     if code >= 0:
         lines = complaint.splitlines() or [f"exit status {code}"]
         return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where, remedy="please report it")
-    if -code in (signal.SIGXCPU, signal.SIGALRM):
+    if -code == signal.SIGXCPU:
         return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
     name = signal.Signals(-code).name
     return SnapshotError(f"its content ended the reader ({name})", where=where, remedy=_AGAIN)

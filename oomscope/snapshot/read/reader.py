@@ -7,7 +7,7 @@ pickle shares frames by identity, so a stack seen before is told by comparing po
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Any, Final, TypeVar
 
@@ -22,19 +22,15 @@ UNSIGNED_MINUS_ONE: Final = 2**64 - 1
 ADDRESS_SPACE: Final = 2**64 - 1
 """The highest end of memory that a column of addresses can hold."""
 _KINDS: Final = {int: "integer", str: "text", list: "list", dict: "mapping"}
-_BOUNDS: Final = {"i": (-(2**31), 2**31), "q": (-(2**63), 2**63), "Q": (0, 2**64)}
 
 Kind = TypeVar("Kind", int, str, list[Any], dict[str, Any])
-Place = Callable[[int], str]
-"""Says where in the file the value at an index of a column stands."""
-Key = Callable[[int], str]
-"""Says under which key the value at an index of a column stands."""
 
 
 class Reader:
     """Checked access to the plain values of one file, and the tables of its texts, frames and stacks.
 
-    The document must stay alive while the reader is used, since identities stand for what was read.
+    A place in the file is a path such as ``segments[].address``. The document must stay alive while the reader is used,
+    since identities stand for what was read.
 
     Args:
         where: the file's name, for messages.
@@ -64,55 +60,38 @@ class Reader:
         """Return ``value`` if it is a list."""
         return self._expect(value, list, place)
 
-    def mappings(self, values: list[Any], place: Place) -> list[dict[str, Any]]:
+    def mappings(self, values: list[Any], place: str) -> list[dict[str, Any]]:
         """Return ``values`` if all of them are dicts."""
         if values and set(map(type, values)) != {dict}:
-            wrong = next(index for index, value in enumerate(values) if type(value) is not dict)
-            raise self.error(place(wrong), "mapping")
+            raise self.error(place, "mapping")
         return values
 
-    def integers(self, values: Sequence[Any], typecode: str, place: Place, key: str | Key) -> Column:
-        """Return ``values`` as a column, refusing what is no integer or does not fit.
-
-        Args:
-            values: the values under ``key`` of consecutive dicts.
-            typecode: of :mod:`array`.
-            place: where each of the dicts stands.
-            key: their key, or what tells it of each.
-        """
+    def integers(self, values: Sequence[Any], typecode: str, place: str) -> Column:
+        """Return ``values`` as a column of :mod:`array`'s ``typecode``, refusing what is no integer or does not fit."""
         try:
             return array(typecode, values)
         except (TypeError, OverflowError):
-            low, high = _BOUNDS[typecode]
-            wrong = next(i for i, value in enumerate(values) if type(value) is not int or not low <= value < high)
-        bits = 8 * array(typecode).itemsize
-        name = key if isinstance(key, str) else key(wrong)
-        raise self.error(f"{place(wrong)}.{name}", f"{bits}-bit integer")
+            raise self.error(place, f"{8 * array(typecode).itemsize}-bit integer") from None
 
-    def sizes(self, values: Sequence[Any], place: Place, key: str) -> Column:
+    def sizes(self, values: Sequence[Any], place: str) -> Column:
         """Return ``values`` as a column of bytes, refusing what is negative as well."""
-        column = self.integers(values, "q", place, key)
+        column = self.integers(values, "q", place)
         if column and min(column) < 0:
-            wrong = next(index for index, value in enumerate(column) if value < 0)
-            raise self.error(f"{place(wrong)}.{key}", "number of bytes")
+            raise self.error(place, "number of bytes")
         return column
 
-    def ends(self, addresses: Column, sizes: Column, place: Place) -> None:
+    def ends(self, addresses: Column, sizes: Column, place: str) -> None:
         """Refuse memory that ends beyond :data:`ADDRESS_SPACE`."""
         if any(end > ADDRESS_SPACE for end in map(add, addresses, sizes)):
-            pairs = zip(addresses, sizes, strict=True)
-            wrong = next(index for index, (address, size) in enumerate(pairs) if address + size > ADDRESS_SPACE)
-            raise self.error(place(wrong), "memory that a device could have")
+            raise self.error(place, "memory that a device could have")
 
-    def text_numbers(self, values: Sequence[Any], place: Place, key: str) -> Column:
+    def text_numbers(self, values: Sequence[Any], place: str) -> Column:
         """Return the numbers of texts, refusing what is no text."""
         try:
             return array("i", map(self.texts.__getitem__, values))
         except (KeyError, TypeError):  # a text not seen before, or no text
-            for index, value in enumerate(values):
-                if type(value) is not str:
-                    raise self.error(f"{place(index)}.{key}", "text") from None
-                self.texts.setdefault(value, len(self.texts))
+            for value in values:
+                self.texts.setdefault(self._expect(value, str, place), len(self.texts))
         return array("i", map(self.texts.__getitem__, values))
 
     def pool(self, value: object, place: str) -> tuple[int, int]:
@@ -124,12 +103,11 @@ class Reader:
                 pool = (0, number)
             case _:
                 raise self.error(place, "pool id")
-        low, high = _BOUNDS["q"]
-        if not all(low <= number < high for number in pool):
+        if not all(-(2**63) <= number < 2**63 for number in pool):
             raise self.error(place, "pool id")
         return pool
 
-    def stack_numbers(self, lists: Iterable[Any], place: Place) -> Column:
+    def stack_numbers(self, lists: Iterable[Any], place: str) -> Column:
         """Return the numbers of stacks, given as lists of frames; nothing and the empty list are stack 0.
 
         Comparing two lists of shared frames compares pointers, which takes a tenth of hashing them. So a list is
@@ -147,14 +125,13 @@ class Reader:
                 continue
             previous, number = frames, 0
             if frames:
-                if type(frames) is not list:
-                    raise self.error(f"{place(len(numbers))}.frames", "list")
+                self.sequence(frames, place)
                 key = (id(frames[0]), id(frames[len(frames) >> 1]), id(frames[-1]))
                 known = like.get(key)
                 if known is None or not (known[0] is frames or known[0] == frames):
                     if len(like) >= REMEMBERED:
                         like.clear()
-                    known = like[key] = (frames, self._stack(frames, f"{place(len(numbers))}.frames"))
+                    known = like[key] = (frames, self._stack(frames, place))
                 number = known[1]
             append(number)
         return numbers
@@ -182,8 +159,7 @@ class Reader:
         line = self._expect(fields.get("line", 0), int, f"a frame of {place}.line")
         if line == UNSIGNED_MINUS_ONE:
             line = -1
-        low, high = _BOUNDS["q"]
-        if not low <= line < high:
+        if not -(2**63) <= line < 2**63:
             raise self.error(f"a frame of {place}.line", "64-bit integer")
         texts = [self._expect(fields.get(key, ""), str, f"a {key} of {place}") for key in ("filename", "name")]
         filename, name = (self.texts.setdefault(text, len(self.texts)) for text in texts)

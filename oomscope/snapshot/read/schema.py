@@ -6,10 +6,9 @@ that this version does not know is kept and reported, never fatal.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,6 @@ from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import Action, Annotation, Block, Frame, Moment, Segment, Snapshot, Stack, Trace
 
 ACTIONS: Final = {action.name.lower(): action for action in Action if action is not Action.UNKNOWN}
-
-Ids = NDArray[np.int32]
 
 
 def snapshot_of(document: object, *, where: str) -> Snapshot:
@@ -43,8 +40,8 @@ def snapshot_of(document: object, *, where: str) -> Snapshot:
 def snapshot_from(tables: Tables) -> Snapshot:
     """Return the snapshot that tables of :func:`~oomscope.snapshot.read.flatten.flatten` describe."""
     file = _File(tables)
-    segments, host_segments = (tuple(file.segments(f"{prefix}segments")) for prefix in ("", "host_"))
-    traces = tuple(file.traces("device_traces", segments))
+    segments = tuple(file.segments())
+    traces = tuple(file.traces(segments))
     missing = tuple(tables.values["missing"])
     return Snapshot(
         segments=segments,
@@ -52,21 +49,8 @@ def snapshot_from(tables: Tables) -> Snapshot:
         allocator_settings=tables.values["allocator_settings"],
         annotations=(*file.annotations(), *(span for trace in traces for span in _spans_inside(trace))),
         missing=missing if any(map(len, traces)) else (*missing, "trace"),
-        host_segments=host_segments,
-        host_traces=tuple(file.traces("host_traces", host_segments)),
         provenance=provenance_of(tables.values[KEY]),
     )
-
-
-class _Said(NamedTuple):
-    """The columns that come from ``user_metadata`` and ``forward_frames``, and what they index."""
-
-    moment_id: Ids
-    category: NDArray[np.int8]
-    module_id: Ids
-    forward_stack_id: Ids
-    moments: tuple[Moment, ...]
-    modules: tuple[str, ...]
 
 
 class _File:
@@ -91,22 +75,19 @@ class _File:
         rest = map(frames.__getitem__, self._columns["stacks.frame"])
         self._stacks: list[Stack] = [tuple(islice(rest, length)) for length in self._columns["stacks.length"]]
 
-    def traces(self, key: str, segments: Sequence[Segment]) -> Iterator[Trace]:
+    def traces(self, segments: Sequence[Segment]) -> Iterator[Trace]:
         """Yield the trace of each device that has events or segments."""
-        rows = {row["device"]: (index, row) for index, row in enumerate(self._values[key])}
-        of_device: defaultdict[int, list[Segment]] = defaultdict(list)
-        for segment in segments:
-            of_device[segment.device].append(segment)
-        for device in sorted(rows.keys() | of_device.keys()):
-            own = of_device[device]
-            pools = rows[device][1]["pools"] if device in rows else []
-            yield self._trace(device, f"{key}[{device}]" if device in rows else None, pools, own)
+        pools = {row["device"]: row["pools"] for row in self._values["device_traces"]}
+        for device in sorted(pools.keys() | {segment.device for segment in segments}):
+            key = f"device_traces[{device}]" if device in pools else None
+            own = [segment for segment in segments if segment.device == device]
+            yield self._trace(device, key, pools.get(device, []), own)
 
-    def segments(self, key: str) -> Iterator[Segment]:
-        """Yield the segments of a table with their blocks."""
-        blocks = self._blocks(f"{key}.blocks")
+    def segments(self) -> Iterator[Segment]:
+        """Yield the segments with their blocks."""
+        blocks = self._blocks()
         names = "device address total_size stream segment_type is_expandable pool_first pool_second"
-        columns = self._rows(key, f"{names} stack counter block_count")
+        columns = self._rows("segments", f"{names} stack counter block_count")
         for device, address, size, stream, kind, expandable, first, second, stack, counter, count in columns:
             yield Segment(
                 device=device,
@@ -129,8 +110,9 @@ class _File:
     def _rows(self, key: str, names: str) -> Iterator[tuple[int, ...]]:
         return zip(*(self._columns[f"{key}.{name}"] for name in names.split()), strict=True)
 
-    def _blocks(self, key: str) -> Iterator[Block]:
-        for address, size, requested, state, stack in self._rows(key, "address size requested_size state stack"):
+    def _blocks(self) -> Iterator[Block]:
+        columns = self._rows("segments.blocks", "address size requested_size state stack")
+        for address, size, requested, state, stack in columns:
             yield Block(
                 address=address,
                 size=size,
@@ -143,18 +125,24 @@ class _File:
         def column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
             return np.array(self._columns[f"{key}.{name}"] if key else (), dtype=dtype)
 
+        def numbered(name: str, number: Callable[[int], int]) -> NDArray[np.int32]:
+            """Return a column whose distinct values are numbers of the file, each as a number of the trace."""
+            used, place = _used(column(name, np.int32))
+            return np.array([number(each) for each in used], dtype=np.int32)[place]
+
         used_texts, text_id = _used(column("action", np.int32))
         names = [self._texts[number] for number in used_texts]
         codes = np.array([ACTIONS.get(name, Action.UNKNOWN) for name in names], dtype=np.int8)
         stacks: Interned[Stack] = Interned(())
-        used_stacks, stack_id = _used(column("stack", np.int32))
-        stack_ids = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)
-        said = self._said(
-            column("user_metadata", np.int32),
-            column("forward_stack", np.int32),
-            column("forward_module", np.int32),
-            stacks,
-        )
+        moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
+        modules: Interned[str] = Interned("")
+        stack_id = numbered("stack", lambda number: stacks.id_of(self._stacks[number]))
+        said = {number: from_text(self._texts[number]) for number in _used(column("user_metadata", np.int32))[0]}
+        # What an event's metadata says counts before its ``forward_frames``.
+        told_module = numbered("user_metadata", lambda number: modules.id_of(said[number].module))
+        told_stack = numbered("user_metadata", lambda number: stacks.id_of(said[number].forward_stack))
+        module_behind = numbered("forward_module", lambda number: modules.id_of(self._texts[number]))
+        stack_behind = numbered("forward_stack", lambda number: stacks.id_of(self._stacks[number]))
         columns: dict[str, Any] = {
             "device": device,
             "action": codes[text_id],
@@ -162,46 +150,23 @@ class _File:
             "size": column("size", np.int64),
             "stream": column("stream", np.int64),
             "time_us": column("time_us", np.int64),
-            "stack_id": stack_ids[stack_id],
+            "stack_id": stack_id,
+            "moment_id": numbered("user_metadata", lambda number: moments.id_of(said[number].moment)),
+            "category": numbered("user_metadata", lambda number: said[number].category).astype(np.int8),
+            "module_id": np.where(told_module > 0, told_module, module_behind),
+            "forward_stack_id": np.where(told_stack > 0, told_stack, stack_behind),
             "pool_id": column("pool", np.int32),
             "stacks": stacks.items(),
+            "moments": moments.items(),
+            "modules": modules.items(),
             "pools": tuple((first, second) for first, second in pools) or (DEFAULT_POOL,),
             "names_pools": len(pools) > 0,
             "unknown_actions": tuple(name for name in names if name not in ACTIONS),
-            **said._asdict(),
         }
         return Trace(**columns, missing=_missing(Trace(**columns), segments))
 
-    def _said(self, text_numbers: Ids, forward_stacks: Ids, forward_modules: Ids, stacks: Interned[Stack]) -> _Said:
-        """Return what the events' ``user_metadata`` and ``forward_frames`` say; each distinct text is parsed once.
 
-        The module of the forward operation counts where an event of backward names none itself.
-        """
-        used, text_id = _used(text_numbers)
-        moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
-        modules: Interned[str] = Interned("")
-        parsed = [from_text(self._texts[number]) for number in used]
-
-        def column(value: Callable[[Any], int], dtype: type[np.generic]) -> NDArray[Any]:
-            return np.array([value(each) for each in parsed], dtype=dtype)[text_id]
-
-        used_stacks, stack_id = _used(forward_stacks)
-        behind = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)[stack_id]
-        used_modules, module_id = _used(forward_modules)
-        above = np.array([modules.id_of(self._texts[number]) for number in used_modules], dtype=np.int32)[module_id]
-        told_module = column(lambda each: modules.id_of(each.module), np.int32)
-        told_stack = column(lambda each: stacks.id_of(each.forward_stack), np.int32)
-        return _Said(
-            moment_id=column(lambda each: moments.id_of(each.moment), np.int32),
-            category=column(lambda each: each.category, np.int8),
-            module_id=np.where(told_module > 0, told_module, above),
-            forward_stack_id=np.where(told_stack > 0, told_stack, behind),
-            moments=moments.items(),
-            modules=modules.items(),
-        )
-
-
-def _used(numbers: Ids) -> tuple[list[int], NDArray[np.int64]]:
+def _used(numbers: NDArray[np.int32]) -> tuple[list[int], NDArray[np.int64]]:
     """Return the distinct numbers, and for each of ``numbers`` the position of its own among them."""
     counts = np.bincount(numbers)
     used = np.flatnonzero(counts)

@@ -16,42 +16,6 @@ _LENGTH_BYTES: Final = 8
 
 Column: TypeAlias = "array[int]"
 
-SEGMENTS: Final = {
-    "device": "q",
-    "address": "Q",
-    "total_size": "q",
-    "stream": "q",
-    "segment_type": "i",
-    "is_expandable": "b",
-    "pool_first": "q",
-    "pool_second": "q",
-    "stack": "i",
-    "counter": "q",
-    "block_count": "q",
-}
-"""Columns of a table of segments; texts and stacks are numbers into their tables.
-
-``counter`` is the ``requested_size`` that the file states, -1 where it states none.
-"""
-BLOCKS: Final = {"address": "Q", "size": "q", "requested_size": "q", "state": "i", "stack": "i"}
-"""Columns of the blocks of all segments, in the segments' order."""
-EVENTS: Final = {
-    "action": "i",
-    "address": "Q",
-    "size": "q",
-    "stream": "q",
-    "time_us": "q",
-    "stack": "i",
-    "pool": "i",
-    "user_metadata": "i",
-    "forward_stack": "i",
-    "forward_module": "i",
-}
-"""Columns of a trace; ``action``, ``user_metadata`` and ``forward_module`` are numbers of texts, ``pool`` of the
-trace's own pools. The last two are of the forward operation behind an event of backward."""
-ANNOTATIONS: Final = {"name": "i", "stage": "i", "device": "q", "time_us": "q"}
-"""Columns of external annotations."""
-
 
 class Tables:
     """Columns and values by dotted name, such as ``segments.address``.

@@ -10,19 +10,17 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oomscope.allocator.constants import MIN_BLOCK, ROUND_LARGE, SMALL_SIZE
+from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import KiB
 
 PADDING: Final = 32
 ALIGNMENT: Final = 16 * KiB
-EVIDENCE: Final = 8
-"""Neighbours that must agree."""
 
 
-def sizes_asked(timeline: Timeline) -> NDArray[np.int64]:
+def sizes_asked(timeline: Timeline) -> Indices:
     """Return for each of the lifetimes what an allocator of CUDA is to be asked for, to give a block of its size."""
     sizes = timeline.lifetimes.size
     if not is_ascend(timeline):
@@ -30,8 +28,7 @@ def sizes_asked(timeline: Timeline) -> NDArray[np.int64]:
     larger = sizes + PADDING
     if not any(segment.is_expandable for segment in timeline.segments or ()):
         return larger
-    aligned = (larger + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    return np.where(larger >= ROUND_LARGE, aligned, larger)
+    return np.where(larger >= ROUND_LARGE, (larger + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT, larger)
 
 
 def most_in_small_pool(timeline: Timeline) -> int:
@@ -43,11 +40,11 @@ def is_ascend(timeline: Timeline) -> bool:
     """Say whether a recording is of an Ascend NPU.
 
     CUDA's allocator puts a neighbour right behind a block whose size is a multiple of 512 bytes, torch_npu's 512 bytes
-    further.
+    further; at least eight neighbours must agree.
     """
     table = timeline.lifetimes
     whole = (table.size > 0) & (table.size % MIN_BLOCK == 0)
     ends = np.unique(table.address[whole] + table.size[whole].astype(np.uint64))
     tight = int(np.isin(ends, table.address).sum())
     padded = int(np.isin(ends + np.uint64(MIN_BLOCK), table.address).sum())
-    return padded >= max(EVIDENCE, 2 * tight)
+    return padded >= max(8, 2 * tight)

@@ -13,7 +13,6 @@ import numpy as np
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.errors import UsageError
-from oomscope.snapshot.provenance import Card
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.timeline import Timeline
@@ -32,8 +31,7 @@ class Budget:
     source: str
     """Where it is known from, for people; empty where it is not."""
     is_upper_bound: bool = False
-    """A memory fraction refused a request although the device had enough free, or nobody told what was free; D may be
-    less."""
+    """A memory fraction refused a request although the device had enough free; D may be less."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -65,34 +63,28 @@ def budget_of(
         outside = f"{format_size(non_torch)} of it outside PyTorch" if non_torch else "nothing of it outside PyTorch"
         device = Device(total_bytes=limit, non_torch_bytes=non_torch)
         return Budget(device=device, source=f"a card of {format_size(limit)} as given, {outside}")
-    return (
-        _at_failure(snapshot, timeline, settings)
-        or _told(snapshot, timeline)
-        or _below_failure(timeline, settings)
-        or UNKNOWN
-    )
+    told, event = _told(snapshot, timeline), last_failure(timeline.trace)
+    return (told or UNKNOWN) if event is None else _at_failure(timeline, event, settings, told)
 
 
-def _at_failure(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
-    """Return what the last failed allocation shows: what was held then, and what the driver said was free.
+def last_failure(trace: Trace) -> int | None:
+    """Return the last ``oom`` event; None where there is none."""
+    failures = np.flatnonzero(trace.action == Action.OOM)
+    return int(failures[-1]) if len(failures) else None
+
+
+def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, told: Budget | None) -> Budget:
+    """Return what a failed allocation shows: what was held then, and what the driver said was free.
 
     Where enough was free, a memory fraction refused the request: the one that the recording tells, if it can have; else
-    the limit lies below what the request would have taken. None where nothing failed, or the recording does not tell
-    what was free.
+    the limit lies below what the request would have taken.
     """
-    trace = timeline.trace
-    failures = np.flatnonzero(trace.action == Action.OOM)
-    if not len(failures):
-        return None
-    event = int(failures[-1])
-    held, free = int(timeline.reserved[event]), trace.device_free(event)
-    if free is None:
-        return None
-    wanted = _taken_for(trace, event, settings)
+    trace, held = timeline.trace, int(timeline.reserved[event])
+    wanted = request_as_seen(settings, int(trace.size[event]), int(trace.stream[event])).taken_from_driver
+    free = int(trace.address[event])
     if free < wanted:
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
-    told = _told(snapshot, timeline)
     if told is not None and told.device.fraction is not None and told.device.available_bytes < held + wanted:
         return replace(told, source=f"the memory fraction in force, {told.device.fraction:.3g} of {told.source}")
     source = (
@@ -101,33 +93,16 @@ def _at_failure(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSetti
     return Budget(device=Device(total_bytes=held + wanted - 1), source=source, is_upper_bound=True)
 
 
-def _below_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
-    """Return a card on which the last failed allocation fails too, where nobody told what was free: D stays unknown."""
-    trace = timeline.trace
-    failures = np.flatnonzero(trace.action == Action.OOM)
-    if not len(failures):
-        return None
-    event = int(failures[-1])
-    ceiling = int(timeline.reserved[event]) + _taken_for(trace, event, settings) - 1
-    return Budget(device=Device(total_bytes=max(0, ceiling)), source="", is_upper_bound=True)
-
-
-def _taken_for(trace: Trace, event: int, settings: AllocatorSettings) -> int:
-    """Return what the allocator asked of the driver for the request of ``event``."""
-    return request_as_seen(settings, int(trace.size[event]), int(trace.stream[event])).taken_from_driver
-
-
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:
     """Return what the recording says of its card."""
     cards = snapshot.provenance.cards if snapshot.provenance else ()
     card = next((card for card in cards if card.index == timeline.trace.device), None)
     if card is None or card.total_bytes < 0 or card.free_bytes < 0:
         return None
-    return Budget(device=_device(card, timeline), source=f"{card.name or 'the card'} when the snapshot was written")
-
-
-def _device(card: Card, timeline: Timeline) -> Device:
     held = sum(segment.total_size for segment in timeline.segments or ())
-    elsewhere = max(0, card.total_bytes - card.free_bytes - held)
-    fraction = card.memory_fraction if card.memory_fraction < 1 else None
-    return Device(total_bytes=card.total_bytes, non_torch_bytes=elsewhere, fraction=fraction)
+    device = Device(
+        total_bytes=card.total_bytes,
+        non_torch_bytes=max(0, card.total_bytes - card.free_bytes - held),
+        fraction=card.memory_fraction if card.memory_fraction < 1 else None,
+    )
+    return Budget(device=device, source=f"{card.name or 'the card'} when the snapshot was written")

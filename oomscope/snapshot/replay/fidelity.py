@@ -6,21 +6,18 @@ does otherwise is listed event by event, with the reason where one is known.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings, ReplayOutcome
-from oomscope.snapshot.lifetimes import BEFORE, Indices
+from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replay.ascend import is_ascend
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS
-from oomscope.snapshot.replay.pools import pools_of
 from oomscope.snapshot.replay.releases import releases_of
 from oomscope.snapshot.replay.replay import SIGN
 from oomscope.snapshot.replay.requests import Kind, Requests
@@ -35,6 +32,7 @@ TRUSTED: Final = 0.95
 """Share of repeated segment events below which nothing is concluded from other replays."""
 
 
+ASCEND: Final = "torch_npu aligns blocks of expandable segments to 16 KiB, which is followed in size only"
 PRIVATE_POOLS: Final = "when a private pool was given up, or may serve or release for others, is not recorded"
 
 
@@ -93,7 +91,7 @@ class Fidelity:
 
 
 class Step(NamedTuple):
-    """One dealing with the driver, told without its address, which is the driver's choice."""
+    """One dealing with the driver, without its address, which is the driver's choice."""
 
     action: str
     size: int
@@ -121,10 +119,11 @@ def fidelity_of(
     recorded, emulated = _recorded_steps(timeline), _emulated_steps(requests, outcome)
     is_recorded = (requests.event > BEFORE) & (requests.block < len(timeline.lifetimes))
     asked = np.flatnonzero((requests.kind == Kind.MALLOC) & is_recorded)
-    strays = _strays(timeline, requests, outcome, asked)
+    there = timeline.lifetimes.address[requests.block[asked]]
+    strays = asked[outcome.addresses[asked].astype(np.uint64) != there]
     first_divergence = int(requests.event[strays[0]]) if len(strays) else None
-    reasons = _Reasons(timeline, requests, settings, first_divergence)
-    matched, mismatches = _compare(recorded, emulated, reasons)
+    matched, differing = _compare(recorded, emulated)
+    reason = _Reasons(timeline, requests, settings, first_divergence) if differing else None
     return Fidelity(
         recorded=sum(map(len, recorded.values())),
         emulated=sum(map(len, emulated.values())),
@@ -132,7 +131,11 @@ def fidelity_of(
         allocations=len(asked),
         placed=len(asked) - len(strays),
         first_divergence=first_divergence,
-        mismatches=tuple(mismatches),
+        mismatches=tuple(
+            Mismatch(recorded=is_ours, event=event, reason=reason(event, step), **step._asdict())
+            for event, step, is_ours in differing
+            if reason
+        ),
     )
 
 
@@ -162,16 +165,10 @@ def _emulated_steps(requests: Requests, outcome: ReplayOutcome) -> Steps:
     return steps
 
 
-def _strays(timeline: Timeline, requests: Requests, outcome: ReplayOutcome, asked: Indices) -> Indices:
-    """Return the requests among ``asked`` whose blocks were placed elsewhere than recorded."""
-    recorded = timeline.lifetimes.address[requests.block[asked]]
-    strays: Indices = asked[outcome.addresses[asked].astype(np.uint64) != recorded]
-    return strays
-
-
-def _compare(recorded: Steps, emulated: Steps, reasons: _Reasons) -> tuple[int, list[Mismatch]]:
+def _compare(recorded: Steps, emulated: Steps) -> tuple[int, list[tuple[int, Step, bool]]]:
+    """Return how many steps both have, and those that one has alone with their event; True for the recording's."""
     matched = 0
-    mismatches: list[Mismatch] = []
+    differing: list[tuple[int, Step, bool]] = []
     for event in sorted(recorded.keys() | emulated.keys()):
         ours, theirs = recorded.get(event, []), emulated.get(event, [])
         if ours == theirs:
@@ -180,9 +177,9 @@ def _compare(recorded: Steps, emulated: Steps, reasons: _Reasons) -> tuple[int, 
         for is_common, of_recording, of_replay in _runs(ours, theirs):
             matched += len(of_recording) if is_common else 0
             if not is_common:
-                mismatches += (reasons.mismatch(event, step, recorded=True) for step in of_recording)
-                mismatches += (reasons.mismatch(event, step, recorded=False) for step in of_replay)
-    return matched, mismatches
+                differing += ((event, step, True) for step in of_recording)
+                differing += ((event, step, False) for step in of_replay)
+    return matched, differing
 
 
 def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, Sequence[Step], Sequence[Step]]]:
@@ -190,8 +187,9 @@ def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, 
 
     Beyond their common ends, lists of more than :data:`LONGEST_ALIGNED` steps are not compared and count as different.
     """
-    head = _common(ours, theirs)
-    tail = _common(ours[head:][::-1], theirs[head:][::-1])
+    shortest = min(len(ours), len(theirs))
+    head = next((at for at in range(shortest) if ours[at] != theirs[at]), shortest)
+    tail = next((at for at in range(shortest - head) if ours[-1 - at] != theirs[-1 - at]), shortest - head)
     left, right = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
     yield True, ours[:head], theirs[:head]
     if max(len(left), len(right)) > LONGEST_ALIGNED:
@@ -203,23 +201,9 @@ def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, 
     yield True, ours[len(ours) - tail :], theirs[len(theirs) - tail :]
 
 
-def _common(ours: Sequence[Step], theirs: Sequence[Step]) -> int:
-    """Return how many steps at the beginning are the same."""
-    differing = (index for index, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1])
-    return next(differing, min(len(ours), len(theirs)))
-
-
 def switches_expandable(timeline: Timeline) -> bool:
-    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways.
-
-    What a private pool with an allocator of its own takes does not count.
-    """
-    action = timeline.trace.action
-    ways = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-    if not np.isin(ways, action).all():
-        return False
-    pools = pools_of(timeline)
-    return bool(np.isin(ways, action[~np.isin(pools.of_event, pools.with_allocator)]).all())
+    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways."""
+    return bool(np.isin((Action.SEGMENT_ALLOC, Action.SEGMENT_MAP), timeline.trace.action).all())
 
 
 class _Reasons:
@@ -229,29 +213,24 @@ class _Reasons:
         self, timeline: Timeline, requests: Requests, settings: AllocatorSettings, first_divergence: int | None
     ) -> None:
         self._timeline = timeline
-        self._has_private_pools = requests.has_private_pools
-        self._switches = switches_expandable(timeline)
-        self._settings = settings
+        self._collects_garbage = settings.garbage_collection_threshold > 0
         self._first_divergence = first_divergence
-        self._is_ascend = is_ascend(timeline)
         self._records_segments = bool(np.isin(timeline.trace.action, SEGMENT_ACTIONS).any())
-        self._segments = sorted((segment.address, segment.total_size) for segment in timeline.segments or ())
+        facts = {
+            "expandable segments were switched during the recording": switches_expandable(timeline),
+            PRIVATE_POOLS: requests.has_private_pools,
+            ASCEND: is_ascend(timeline) and settings.expandable_segments,
+        }
+        self._of_file = next((reason for reason, holds in facts.items() if holds), None)
 
-    def mismatch(self, event: int, step: Step, *, recorded: bool) -> Mismatch:
-        reason = self._reason(event, step)
-        return Mismatch(recorded=recorded, event=event, reason=reason, **step._asdict())
-
-    def _reason(self, event: int, step: Step) -> str:
+    def __call__(self, event: int, step: Step) -> str:
+        """Return why ``step`` at ``event`` is one side's alone."""
         if not self._records_segments and not self._lies_in_known_segment(event):
             return "the block lies in no segment of the file, which records no segment events"
-        if self._settings.garbage_collection_threshold and step.action == "segment_free":
+        if self._collects_garbage and step.action == "segment_free":
             return "garbage collection goes by a memory fraction that the file does not tell"
-        if self._switches:
-            return "expandable segments were switched during the recording"
-        if self._has_private_pools:
-            return PRIVATE_POOLS
-        if self._is_ascend and self._settings.expandable_segments:
-            return "torch_npu aligns blocks of expandable segments to 16 KiB, which is followed in size only"
+        if self._of_file:
+            return self._of_file
         if self._first_divergence is not None and event > self._first_divergence:
             return f"follows from event {self._first_divergence}, whose block lies elsewhere than recorded"
         return "unexplained"
@@ -260,5 +239,5 @@ class _Reasons:
         if event >= len(self._timeline.trace):
             return False
         address = int(self._timeline.trace.address[event])
-        before = bisect_right(self._segments, address, key=itemgetter(0))
-        return before > 0 and address < sum(self._segments[before - 1])
+        segments = self._timeline.segments or ()
+        return any(segment.address <= address < segment.address + segment.total_size for segment in segments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from oomscope.allocator import AllocatorSettings
@@ -30,17 +30,13 @@ WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The rows of the table, and the replays behind them."""
+    """The rows of the table, and the replays behind them; the recorded settings first."""
 
     rows: tuple[FixTried, ...]
-    """The recorded settings first."""
     outcomes: tuple[Replay, ...]
-    """How the requests went, row by row."""
-    afresh: tuple[bool, ...]
-    """Whether a row began with the blocks from before the recording packed afresh, row by row."""
     control: Replay | None = None
-    """The replay under the recorded settings begun afresh, which is what such rows compare with; None where there is
-    no such row, or the recorded settings began so too."""
+    """The replay under the recorded settings begun afresh, which is what rows begun afresh compare with; None where
+    there is no such row, or the recorded settings began so too."""
 
     @property
     def baseline(self) -> Replay:
@@ -53,8 +49,8 @@ class Tried:
 
         Where the recorded settings pass too when begun afresh, a row that began so shows nothing.
         """
-        rows = zip(self.rows[1:], self.afresh[1:], strict=True)
-        return tuple(row.name for row, afresh in rows if row.survives and not (afresh and self.is_undecided))
+        survivors = (row for row in self.rows[1:] if row.survives)
+        return tuple(row.name for row in survivors if not (row.begun_afresh and self.is_undecided))
 
     @property
     def is_undecided(self) -> bool:
@@ -88,7 +84,7 @@ def try_settings(
     *,
     candidates: Sequence[str] | None = None,
     baseline: Replay | None = None,
-    announce: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] = lambda _setting: None,
 ) -> Tried:
     """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
 
@@ -110,31 +106,29 @@ def try_settings(
     if candidates is None:
         candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
     recorded = rules.settings()
-    if announce and not baseline:
+    if not baseline:
         announce(AS_RECORDED)
     baseline = baseline or replay(requests, recorded, device, at_recorded_addresses=True)
     tries = [_Try(AS_RECORDED, rules.conf, fitting(requests, device), baseline)]
     for addition in candidates:
         conf = merged(rules.conf, addition)
-        settings = _settings_if_known(conf, rules.torch_version)
-        if conf == merged(rules.conf, "") or settings is None:
+        if conf == merged(rules.conf, ""):
             continue
-        if announce:
-            announce(addition)
+        try:
+            settings = replace(rules, conf=conf).settings()
+        except AllocatorConfError:  # that torch has no such setting
+            continue
+        announce(addition)
         keeps_segments = settings.expandable_segments == recorded.expandable_segments
         begun = tries[0].requests if keeps_segments else requests.begun_afresh
         tries.append(_Try(addition, conf, begun, replay(begun, settings, device)))
-    afresh = tuple(each.requests is not requests and bool(requests.held.segments) for each in tries)
+    afresh = [each.requests is not requests and bool(requests.held.segments) for each in tries]
     control = replay(requests.begun_afresh, recorded, device) if any(afresh) and not afresh[0] else None
-    return Tried(
-        rows=tuple(
-            _row(each, control if is_afresh and control else baseline, begun_afresh=is_afresh)
-            for each, is_afresh in zip(tries, afresh, strict=True)
-        ),
-        outcomes=tuple(each.outcome for each in tries),
-        afresh=afresh,
-        control=control,
-    )
+    rows = [
+        _row(each, (is_afresh and control) or baseline, begun_afresh=is_afresh)
+        for each, is_afresh in zip(tries, afresh, strict=True)
+    ]
+    return Tried(rows=tuple(rows), outcomes=tuple(each.outcome for each in tries), control=control)
 
 
 class _Try(NamedTuple):
@@ -144,14 +138,6 @@ class _Try(NamedTuple):
     conf: str
     requests: Requests
     outcome: Replay
-
-
-def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:
-    """Return what ``conf`` means; None where that torch has no such setting."""
-    try:
-        return AllocatorSettings.parse(conf, torch_version=torch_version)
-    except AllocatorConfError:
-        return None
 
 
 def merged(conf: str, addition: str) -> str:
@@ -174,10 +160,9 @@ def pairs_of(conf: str) -> list[tuple[str, str]]:
 
 
 def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
-    outcome = tried.outcome
-    caveats = tried.requests.caveats
+    outcome, notes = tried.outcome, tried.requests.caveats
     if begun_afresh and tried.name != AS_RECORDED:
-        caveats = (*caveats, f"begun so, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}")
+        notes = (*notes, f"begun so, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}")
     return FixTried(
         name=tried.name,
         conf=tried.conf,
@@ -188,5 +173,5 @@ def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
         failed_event=outcome.failed_event,
         saved_bytes=reference.peak_reserved_bytes - outcome.peak_reserved_bytes,
         begun_afresh=begun_afresh,
-        note="; ".join(caveats),
+        note="; ".join(notes),
     )

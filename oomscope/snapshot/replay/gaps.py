@@ -11,7 +11,8 @@ from typing import Final
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.allocator.constants import SMALL_SIZE
-from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId
+from oomscope.snapshot.builder import DEFAULT_POOL
+from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.snapshot.verdict_types import Gap
 from oomscope.units import format_size
@@ -48,16 +49,14 @@ class Request:
     """The pool that it was made in; None where that is unknown and there are several."""
 
 
-def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int | None) -> tuple[Gap, ...]:
+def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int) -> tuple[Gap, ...]:
     """Return the gaps at a failure, largest first; they sum to ``available_bytes`` less requested bytes.
-
-    Where ``available_bytes`` is unknown they sum to reserved less requested bytes.
 
     Args:
         segments: the device's segments at the failure.
         request: what failed.
         available_bytes: D, what this process may use. Where more than that is reserved (the measurement of what
-            others hold was off), or where it is unknown, nothing counts as free on the device.
+            others hold was off), nothing counts as free on the device.
     """
     total = dict.fromkeys(ORDER, 0)
     for segment in segments:
@@ -66,7 +65,7 @@ def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int 
             for reason, size in _block_gaps(segment, block, request):
                 total["empty_segment" if is_empty and reason in WHOLE else reason] += size
     reserved = sum(segment.total_size for segment in segments)
-    free = 0 if available_bytes is None else max(0, available_bytes - reserved)
+    free = max(0, available_bytes - reserved)
     total["granularity" if request.size <= free < request.taken_from_driver else "free_device"] += free
     rows = [Gap(reason=reason, bytes=size, text=_text(reason, request)) for reason, size in total.items() if size]
     return tuple(sorted(rows, key=lambda row: (-row.bytes, ORDER.index(row.reason))))

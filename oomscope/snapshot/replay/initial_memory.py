@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -121,9 +122,8 @@ class InitialMemory:
                 self.contradictions += start in self.segments
                 # The large pool takes no segments as small as those of the small pool.
                 segment_type = "small" if end - start == SMALL_SEGMENT else "large"
-                pool = int(self._pools.of_event[event])
-                owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False, pool=pool)
-                self.segments[start] = end - start, owner
+                stream, pool = int(self._trace.stream[event]), int(self._pools.of_event[event])
+                self.segments[start] = end - start, Owner(stream, segment_type, is_expandable=False, pool=pool)
             elif action == Action.SEGMENT_MAP:
                 self.contradictions += not self._unmap(owners[event], start, end)
             else:
@@ -143,7 +143,7 @@ class InitialMemory:
         """Return whether all of the range was there."""
         ranges = self.mapped.setdefault(owner, AddressRanges())
         was_there = ranges.remove(start, end)
-        if was_there and not any(ranges):
+        if was_there and not ranges:
             self.reserved.append((self.bases.pop(owner), owner))
         return was_there
 
@@ -159,10 +159,9 @@ class InitialMemory:
         for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
             place = int(np.searchsorted(requests, event))
             served = int(trace.size[requests[place]]) if place < len(requests) else 0
-            pool = int(self._pools.of_event[event])
-            owner = _expandable(int(trace.stream[event]), pool, is_small=served <= self._most_small)
-            known.add(*self._range(event), owner)
-            owners[event] = owner
+            stream, pool = int(trace.stream[event]), int(self._pools.of_event[event])
+            owners[event] = _expandable(stream, pool, is_small=served <= self._most_small)
+            known.add(*self._range(event), owners[event])
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
             owners[event] = self._owner_of_unmapped(event, known)
         return owners
@@ -189,24 +188,20 @@ class _Owned:
         self._reach: dict[int, tuple[list[int], list[tuple[int, Owner]]]] = {}
 
     def add(self, start: int, end: int, owner: Owner) -> None:
-        """Take note of whose a range is."""
+        """Note whose a range is."""
         self._added[owner.stream].append((start, end, owner))
 
     def touching(self, start: int, end: int, stream: int) -> Owner | None:
         """Return who owns the range of ``stream`` that reaches farthest among those that overlap or touch this one."""
         if stream not in self._reach:
             ranges = sorted(self._added[stream])
-            farthest = accumulate(((high, owner) for _, high, owner in ranges), _farther)
+            farthest = accumulate(
+                ((high, owner) for _, high, owner in ranges), lambda *two: max(two, key=itemgetter(0))
+            )
             self._reach[stream] = [low for low, _, _ in ranges], list(farthest)
         lows, reach = self._reach[stream]
         place = bisect_right(lows, end)
-        if not place or reach[place - 1][0] < start:
-            return None
-        return reach[place - 1][1]
-
-
-def _farther(one: tuple[int, Owner], other: tuple[int, Owner]) -> tuple[int, Owner]:
-    return other if other[0] > one[0] else one
+        return reach[place - 1][1] if place and reach[place - 1][0] >= start else None
 
 
 def _expandable(stream: int, pool: int, *, is_small: bool) -> Owner:

@@ -9,19 +9,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettings, CachingAllocator, Driver, Held
 from oomscope.allocator.constants import SMALL_SIZE
-from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
+from oomscope.snapshot.builder import DEFAULT_POOL
+from oomscope.snapshot.lifetimes import BEFORE, active_blocks
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_memory import InitialMemory, Owner
-from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId, pools_of
+from oomscope.snapshot.replay.pools import PoolId, pools_of
 from oomscope.snapshot.timeline import Timeline
 
 
@@ -61,28 +60,26 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
         settings: the recorded ones; they round sizes.
     """
     if timeline.segments is None:
-        begins_empty = timeline.initial_requested_bytes == 0
-        return InitialState(held=None) if begins_empty else _unknown("the segments at the end are unknown")
+        doubt = "the segments at the end are unknown"
+        return InitialState(held=None, doubts=(doubt,) if timeline.initial_requested_bytes else ())
     pools = pools_of(timeline)
     memory = InitialMemory(timeline, pools)
-    if memory.contradictions:
-        return _unknown(f"{memory.contradictions} segment events contradict the segments at the end")
     layout = _Layout(timeline, memory, settings)
     ends = sorted((segment.address, segment.address + segment.total_size) for segment in layout.segments)
-    if any(end > start for (_, end), (start, _) in pairwise(ends)):
-        return _unknown("segments from before the recording overlap")
-    if ends and ends[-1][1] > HIGHEST_ADDRESS:
-        return _unknown("segments lie at addresses that no device has")
-    if layout.astray:
-        return _unknown(f"{layout.astray} blocks from before the recording lie in no known segment")
-    reservations = tuple(Reservation(base, owner.segment_type) for base, owner in memory.reserved)
+    doubts = {
+        f"{memory.contradictions} segment events contradict the segments at the end": memory.contradictions,
+        "segments from before the recording overlap": any(end > start for (_, end), (start, _) in pairwise(ends)),
+        "segments lie at addresses that no device has": bool(ends) and ends[-1][1] > HIGHEST_ADDRESS,
+        f"{layout.astray} blocks from before the recording lie in no known segment": layout.astray,
+    }
+    if contradiction := next((doubt for doubt, holds in doubts.items() if holds), None):
+        return InitialState(held=None, doubts=(contradiction,))
     return InitialState(
-        held=layout.held(), doubts=tuple(layout.doubts()), reservations=reservations, pool_ids=pools.ids
+        held=layout.held(),
+        doubts=tuple(layout.doubts()),
+        reservations=tuple(Reservation(base, owner.segment_type) for base, owner in memory.reserved),
+        pool_ids=pools.ids,
     )
-
-
-def _unknown(reason: str) -> InitialState:
-    return InitialState(held=None, doubts=(reason,))
 
 
 class _Layout:
@@ -91,12 +88,18 @@ class _Layout:
     def __init__(self, timeline: Timeline, memory: InitialMemory, settings: AllocatorSettings) -> None:
         table = timeline.lifetimes
         rows = np.flatnonzero((table.born == BEFORE) & (table.completed > BEFORE))
-        self._rows: Indices = rows[np.argsort(table.address[rows], kind="stable")]
-        self._addresses: list[int] = table.address[self._rows].tolist()
+        rows = rows[np.argsort(table.address[rows], kind="stable")]
+        self._addresses: list[int] = table.address[rows].tolist()
+        self._rows: list[int] = rows.tolist()
         self._sizes = _Sizes(timeline, settings)
-        self._memory = memory
         self._placed = 0
-        self.segments = list(self._segments())
+        ranges = [
+            (owner, start, start + size, number, start)
+            for number, (start, (size, owner)) in enumerate(sorted(memory.segments.items()))
+        ]
+        for number, (owner, mapped) in enumerate(memory.mapped.items(), start=len(ranges)):
+            ranges += ((owner, start, end, number, memory.bases[owner]) for start, end in mapped)
+        self.segments = [self._segment(*each) for each in ranges]
 
     @property
     def astray(self) -> int:
@@ -105,7 +108,7 @@ class _Layout:
 
     def held(self) -> Held:
         """Return the segments, and the row of each block."""
-        return Held(segments=self.segments, ids=dict(zip(self._addresses, self._rows.tolist(), strict=True)))
+        return Held(segments=self.segments, ids=dict(zip(self._addresses, self._rows, strict=True)))
 
     def doubts(self) -> Iterator[str]:
         """Yield what was assumed."""
@@ -113,16 +116,6 @@ class _Layout:
             yield f"{self._sizes.clipped} blocks from before the recording are smaller than these settings round"
         if self._sizes.open_ends:
             yield f"up to 1 MiB behind {self._sizes.open_ends} blocks from before the recording may not have been free"
-
-    def _segments(self) -> Iterator[AllocatorSegment]:
-        number = 0
-        for address, (size, owner) in sorted(self._memory.segments.items()):
-            yield self._segment(owner, address, address + size, number, address)
-            number += 1
-        for owner, ranges in self._memory.mapped.items():
-            for start, end in ranges:
-                yield self._segment(owner, start, end, number, self._memory.bases[owner])
-            number += 1
 
     def _segment(self, owner: Owner, start: int, end: int, number: int, base: int) -> AllocatorSegment:
         return AllocatorSegment(
@@ -146,30 +139,35 @@ class _Layout:
             address = self._addresses[index]
             limit = self._addresses[index + 1] if index + 1 < beyond else end
             if at < address:
-                yield _cached(at, address)
-            size, requested = self._sizes.of(owner, int(self._rows[index]), limit - address)
+                yield AllocatorBlock(at, address - at, 0, "inactive")
+            size, requested = self._sizes.of(owner, self._rows[index], limit - address)
             yield AllocatorBlock(address, size, requested, "active_allocated")
             at = address + size
         if at < end:
-            yield _cached(at, end)
-
-
-def _cached(start: int, end: int) -> AllocatorBlock:
-    return AllocatorBlock(start, end - start, 0, "inactive")
+            yield AllocatorBlock(at, end - at, 0, "inactive")
 
 
 class _Sizes:
     """How many bytes the blocks from before the trace occupied."""
 
     def __init__(self, timeline: Timeline, settings: AllocatorSettings) -> None:
-        self._timeline = timeline
-        self._settings = settings
+        self._table = table = timeline.lifetimes
+        self._max_split = settings.max_split_size
         self._asked = sizes_asked(timeline)
         self._rounded: Callable[[int], int] = CachingAllocator(settings, Driver(total_bytes=1)).round_size
         self.clipped = 0
         """Blocks for whose rounded size there was no room."""
         self.open_ends = 0
         """Blocks whose end is not recorded."""
+        segments = timeline.segments or ()
+        occupied = [segments[each.segment].blocks[each.block].size for each in active_blocks(segments)]
+        final = np.flatnonzero(table.segment_block >= 0)
+        self._final = {row: occupied[table.segment_block[row]] for row in final.tolist()}
+        """Occupied bytes of the blocks that stand in the final segments."""
+        later = np.flatnonzero(table.born > BEFORE)
+        self._born = later[np.argsort(table.address[later], kind="stable")]
+        """The blocks allocated during the trace, by address."""
+        self._born_at = table.address[self._born]
 
     def of(self, owner: Owner, row: int, room: int) -> tuple[int, int]:
         """Return the occupied and the requested bytes of a block with ``room`` bytes up to the next one.
@@ -177,7 +175,7 @@ class _Sizes:
         In the large pool of cudaMalloc an end of up to 1 MiB is not split off, nor anything from ``max_split_size`` on
         (``should_split`` of c10/cuda/CUDACachingAllocator.cpp).
         """
-        requested = int(self._timeline.lifetimes.size[row])
+        requested = int(self._table.size[row])
         rounded = self._rounded(int(self._asked[row]))
         if row in self._final:
             return min(max(self._final[row], rounded), room), requested
@@ -186,13 +184,13 @@ class _Sizes:
             return room, requested
         if rounded == room or owner.segment_type == "small" or owner.is_expandable:
             return rounded, requested
-        if room - rounded <= SMALL_SIZE or rounded >= self._settings.max_split_size:
+        if room - rounded <= SMALL_SIZE or rounded >= self._max_split:
             return room, requested
         return self._up_to_neighbour(row, rounded), requested
 
     def _up_to_neighbour(self, row: int, rounded: int) -> int:
         """Return the size of a block by where the first block behind it began while it was alive."""
-        table = self._timeline.lifetimes
+        table = self._table
         address = int(table.address[row])
         behind = np.array([address + rounded, address + rounded + SMALL_SIZE], dtype=np.uint64)
         first, beyond = np.searchsorted(self._born_at, behind, side="left").tolist()
@@ -202,25 +200,3 @@ class _Sizes:
             self.open_ends += 1
             return rounded
         return int(table.address[alive[0]]) - address
-
-    @cached_property
-    def _born(self) -> Indices:
-        """The blocks allocated during the trace, by address."""
-        table = self._timeline.lifetimes
-        rows = np.flatnonzero(table.born > BEFORE)
-        return rows[np.argsort(table.address[rows], kind="stable")]
-
-    @cached_property
-    def _born_at(self) -> NDArray[np.uint64]:
-        return self._timeline.lifetimes.address[self._born]
-
-    @cached_property
-    def _final(self) -> dict[int, int]:
-        """Occupied bytes of the blocks that stand in the final segments."""
-        segments = self._timeline.segments or ()
-        blocks = active_blocks(segments)
-        table = self._timeline.lifetimes
-        rows = np.flatnonzero(table.segment_block >= 0)
-        final = [blocks[position] for position in table.segment_block[rows].tolist()]
-        sizes = [segments[block.segment].blocks[block.block].size for block in final]
-        return dict(zip(rows.tolist(), sizes, strict=True))

@@ -11,7 +11,7 @@ that are not reported show by segments and events; of other keys the text counts
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from oomscope.allocator import AllocatorSettings
@@ -28,14 +28,15 @@ from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.units import MiB
 
 CONF_KEYS: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-UNREPORTED: Final = ("large_segment_size_mb", "max_non_split_rounding_mb", "per_process_memory_fraction")
-"""Keys that change what is allocated, but that no snapshot reports otherwise than in the text."""
 REPORTED_AS: Final = {
     "max_split_size_mb": "max_split_size",
     "garbage_collection_threshold": "garbage_collection_threshold",
     "roundup_power2_divisions": "roundup_power2_divisions",
+    "large_segment_size_mb": None,
+    "max_non_split_rounding_mb": None,
+    "per_process_memory_fraction": None,
 }
-"""Under which name the allocator reports a key of the text."""
+"""Keys of the text that change what is allocated, and under which name the allocator reports them itself, if at all."""
 
 
 def recorded_conf(snapshot: Snapshot, device: int) -> str:
@@ -64,7 +65,9 @@ def _settings(snapshot: Snapshot, device: int) -> Iterator[tuple[str, str]]:
         same = set(divisions.values())
         listed = ",".join(f"{size}:{count}" for size, count in divisions.items())
         yield "roundup_power2_divisions", str(*same) if len(same) == 1 else f"[{listed}]"
-    yield from _of_text(reported)
+    for key, value in _text(reported):
+        if key in REPORTED_AS and REPORTED_AS[key] not in reported and _is_known(key, value):
+            yield key, value
 
 
 def _shows_expandable(snapshot: Snapshot, device: int) -> bool:
@@ -73,13 +76,6 @@ def _shows_expandable(snapshot: Snapshot, device: int) -> bool:
     if actions & {Action.SEGMENT_MAP, Action.SEGMENT_ALLOC}:
         return Action.SEGMENT_MAP in actions
     return any(segment.is_expandable for segment in snapshot.segments if segment.device == device)
-
-
-def _of_text(reported: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in _text(reported):
-        is_all_there_is = key in UNREPORTED or (key in REPORTED_AS and REPORTED_AS[key] not in reported)
-        if is_all_there_is and _is_known(key, value):
-            yield key, value
 
 
 def _text(reported: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -115,9 +111,6 @@ class Recording:
     """The replay on the recorded card."""
     unheeded: tuple[str, ...] = ()
     """Recorded settings that are ill-formed or have no rules here."""
-    stands_for_all: bool = False
-    """The replay is the same by the rules of every version: nowhere did equally large blocks stand to choose from, no
-    fraction was rounded, and no setting is of a meaning that changed."""
 
     @property
     def settings_doubt(self) -> str | None:
@@ -152,7 +145,7 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
             refusal = error
             continue
         candidates.append(_under(rules, settings, snapshot, timeline, source))
-        if candidates[-1].stands_for_all or candidates[-1].fidelity.is_exact:
+        if candidates[-1].fidelity.is_exact:
             break
     if not candidates and refusal is not None:
         raise refusal
@@ -161,8 +154,7 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
 
 def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeline: Timeline, source: str) -> Recording:
     initial = recover(timeline, settings)
-    collects = settings.garbage_collection_threshold > 0
-    requests = requests_of(timeline, initial=initial, collects_garbage=collects)
+    requests = requests_of(timeline, initial=initial)
     budget = _budget(snapshot, timeline, settings, requests)
     served = fitting(requests, budget.device)
     outcome = serve(served, settings, budget.device, at_recorded_addresses=True)
@@ -170,7 +162,7 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
     fidelity = fidelity_of(timeline, served, outcome, settings)
     fatal = fatal_event(timeline.trace)
     if fatal is not None and baseline.survives:
-        pending = requests_of(timeline, pending_at_last=True, initial=initial, collects_garbage=collects)
+        pending = requests_of(timeline, pending_at_last=True, initial=initial)
         failing = replay(pending, settings, budget.device, at_recorded_addresses=True)
         if failing.failed_event == fatal:
             requests, baseline = pending, failing
@@ -183,17 +175,7 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
         fidelity=fidelity,
         baseline=baseline,
         unheeded=unheeded_conf(snapshot),
-        stands_for_all=not (outcome.allocator.num_ties or budget.device.fraction or _means_otherwise(rules)),
     )
-
-
-def _means_otherwise(rules: Rules) -> bool:
-    """Say whether some version reads the settings of ``rules`` in another way, or not at all."""
-    try:
-        meanings = {replace(rules, torch_version=version).settings() for version in STAND_FOR}
-    except AllocatorConfError:
-        return True
-    return len({replace(meaning, torch_version=rules.torch_version) for meaning in meanings}) > 1
 
 
 def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings, requests: Requests) -> Budget:
@@ -202,8 +184,5 @@ def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings,
     capacity = capacity_of(timeline, releases_of(timeline))
     if budget.source or capacity is None:
         return budget
-    if budget.is_upper_bound:
-        ceiling = min(capacity, budget.device.total_bytes)
-        return replace(budget, device=Device(total_bytes=max(ceiling, requests.held_bytes)))
     source = "the requests that the driver refused until cached memory was released, which show no more than a bound"
     return Budget(device=Device(total_bytes=max(capacity, requests.held_bytes)), source=source)

@@ -7,18 +7,12 @@ what a failed request released shows how much the device had to give, and is not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from oomscope.snapshot.replay.pools import GIVEN_BACK, TAKEN
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import REMARKS, Action
-
-_GIVEN_BACK: Final = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
-_TAKEN: Final = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-_OOM: Final = 1
-_MORE: Final = 2
-"""What a release ends in, where it may be the price of a request: its failure, or memory taken from the driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,72 +35,48 @@ def releases_of(timeline: Timeline) -> tuple[Release, ...]:
     (``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp records its caller's).
     """
     trace = timeline.trace
-    judge = _Judge(timeline)
+    calls = np.array([_holds_empty_cache(timeline, stack) for stack in range(len(trace.stacks))], dtype=bool)
+    most = int(timeline.reserved.max(initial=timeline.initial_reserved_bytes))
+
+    def was_refused(event: int, end: int) -> bool:
+        own = int(trace.stack_id[event])
+        if end == len(trace) or calls[own]:
+            return False
+        if trace.action[end] == Action.OOM:
+            return True
+        following = int(trace.stack_id[end])
+        if trace.action[end] not in TAKEN or (own and following and own != following):
+            return False
+        return timeline.reserved_bytes_at(event - 1) + int(trace.size[end]) > most
+
     spoken = np.flatnonzero(~np.isin(trace.action, REMARKS))
-    gives_back = np.isin(trace.action[spoken], _GIVEN_BACK)
+    gives_back = np.isin(trace.action[spoken], GIVEN_BACK)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], gives_back, [False]]).astype(np.int8)))
     releases = []
     for first, beyond in edges.reshape(-1, 2).tolist():
         event = int(spoken[first])
         end = int(spoken[beyond]) if beyond < len(spoken) else len(trace)
-        releases.append(Release(event=event, end=end, refused=judge.was_refused(event, end)))
+        releases.append(Release(event=event, end=end, refused=was_refused(event, end)))
     return tuple(releases)
+
+
+def _holds_empty_cache(timeline: Timeline, stack: int) -> bool:
+    """Say whether a stack holds torch's ``empty_cache``, under its Python or its C++ name."""
+    names = (frame.name for frame in timeline.trace.stacks[stack])
+    return any("empty_cache" in name or "emptyCache" in name for name in names)
 
 
 def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None:
     """Return the most bytes that the allocator may have been able to hold; None where the driver never refused any.
 
-    A refusal bounds it from above: by what was held plus what was asked for, or by what
-    was free, where an ``oom`` event tells.
+    A refusal bounds it from above: by what was held plus what was asked for, or what an ``oom`` event says was free.
     """
     trace = timeline.trace
-    takes = np.isin(trace.action, _TAKEN)
     bounds = [
-        _reserved_before(timeline, release.event) + int(trace.size[release.end]) - 1
+        timeline.reserved_bytes_at(release.event - 1) + int(trace.size[release.end]) - 1
         for release in releases
-        if release.refused and takes[release.end]
+        if release.refused and trace.action[release.end] in TAKEN
     ]
-    bounds += [
-        int(timeline.reserved[event]) + free
-        for event in np.flatnonzero(trace.action == Action.OOM).tolist()
-        if (free := trace.device_free(event)) is not None
-    ]
+    failed = np.flatnonzero(trace.action == Action.OOM).tolist()
+    bounds += [int(timeline.reserved[event]) + int(trace.address[event]) for event in failed]
     return min(bounds, default=None)
-
-
-class _Judge:
-    """Tells refusals from calls of ``empty_cache``; what it looks at again and again it keeps at hand."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        trace = timeline.trace
-        self._timeline = timeline
-        self._ends_in = np.select([trace.action == Action.OOM, np.isin(trace.action, _TAKEN)], [_OOM, _MORE]).tolist()
-        self._stack_id: list[int] = trace.stack_id.tolist()
-        self._most = int(timeline.reserved.max(initial=timeline.initial_reserved_bytes))
-        self._calls: dict[int, bool] = {}
-
-    def was_refused(self, event: int, end: int) -> bool:
-        """Say whether what was given back from ``event`` on, to before ``end``, was the price of a failed request."""
-        if end == len(self._ends_in) or not self._ends_in[end]:
-            return False
-        own, following = self._stack_id[event], self._stack_id[end]
-        if own and self._is_empty_cache(own):
-            return False
-        if self._ends_in[end] == _OOM:
-            return True
-        if own and following and own != following:
-            return False
-        return _reserved_before(self._timeline, event) + int(self._timeline.trace.size[end]) > self._most
-
-    def _is_empty_cache(self, stack: int) -> bool:
-        """Say whether a stack holds torch's ``empty_cache``, under its Python or its C++ name."""
-        if stack not in self._calls:
-            names = [frame.name for frame in self._timeline.trace.stacks[stack]]
-            self._calls[stack] = any("empty_cache" in name or "emptyCache" in name for name in names)
-        return self._calls[stack]
-
-
-def _reserved_before(timeline: Timeline, event: int) -> int:
-    if event > 0:
-        return int(timeline.reserved[event - 1])
-    return timeline.initial_reserved_bytes

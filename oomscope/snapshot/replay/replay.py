@@ -14,9 +14,10 @@ from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, Repl
 from oomscope.allocator import replay as run
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
+from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.initial_state import HIGHEST_ADDRESS
-from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId
+from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.requests import Kind, Requests
 from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
@@ -116,29 +117,28 @@ def result_of(
 ) -> Replay:
     """Return how the requests went up to the first failure; ``outcome`` is that of :func:`serve` with the rest."""
     failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
-    allocator = outcome.allocator
-    if not len(failed):
-        return Replay(
-            peak_reserved_bytes=allocator.reserved_peak,
-            margin_bytes=device.available_bytes - allocator.reserved_peak,
-            retries=allocator.num_alloc_retries,
-            segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
-            reserved=_reserved_curve(requests, outcome),
-        )
-    failure = int(failed[0])
-    if failure + 1 < len(requests):
+    failure = int(failed[0]) if len(failed) else None
+    if failure is not None and failure + 1 < len(requests):
         requests = requests.first(failure + 1)
         outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
-        allocator = outcome.allocator
-    free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
-    return Replay(
+    allocator = outcome.allocator
+    done = Replay(
         peak_reserved_bytes=allocator.reserved_peak,
-        margin_bytes=free - request_as_seen(settings, int(requests.size[failure]), 0).taken_from_driver,
+        margin_bytes=device.available_bytes - allocator.reserved_peak,
         retries=allocator.num_alloc_retries,
-        failed_event=int(requests.event[failure]),
         segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
         reserved=_reserved_curve(requests, outcome),
-        repeated=_passes_again(outcome, requests, failure),
+    )
+    if failure is None:
+        return done
+    free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
+    at = slice(failure, failure + 1)
+    request = requests.block[at], requests.size[at], requests.stream[at], requests.pool[at]
+    return replace(
+        done,
+        margin_bytes=free - request_as_seen(settings, int(requests.size[failure]), 0).taken_from_driver,
+        failed_event=int(requests.event[failure]),
+        repeated=not allocator.run([ReplayOp.MALLOC], *request).failed.any(),
     )
 
 
@@ -168,9 +168,14 @@ def serve(
     Raises:
         UsageError: the device is too small for what was held before the first request, or too large to model.
     """
-    driver = driver or driver_of(device)
+    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
+    driver = driver or Driver(total, min(total, device.taken_bytes))
     if at_recorded_addresses:
-        driver = replace(driver, policy="recorded", addresses=_addresses(requests, settings, device))
+        pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
+        reservations = requests.initial.reservations if requests.initial else ()
+        ranges = ((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations)
+        addresses = tuple(each for each in (*requests.addresses, *ranges) if sum(each) <= HIGHEST_ADDRESS)
+        driver = replace(driver, policy="recorded", addresses=addresses)
     return run(
         requests.operations,
         requests.block,
@@ -181,24 +186,8 @@ def serve(
         fraction=device.fraction,
         event_lag=None,
         held=requests.held,
-        pools=requests.pools,
-        with_allocator=requests.with_allocator,
-        retrying=requests.retrying,
+        pools=requests.pool if requests.has_private_pools else None,
     )
-
-
-def driver_of(device: Device) -> Driver:
-    """Return a driver that gives the memory of ``device``, at ascending addresses."""
-    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
-    return Driver(total, min(total, device.taken_bytes))
-
-
-def _addresses(requests: Requests, settings: AllocatorSettings, device: Device) -> tuple[tuple[int, int], ...]:
-    """Return the recorded addresses with their sizes: of segments, and of reservations on this device."""
-    pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
-    reservations = requests.initial.reservations if requests.initial else ()
-    ranges = ((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations)
-    return tuple(each for each in (*requests.addresses, *ranges) if sum(each) <= HIGHEST_ADDRESS)
 
 
 def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:
@@ -208,16 +197,7 @@ def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:
     change[0] = requests.held_bytes
     for event in outcome.events:
         change[requests.event[event.op] + 1] += SIGN.get(event.action, 0) * event.size
-    curve: Curve = np.cumsum(change)[1:]
-    return curve
-
-
-def _passes_again(outcome: ReplayOutcome, requests: Requests, failure: int) -> bool:
-    """Ask once more for what just failed."""
-    at = slice(failure, failure + 1)
-    block, size, stream = requests.block[at], requests.size[at], requests.stream[at]
-    again = outcome.allocator.run([ReplayOp.MALLOC], block, size, stream, requests.pool[at])
-    return not again.failed.any()
+    return np.cumsum(change)[1:]
 
 
 def segments_of(

@@ -6,7 +6,6 @@ requests, each in one of the program's memory pools, that can be put to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -17,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.allocator import Held, ReplayOp
+from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_state import InitialState
-from oomscope.snapshot.replay.pools import DEFAULT_POOL, GIVEN_BACK, PoolId, Pools, pools_of
+from oomscope.snapshot.replay.pools import GIVEN_BACK, PoolId, Pools, pools_of
 from oomscope.snapshot.replay.releases import Release, releases_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Trace
@@ -82,10 +82,6 @@ class Requests:
     pool: Indices
     """Number of the pool that it is made in: a position in ``pool_ids``."""
     pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
-    with_allocator: tuple[int, ...] = ()
-    """Pools that an allocator of their own serves."""
-    retrying: tuple[int, ...] = ()
-    """Pools whose requests were seen to release what others had cached: they were made outside a capture."""
     pool_doubts: tuple[str, ...] = ()
     """What is assumed of private pools, for people."""
     packed_before: int = 0
@@ -122,11 +118,6 @@ class Requests:
         return len(self.pool_ids) > 1
 
     @property
-    def pools(self) -> Indices | None:
-        """The pool of each request; None where there is only the default one."""
-        return self.pool if self.has_private_pools else None
-
-    @property
     def caveats(self) -> tuple[str, ...]:
         """In what a replay of these requests differs from the recorded run, for people."""
         doubts = self.initial.doubts if self.initial else ()
@@ -140,15 +131,8 @@ class Requests:
 
     def first(self, count: int) -> Requests:
         """Return the first ``count`` requests."""
-        return replace(
-            self,
-            kind=self.kind[:count],
-            block=self.block[:count],
-            size=self.size[:count],
-            stream=self.stream[:count],
-            event=self.event[:count],
-            pool=self.pool[:count],
-        )
+        columns = ("kind", "block", "size", "stream", "event", "pool")
+        return replace(self, **{name: getattr(self, name)[:count] for name in columns})
 
 
 class Last(NamedTuple):
@@ -167,7 +151,6 @@ def requests_of(
     *,
     pending_at_last: bool = False,
     initial: InitialState | None = None,
-    collects_garbage: bool = False,
 ) -> Requests:
     """Return the requests of a trace.
 
@@ -181,8 +164,6 @@ def requests_of(
         initial: what the allocator held before the first event, as
             :func:`~oomscope.snapshot.replay.initial_state.recover` found; None, or where that is unknown: the blocks
             of then are requested first.
-        collects_garbage: the job ran under ``garbage_collection_threshold``. Collecting gives back memory of other
-            pools before a request too, so that none of them can be seen to retry.
 
     A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
     the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
@@ -192,17 +173,22 @@ def requests_of(
     fatal = fatal_event(trace) if last is None else last.event
     is_held = initial is not None and initial.held is not None
     pools = pools_of(timeline)
+    releases = tuple(release for release in releases_of(timeline) if release.event < end)
     columns = [
-        *_mallocs(timeline, end, pools, packs_older=not is_held),
-        *_frees(table, _serial(trace.action), end, pending_at=fatal if pending_at_last else None),
+        _mallocs(timeline, end, pools, packs_older=not is_held),
+        *_frees(table, trace.action, end, pending_at=fatal if pending_at_last else None),
         *_failed_tries(timeline, end, fatal, pools),
-        *_releases(timeline, end, pools),
+        *_releases(timeline, releases, pools),
     ]
     if last is not None:
-        asked_in = [int(pools.of_event[last.event]) if last.event < len(trace) else 0]
-        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], asked_in))
+        asked_in = int(pools.of_event[last.event]) if last.event < len(trace) else 0
+        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], [asked_in]))
     kind, block, size_, stream, event, pool = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    order = np.lexsort((_rank_of_older(table, block, event), kind, event))
+    older = event == NO_EVENT
+    by_address = np.zeros(len(block), dtype=np.uint64)
+    by_address[older] = table.address[block[older]]
+    order = np.lexsort((by_address, kind, event))
+    given = trace.action == Action.SEGMENT_ALLOC
     return Requests(
         kind=kind[order].astype(np.int8),
         block=block[order],
@@ -211,15 +197,11 @@ def requests_of(
         event=event[order],
         pool=pool[order],
         pool_ids=pools.ids,
-        with_allocator=pools.with_allocator,
-        retrying=() if collects_garbage else _retrying(timeline, pools),
         pool_doubts=pools.doubts,
-        packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+        packed_before=int((kind[older] == Kind.MALLOC).sum()),
         initial=initial,
-        afresh=requests_of(timeline, last, pending_at_last=pending_at_last, collects_garbage=collects_garbage)
-        if is_held
-        else None,
-        addresses=_driver_addresses(timeline),
+        afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
+        addresses=tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True)),
     )
 
 
@@ -229,22 +211,12 @@ def fatal_event(trace: Trace) -> int | None:
     return int(asked[-1]) if len(asked) and trace.action[asked[-1]] == Action.OOM else None
 
 
-def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
-    trace = timeline.trace
-    given = trace.action == Action.SEGMENT_ALLOC
-    return tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True))
-
-
 Columns = tuple[Indices, Indices, Indices, Indices, Indices, Indices]
+Values = Indices | list[int]
 
 
 def _column(  # noqa: PLR0917 - one argument a column
-    kind: Kind,
-    block: Indices | list[int],
-    size: Indices | list[int],
-    stream: Indices | list[int],
-    event: Indices | list[int],
-    pool: Indices | list[int] | None = None,
+    kind: Kind, block: Values, size: Values, stream: Values, event: Values, pool: Values | None = None
 ) -> Columns:
     """Return requests of one kind; without ``pool`` of none, or of the default one."""
     pool = [0] * len(block) if pool is None else pool
@@ -252,55 +224,40 @@ def _column(  # noqa: PLR0917 - one argument a column
     return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
 
 
-def _serial(action: NDArray[np.int8]) -> Indices:
-    """Return how many allocations were asked for before each event, and before the end."""
-    asked = (action == Action.ALLOC) | (action == Action.OOM)
-    return np.concatenate([[0], np.cumsum(asked)])
-
-
-def _mallocs(timeline: Timeline, end: int, pools: Pools, *, packs_older: bool) -> list[Columns]:
+def _mallocs(timeline: Timeline, end: int, pools: Pools, *, packs_older: bool) -> Columns:
     """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
     table = timeline.lifetimes
     asked_for = (table.born < end) & (table.completed > table.born)
     rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
-    sizes = sizes_asked(timeline)[rows]
-    return [_column(Kind.MALLOC, rows, sizes, table.stream[rows], table.born[rows], pools.of_block[rows])]
+    return _column(
+        Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows], pools.of_block[rows]
+    )
 
 
-def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at: int | None) -> list[Columns]:
+def _frees(table: Lifetimes, action: NDArray[np.int8], end: int, *, pending_at: int | None) -> list[Columns]:
     """Return the frees; those that an allocation overtook wait for a stream of their own.
 
     What was freed before the trace, and still pending then, is freed at its first event. What was freed since the
     allocation before ``pending_at`` counts as overtaken by the one of that event.
     """
+    serial = np.concatenate([[0], np.cumsum((action == Action.ALLOC) | (action == Action.OOM))])
     rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
-    freed = np.maximum(table.freed[rows], 0)
-    completed = table.completed[rows]
+    freed, completed = np.maximum(table.freed[rows], 0), table.completed[rows]
     waited_for = np.zeros(len(rows), dtype=bool) if pending_at is None else serial[freed] == serial[pending_at]
     deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
     at_once, later = rows[~deferred], rows[deferred]
     waited = _waiting_streams(table, serial, later)
-    done = _last_of_each(
-        np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred]), waited, serial, completed[deferred]
-    )
+    done = np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred])
+    # Nothing looks at a stream between two allocations, so that its last completion before one stands for all of them.
+    done = done[np.lexsort((completed[deferred][done], serial[completed[deferred][done]], waited[done]))]
+    keys = np.stack([waited[done], serial[completed[deferred][done]]])
+    done = done[np.append((np.diff(keys) != 0).any(axis=0), np.ones(min(1, len(done)), dtype=bool))]
     return [
         _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
         _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
         _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
-        _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
+        _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], completed[deferred][done]),
     ]
-
-
-def _last_of_each(rows: Indices, waited: Indices, serial: Indices, completed: Indices) -> Indices:
-    """Return the last completion among those of ``rows`` that wait for one stream before one allocation.
-
-    Nothing looks at a stream between two allocations, so that one completion stands for all of them.
-    """
-    order = rows[np.lexsort((completed[rows], serial[completed[rows]], waited[rows]))]
-    keys = np.stack([waited[order], serial[completed[order]]])
-    is_last = np.append((np.diff(keys) != 0).any(axis=0), np.ones(min(1, len(order)), dtype=bool))
-    last: Indices = order[is_last]
-    return last
 
 
 def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
@@ -308,7 +265,9 @@ def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indice
 
     Handles are none of the trace's own, above them where there is room, and used again once all of theirs are complete.
     """
-    unused = _handles_beside(table.stream)
+    own = set(np.unique(table.stream).tolist())
+    above = range(max(own, default=0) + 1, MAX_HANDLE + 1)
+    unused = (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
     handle_of: dict[int, int] = {}
     running: list[int] = []
     idle: list[int] = []
@@ -326,14 +285,6 @@ def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indice
     return result
 
 
-def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
-    """Yield handles that no stream has; the largest of theirs may be the largest there is."""
-    own = set(np.unique(streams).tolist())
-    highest = max(own, default=0)
-    above = range(highest + 1, MAX_HANDLE + 1)
-    return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
-
-
 def _failed_tries(timeline: Timeline, end: int, fatal: int | None, pools: Pools) -> list[Columns]:
     """Return the allocations that failed before the end of the requests; the last of them to stay, if it was fatal."""
     trace, block = timeline.trace, len(timeline.lifetimes)
@@ -345,35 +296,23 @@ def _failed_tries(timeline: Timeline, end: int, fatal: int | None, pools: Pools)
     ]
 
 
-def _releases(timeline: Timeline, end: int, pools: Pools) -> list[Columns]:
+def _releases(timeline: Timeline, releases: tuple[Release, ...], pools: Pools) -> list[Columns]:
     """Return what the program gave back; what a failed request released is the allocator's own doing.
 
     A private pool of which something was given back was in use no more, unless for a request of its own. Where nothing
     but memory of private pools was given back at once, these died; else ``empty_cache`` was called.
     """
-    called: list[int] = []
-    of_pools: list[tuple[Kind, int, int]] = []
-    for release in (each for each in releases_of(timeline) if each.event < end):
-        private = _pools_given_back(timeline, release, pools)
-        kinds = [Kind.RELEASE_POOL]
-        if not release.refused and 0 not in private:
-            kinds.append(Kind.EMPTY_POOL)
-        elif not release.refused:
-            called.append(release.event)
-        of_pools += ((kind, release.event, number) for number in sorted(private - {0}) for kind in kinds)
+    found: list[tuple[Kind, int, int]] = []
+    for release in releases:
+        numbers = _pools_given_back(timeline, release, pools)
+        died = not release.refused and 0 not in numbers
+        if not release.refused and not died:
+            found.append((Kind.EMPTY_CACHE, release.event, 0))
+        for number in sorted(numbers - {0}):
+            found.append((Kind.RELEASE_POOL, release.event, number))
+            found += [(Kind.EMPTY_POOL, release.event, number)] if died else []
     nobody = len(timeline.lifetimes)
-    columns = [_column(Kind.EMPTY_CACHE, [nobody] * len(called), [0] * len(called), [0] * len(called), called)]
-    columns += (_column(kind, [nobody], [0], [0], [event], [number]) for kind, event, number in of_pools)
-    return columns
-
-
-def _retrying(timeline: Timeline, pools: Pools) -> tuple[int, ...]:
-    """Return the private pools that were seen to retry: memory of other pools was given back for their requests."""
-    if not pools.has_private or not pools.are_named:
-        return ()
-    refused = (release for release in releases_of(timeline) if release.refused)
-    askers = {int(pools.of_event[each.end]) for each in refused if _pools_given_back(timeline, each, pools)}
-    return tuple(sorted(askers - {0}))
+    return [_column(kind, [nobody], [0], [0], [event], [number]) for kind, event, number in found]
 
 
 def _pools_given_back(timeline: Timeline, release: Release, pools: Pools) -> set[int]:
@@ -387,11 +326,3 @@ def _pools_given_back(timeline: Timeline, release: Release, pools: Pools) -> set
     if release.refused and release.end < len(trace):
         numbers.discard(int(pools.of_event[release.end]))
     return numbers
-
-
-def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:
-    """Return the order among the blocks from before the trace (by address); zero for all others."""
-    rank = np.zeros(len(block), dtype=np.int64)
-    older = np.flatnonzero(event == NO_EVENT)
-    rank[older] = np.argsort(np.argsort(table.address[block[older]], kind="stable"), kind="stable")
-    return rank

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.replay import segments_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import NEUTRAL, Block, Segment, Stack, Trace
+from oomscope.snapshot.trace import NEUTRAL, Block, Segment, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,6 @@ class SegmentMap:
         """Whether the trace accounts for every active block; a file that contradicts itself may have others."""
         active = (block for segment in self.segments for block in segment.blocks if block.state != "inactive")
         return self.is_known and all(block.address in self.row_at for block in active)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.total_size for segment in self.segments)
 
     @property
     def active_bytes(self) -> int:
@@ -75,41 +69,20 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
     if state.held is None or state.held.ids.keys() != row_at.keys():
         doubts = state.doubts or ("the events before and after contradict each other on which blocks were live",)
         return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=doubts)
-    pending = set(table.pending_at(event).tolist())
-    stacks = stacks_of(timeline, active)
-    known = {address: (row in pending, stacks[row]) for address, row in row_at.items()}
+    pending = {int(table.address[row]) for row in table.pending_at(event)}
+    segments = segments_of(list(state.held.segments), timeline.trace.device, pool_ids=state.pool_ids)
     segments = tuple(
-        replace(segment, blocks=tuple(_with_tenant(block, known) for block in segment.blocks))
-        for segment in segments_of(list(state.held.segments), timeline.trace.device, pool_ids=state.pool_ids)
+        replace(segment, blocks=tuple(_as_of_then(block, pending) for block in segment.blocks)) for segment in segments
     )
     return SegmentMap(event=event, segments=segments, row_at=row_at, is_known=True, is_exact=False, doubts=state.doubts)
 
 
-def stacks_of(timeline: Timeline, rows: Indices) -> dict[int, Stack]:
-    """Return the stack that allocated each of ``rows``: the event's, or for older blocks the one the segments keep."""
-    table, trace, segments = timeline.lifetimes, timeline.trace, timeline.segments or ()
-    places = active_blocks(segments) if (table.born[rows] == BEFORE).any() else ()
-    found: dict[int, Stack] = {}
-    for row in rows.tolist():
-        born, block = int(table.born[row]), int(table.segment_block[row])
-        if born != BEFORE:
-            found[row] = trace.stacks[trace.stack_id[born]]
-        elif block >= 0:
-            found[row] = segments[places[block].segment].blocks[places[block].block].stack
-        else:
-            found[row] = ()
-    return found
-
-
-def _with_tenant(block: Block, known: dict[int, tuple[bool, Stack]]) -> Block:
-    if block.state == "inactive":
-        return block
-    is_pending, stack = known[block.address]
-    return replace(block, state="active_pending_free" if is_pending else "active_allocated", stack=stack)
+def _as_of_then(block: Block, pending: set[int]) -> Block:
+    return replace(block, state="active_pending_free") if block.address in pending else block
 
 
 def part_of(trace: Trace, chosen: slice) -> Trace:
     """Return some consecutive events of a trace."""
-    columns = ((field.name, getattr(trace, field.name)) for field in fields(trace))
-    part: dict[str, Any] = {name: column[chosen] for name, column in columns if isinstance(column, np.ndarray)}
+    columns = {field.name: getattr(trace, field.name) for field in fields(trace)}
+    part: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if isinstance(column, np.ndarray)}
     return replace(trace, **part)

@@ -63,19 +63,6 @@ def test_pages_and_tables_are_written_beside_the_report(files: list[str], tmp_pa
     assert "file exists" in capsys.readouterr().err
 
 
-def test_texts_of_two_checkouts_decide_which_line_is_which(tmp_path: Path, files: list[str], capsys) -> None:
-    """By what they hold line 10 is line 13; by text it is line 25, for 15 lines were put above it."""
-    old = [f"x{number} = f(x)" for number in range(100)]
-    texts = {"old": old, "new": [*(f"y{number} = g(y)" for number in range(15)), *old]}
-    for name, lines in texts.items():
-        (tmp_path / name / "tinytrain").mkdir(parents=True)
-        (tmp_path / name / "tinytrain" / "model.py").write_text("\n".join(lines))
-    checkouts = ["--source-a", str(tmp_path / "old"), "--source-b", str(tmp_path / "new")]
-    assert run(["diff", *files, "--json", *checkouts]) == 0
-    (device,) = json.loads(capsys.readouterr().out)["devices"]
-    assert (10, 25) in {(row["was"]["line"], row["site"]["line"]) for row in device["lines"] if row["was"]}
-
-
 def test_two_folders_are_compared_rank_by_rank(tmp_path: Path, capsys) -> None:
     for folder, ranks in (("old", (BEFORE, BEFORE, BEFORE)), ("new", (BEFORE, AFTER))):
         (tmp_path / folder).mkdir()
@@ -116,7 +103,6 @@ def test_what_is_hidden_is_nowhere(files: list[str], tmp_path: Path, printed: li
         (["--device", "3"], "it holds nothing of device 3; it has device 0"),
         (["--phase", "step"], "device 0 has no phase step; it has forward, optimizer"),
         (["--by", "colour"], "'colour' is not one of"),
-        (["--source-a", "nowhere"], "nowhere: is no folder"),
         (["--html", "a.pickle"], "name one file"),
     ],
 )
@@ -126,32 +112,3 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments, message, files, tmp_
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_two_runs_of_one_program_are_aligned(files: list[str], capsys) -> None:
-    assert run(["diff", *files, "--align", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (device,) = document["devices"]
-    assert sum(row["delta_bytes"] for row in device["rows"]) == device["delta_bytes"]
-    assert run(["diff", files[0], files[0], "--align"]) == 0
-    assert "THE SAME" in capsys.readouterr().out
-
-
-def test_an_alignment_hides_what_is_to_be_hidden(files: list[str], capsys) -> None:
-    assert run(["diff", *files, "--align", "--redact", "source", "--json"]) == 0
-    assert "tinytrain" not in capsys.readouterr().out.replace(str(Path(files[0]).parent), "")
-
-
-@pytest.mark.parametrize("more", [["--by", "line"], ["--phase", "backward"], ["--html", "x.html"], ["--csv", "x"]])
-def test_options_about_lines_are_refused_beside_an_alignment(files: list[str], capsys, more: list[str]) -> None:
-    assert run(["diff", *files, "--align", *more]) == 2
-    assert (
-        capsys.readouterr()
-        .err.strip()
-        .endswith(f"{more[0]} with --align; leave one of them out: --align prints one table")
-    )
-
-
-def test_folders_are_not_aligned(tmp_path: Path, files: list[str], capsys) -> None:
-    assert run(["diff", str(tmp_path), str(tmp_path), "--align"]) == 2
-    assert "align two files" in capsys.readouterr().err

@@ -13,11 +13,10 @@ from oomscope.report.dataframes import tables_of
 from oomscope.report.explain import explain_report, setting_advice
 from oomscope.report.html.pages import explain_page
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.explain.explain import explain, explanation_of
-from oomscope.snapshot.explain.explain_path import analyse_ranks
+from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.units import GiB, MiB
@@ -91,17 +90,7 @@ def test_on_a_smaller_card_what_was_recorded_is_told_from_what_would_be() -> Non
     assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
 
 
-def test_what_a_failed_replay_reserved_is_not_compared_with_what_was_wanted() -> None:
-    machine = Machine(100 * MiB)
-    machine.alloc(60 * MiB)
-    machine.alloc(60 * MiB)
-    trace = machine.trace()
-    address = np.where(trace.action == Action.OOM, np.uint64(FREE_UNKNOWN), trace.address)
-    silent = Snapshot(segments=machine.segments(), traces=(replace(trace, address=address),))
-    text = rendered(explain(silent, file="snap.pickle"))
-    assert "on the largest card on which the request fails as recorded" in text
-    assert re.search(r"as recorded +fails at event 2 +60\.00 MiB *\n", text)
-    assert "-60.00 MiB" not in text
+def test_without_a_card_settings_are_compared_on_one_that_refuses_nothing() -> None:
     served = Machine(GiB)
     served.alloc(60 * MiB)
     text = rendered(explain(recorded(served), file="snap.pickle"))
@@ -175,7 +164,7 @@ def test_no_line_is_wider_than_the_terminal(path: Path, width: int) -> None:
 
 
 def test_a_folder_shows_its_ranks_and_explains_the_worst() -> None:
-    found = analyse_ranks(FIXTURES / "ranks").found
+    found = explain_path(FIXTURES / "ranks").found
     text = rendered(found)
     assert "OUT OF MEMORY on 1 rank of 4: 3" in text
     assert "Where ranks differ, by category, each at its own peak" in text

@@ -66,7 +66,6 @@ def replayed(*mismatches: Mismatch) -> ReplayTable:
         failed_event=None,
         peak_reserved_bytes=20 * MiB,
         overhead_bytes=0,
-        largest_overhead_bytes=0,
         margin_bytes=None,
         retries=0,
         segments=1,
@@ -85,7 +84,6 @@ def replayed(*mismatches: Mismatch) -> ReplayTable:
         requested_peak_bytes=20 * MiB,
         requested_peak_event=3,
         devices=(0,),
-        planned_bytes=None,
         caveats=(),
     )
 

@@ -38,7 +38,7 @@ from oomscope.report.text.console import result_console, show
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.child import answer
-from oomscope.snapshot.read.limits import MEMORY_TO_START, Limits
+from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.schema import snapshot_from
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.replay.replay_table import replay_file
@@ -119,14 +119,14 @@ def read(content: bytes, *, commands: bool = False) -> str:
     With ``commands`` also ``command refused``, where a command has one line to say and nothing else.
     """
     out = io.BytesIO()
-    answer(io.BytesIO(content), out, {**asdict(LIMITS), "memory_to_start": MEMORY_TO_START, "seconds_to_start": 5})
+    answer(io.BytesIO(content), out, asdict(LIMITS))
     out.seek(0)
     tables = Tables.read(out)
     if message := tables.values.get("error"):
         assert message.isprintable(), message
         return "refused"
     snapshot = snapshot_from(tables)
-    for trace in (*snapshot.traces, *snapshot.host_traces):
+    for trace in snapshot.traces:
         timeline = Timeline.of(trace, snapshot.segments)
         found = timeline.reconcile()
         assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes, found

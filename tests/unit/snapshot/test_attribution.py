@@ -7,7 +7,7 @@ from hypothesis import given
 
 from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_module, by_site
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.sites import Site, is_user_code, site_of, user_frame
+from oomscope.snapshot.sites import Site, is_user_code, user_frame
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Segment
 from tests.unit.snapshot.strategies import recordings
@@ -96,26 +96,3 @@ def test_what_cannot_be_attributed_is_a_row_of_its_own():
         NO_STACK: 400,
         Site(file="/home/a/train.py", line=7, function="step"): 400,
     }
-
-
-def test_the_choice_of_line_is_the_callers():
-    builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 100, stack=(TORCH, USER), module="mlp")
-    timeline = Timeline.of(builder.build())
-    (row,) = by_site(timeline, 0, choose=lambda stack, module: Site(file=stack[0].name, line=0, function=module))
-    assert (row.site.file, row.site.function) == ("forward", "mlp")
-
-
-def test_modules_keep_their_names():
-    builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 100, module="layers.0")
-    builder.event(Action.ALLOC, 512, 30)
-    timeline = Timeline.of(builder.build())
-    assert by_module(timeline, 1) == {"layers.0": 100, "": 30}
-    assert list(by_category(timeline, 1)) == ["unknown"]
-
-
-def test_a_site_reads_as_a_place():
-    assert str(site_of((USER,))) == "/home/a/train.py:7 step"
-    assert str(NO_STACK) == "(no stack recorded)"
-    assert site_of(()) is None

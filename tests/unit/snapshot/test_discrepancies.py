@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.discrepancies import Cause, Discrepancy
-from oomscope.snapshot.lifetimes import last_use
+from oomscope.snapshot.discrepancies import Cause
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Trace
 from tests.unit.snapshot.strategies import recordings
@@ -45,59 +44,59 @@ ALLOC, FREE, DONE = Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED
 
 
 @pytest.mark.parametrize(
-    ("events", "held", "cause", "blocks", "size", "difference", "event"),
+    ("events", "held", "cause", "blocks", "size", "difference"),
     [
         pytest.param(
             [(ALLOC, 1024, 700)],
             segment((1024, 700, "inactive")),
-            *(Cause.FREE_NOT_RECORDED, 1, 700, 700, 0),
+            *(Cause.FREE_NOT_RECORDED, 1, 700, 700),
             id="freed after the last event",
         ),
         pytest.param(
             [(ALLOC, 0, 10), (ALLOC, 1 << 20, 700)],
             segment((0, 10, LIVE)),
-            *(Cause.SEGMENT_NOT_IN_FILE, 1, 700, 700, 1),
+            *(Cause.FREE_NOT_RECORDED, 1, 700, 700),
             id="a segment that is not there",
         ),
         pytest.param(
             [(ALLOC, 0, 700), (FREE, 0, 700), (DONE, 0, 700)],
             segment((0, 900, LIVE)),
-            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900, 2),
+            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900),
             id="allocated after the last event",
         ),
         pytest.param(
             [(Action.SEGMENT_ALLOC, 0, 4096)],
             segment((1024, 900, LIVE)),
-            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900, 0),
+            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900),
             id="in a segment that is younger than the recording",
         ),
         pytest.param(
             [(ALLOC, 0, 700)],
             segment((0, 1000, LIVE)),
-            *(Cause.SIZES_DIFFER, 1, 300, -300, 0),
+            *(Cause.SIZES_DIFFER, 1, 300, -300),
             id="two sizes of one block",
         ),
         pytest.param(
             [(ALLOC, 0, 700), (ALLOC, 0, 800)],
             segment((0, 800, LIVE)),
-            *(Cause.EVENTS_CONTRADICT, 1, 800, 0, 1),
+            *(Cause.EVENTS_CONTRADICT, 1, 800, 0),
             id="allocated twice",
         ),
         pytest.param(
             [(ALLOC, 0, 700)],
             segment((0, 700, LIVE), counter=900),
-            *(Cause.COUNTERS_DIFFER, 1, 200, 0, -1),
+            *(Cause.COUNTERS_DIFFER, 1, 200, 0),
             id="counters that were made up",
         ),
     ],
 )
-def test_each_cause_is_told_with_its_bytes_and_event(events, held, cause, blocks, size, difference, event):
+def test_each_cause_is_told_with_its_bytes(events, held, cause, blocks, size, difference):
     found = Timeline.of(trace_of(*events), (held,)).reconcile()
     (reason,) = found.reasons
-    assert (reason.cause, reason.blocks, reason.bytes, reason.event) == (cause, blocks, size, event)
+    assert (reason.cause, reason.blocks, reason.bytes) == (cause, blocks, size)
     assert reason.difference_bytes == found.difference_bytes == difference
     assert reason.to_json()["cause"] == str(cause)
-    assert str(reason).endswith(f", first at event {event}" if event >= 0 else "B")
+    assert str(reason).startswith(f"{blocks} ")
 
 
 def test_a_block_that_came_after_the_trace_is_in_no_curve():
@@ -130,32 +129,3 @@ def test_a_trace_that_ended_before_its_segments_says_so(recording, data):
     assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
     later = {Cause.ALLOC_NOT_RECORDED, Cause.FREE_NOT_RECORDED, Cause.SIZES_DIFFER}
     assert {reason.cause for reason in found.reasons} <= later
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(list(Action)), st.integers(0, 300), st.integers(0, 60)), max_size=20),
-    st.sets(st.integers(0, 9)),
-)
-def test_the_last_use_of_a_place_is_the_last_event_that_overlaps_it(events, slots):
-    trace = trace_of(*events)
-    places = [(slot * 32, 1 + slot) for slot in sorted(slots, key=lambda slot: slot % 4)]
-    memory = (*Action,)[: Action.OOM]
-    expected = [
-        max(
-            (
-                index
-                for index, (action, address, size) in enumerate(events)
-                if action in memory and address < start + length and start < address + size
-            ),
-            default=-1,
-        )
-        for start, length in places
-    ]
-    starts = np.array([start for start, _ in places], dtype=np.uint64)
-    assert last_use(trace, starts, np.array([length for _, length in places], dtype=np.int64)).tolist() == expected
-
-
-def test_one_block_is_one_block():
-    one = Discrepancy(cause=Cause.FREE_NOT_RECORDED, blocks=1, bytes=512, difference_bytes=512)
-    assert str(one).startswith("1 block alive by the events")
-    assert str(replace(one, blocks=2)).startswith("2 blocks alive by the events")

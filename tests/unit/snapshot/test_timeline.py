@@ -7,13 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.lifetimes import BEFORE, pair
-from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.trace import Action, Block, Moment, Segment
 from oomscope.units import GiB, MiB
@@ -69,16 +66,6 @@ def test_events_that_contradict_each_other_are_counted_and_do_not_break_the_walk
     assert timeline.lifetimes.inconsistent_events.tolist() == [1, 4]
 
 
-def test_some_traces_record_no_requests_to_free():
-    builder = TraceBuilder()
-    builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
-    builder.event(Action.ALLOC, 4096, 100)
-    builder.event(Action.FREE_COMPLETED, 4096, 100)
-    timeline = Timeline.of(builder.build())
-    assert timeline.initial_requested_bytes == 50
-    assert timeline.held.tolist() == [0, 100, 0]
-
-
 def test_a_block_freed_before_the_recording_is_pending_not_held():
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 4096, 100)
@@ -88,13 +75,6 @@ def test_a_block_freed_before_the_recording_is_pending_not_held():
     timeline = Timeline.of(builder.build())
     assert timeline.held.tolist() == [100, 0, 0, 0]
     assert timeline.requested.tolist() == [150, 150, 100, 0]
-
-
-def test_a_lone_completion_is_of_a_block_freed_before_the_recording():
-    builder = TraceBuilder()
-    builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
-    builder.event(Action.ALLOC, 4096, 100)
-    assert Timeline.of(builder.build()).held.tolist() == [0, 100]
 
 
 def segment(total: int, *blocks: Block, device: int = 0) -> Segment:
@@ -118,13 +98,6 @@ def test_reserved_is_lifted_by_what_was_there_before():
     trace = builder.build()
     assert Timeline.of(trace, (segment(20),)).reserved.tolist() == [70, 80, 30, 20]
     assert Timeline.of(trace).reserved.tolist() == [50, 60, 10, 0]
-
-
-def test_segments_of_other_devices_do_not_count():
-    builder = TraceBuilder()
-    builder.event(Action.SEGMENT_ALLOC, 0, 20)
-    timeline = Timeline.of(builder.build(), (segment(20), segment(999, device=1)))
-    assert timeline.reserved.tolist() == [20]
 
 
 def test_phase_peaks_join_the_microbatches_of_a_phase():
@@ -162,35 +135,12 @@ def test_a_peak_before_the_first_event_is_found():
     assert Timeline.of(as_much, (held,)).peak_event() == 2, "an event that reaches as much has a line"
 
 
-def test_an_empty_trace_has_what_the_segments_hold():
-    held = segment(1024, Block(address=0, size=512, requested_size=400, state="active_allocated"))
-    timeline = Timeline.of(TraceBuilder().build(), (held,))
-    assert timeline.peak_event() == -1
-    assert timeline.requested_bytes_at(-1) == timeline.end_requested_bytes == 400
-    assert timeline.reconcile().difference_bytes == 0
-    assert timeline.phase_peaks() == ()
-
-
 @given(st.lists(st.integers(0, 2**50), max_size=400), st.integers(1, 150))
 def test_decimation_keeps_the_peak_and_no_more_slices_than_asked(values, slices):
     curve = np.array(values, dtype=np.int64)
     thinned = decimate(curve, slices)
     assert len(thinned) == min(len(values), slices)
     assert max(thinned, default=0) == max(values, default=0)
-
-
-@pytest.mark.skipif(not REAL_FILES, reason="real snapshots are absent (OOMSCOPE_GROUND_TRUTH)")
-@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
-def test_requested_bytes_of_real_files_equal_the_segments_own_counters(path):
-    snapshot = load_snapshot(path)
-    assert snapshot.traces
-    for trace in snapshot.traces:
-        timeline = Timeline.of(trace, snapshot.segments)
-        own = [segment for segment in snapshot.segments if segment.device == trace.device]
-        assert timeline.reconcile().segment_bytes == sum(segment.requested_size for segment in own)
-        assert timeline.reconcile().difference_bytes == 0
-        assert timeline.reconcile().inconsistent_events == 0
-        assert bool((pair(trace, own).born == BEFORE).any()) == ("start" in trace.missing or "trace" in trace.missing)
 
 
 def test_most_may_be_reserved_before_the_first_event():

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.compare.alignment import Line, Use, align, same_lines
-from oomscope.snapshot.compare.matching import Numbered, Place, pair_lines
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.compare.diff import Named, diff
+from oomscope.snapshot.compare.matching import Place, Use, pair_lines, unchanged
+from oomscope.snapshot.trace import Action, Frame, Snapshot, Trace
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(
@@ -96,46 +98,6 @@ def test_files_of_one_name_are_told_apart_by_what_is_in_them():
     assert moves(before, after) == {(1, 10), (2, 20)}
 
 
-def test_files_of_one_name_without_a_function_in_common_are_two():
-    before = {Place("/a/__init__.py", "encode", 1): act(1)}
-    after = {Place("/b/__init__.py", "decode", 2): act(1)}
-    assert moves(before, after) == {(1, None), (None, 2)}
-
-
-def test_a_renamed_file_is_known_by_its_functions_and_what_grew_in_it_is_found():
-    before = {Place("/r/model.py", "forward", line): act(line) for line in (1, 2, 3)}
-    after = {Place("/r/layers.py", "forward", line + 4): act(99 if line == 2 else line) for line in (1, 2, 3)}
-    assert moves(before, after) == {(1, 5), (2, 6), (3, 7)}
-
-
-def test_a_renamed_function_is_known_by_what_its_lines_hold():
-    before = {Place("/r/model.py", "step", line): act(line) for line in (1, 2, 3)}
-    after = {Place("/r/model.py", "train_step", line): act(99 if line == 2 else line) for line in (1, 2, 3)}
-    assert moves(before, after) == {(1, 1), (2, 2), (3, 3)}
-
-
-def test_a_line_that_changed_places_is_found_again():
-    gradient = (Use("gradient", 2, 1),)
-    before = {Place("/r/m.py", "forward", 1): act(1), Place("/r/m.py", "forward", 2): gradient}
-    after = {Place("/r/m.py", "forward", 1): gradient, Place("/r/m.py", "forward", 2): act(1)}
-    assert moves(before, after) == {(1, 2), (2, 1)}
-
-
-def test_what_holds_other_things_elsewhere_is_another_line():
-    before = {Place("/r/m.py", "step", 10): act(5)}
-    after = {Place("/r/m.py", "step", 90): (Use("optimizer_state", 7, 3),)}
-    assert moves(before, after) == {(10, None), (None, 90)}
-
-
-def test_a_function_that_went_to_another_file_and_grew_is_found_by_two_of_its_lines():
-    before = {Place("/r/model.py", "forward", line): act(10 * line, line) for line in (3, 5, 9)}
-    kept = {Place("/r/model.py", "forward", 4): act(90, 9)}
-    gone = {Place("/r/attention.py", "forward", line + 10): act(17 * line, line) for line in (3, 5)}
-    assert moves(before, {**kept, **gone}) == {(3, 13), (5, 15), (9, 4)}
-    alone = {Place("/r/attention.py", "forward", 13): act(51, 3)}
-    assert moves(before, {**kept, **alone}) == {(3, None), (None, 13), (5, None), (9, 4)}
-
-
 OLD = ["def forward(x):", "    y = a(x)", "    z = b(y)", "    return z"]
 NEW = [
     "import os",
@@ -160,60 +122,52 @@ def test_texts_decide_where_they_are_at_hand(turned):
     assert pairs == {(2, 4), (0, 5), (3, 6)}
 
 
-def test_a_text_that_is_missing_on_one_side_decides_nothing():
-    assert same_lines(OLD, None) is None
-    assert same_lines(OLD, NEW) == {1: 2, 2: 4, 4: 7}
-    assert same_lines(["x"] * 30_000, ["x"]) is None
+def test_a_renamed_function_is_known_by_its_text():
+    old, new = ["def step(x):", "    y = a(x)"], ["import os", "def train_step(x):", "    y = a(x)"]
+    before, after = {Place("/r/m.py", "step", 2): act(5)}, {Place("/r/m.py", "train_step", 3): act(7)}
+    assert moves(before, after, before_text=lambda file: old, after_text=lambda file: new) == {(2, 3)}
 
 
-def test_a_function_of_thousands_of_lines_is_paired_by_number():
-    lines = [Line(number, act(number)) for number in range(3000)]
-    assert align(lines, lines[:2000] + lines[2500:]) == [
-        *((row, row) for row in range(2000)),
-        *((row, row - 500) for row in range(2500, 3000)),
-    ]
-
-
-def test_lines_that_stand_where_they_stood_are_known_by_their_numbers():
+def test_lines_of_an_unchanged_file_are_known_by_their_numbers():
     place = Place("/a/model.py", "forward", 39)
     before = {place: act(20)}
     after = {place: act(2000, 300), place._replace(line=54): act(20)}
     assert moves(before, after) == {(39, 54), (None, 39)}
-    assert moves(before, after, unmoved=lambda *_: {Numbered(39, "forward")}) == {(39, 39), (None, 54)}
+    assert moves(before, after, unchanged=lambda *_: True) == {(39, 39), (None, 54)}
     gone = {place._replace(line=60): act(20)}
-    assert moves(before, gone, unmoved=lambda *_: {Numbered(39, "forward")}) == {(39, None), (None, 60)}
+    assert moves(before, gone, unchanged=lambda *_: True) == {(39, None), (None, 60)}
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_texts_are_heard_before_numbers(turned):
-    """All lines have numbers of the other side's, and each is its neighbour there."""
-    sides = (
-        [(Place("/r/m.py", "forward", line), size) for line, size in ((10, 300), (11, 200), (12, 100))],
-        [(Place("/r/m.py", "forward", line), size) for line, size in ((10, 77), (11, 300), (12, 200), (13, 100))],
-    )
-    before, after = ({place: act(size) for place, size in side} for side in sides)
-    old = [*(["import os"] * 9), "q = query(x)", "k = key(x)", "v = value(x)"]
-    new = [*old[:9], "x = norm(x)", *old[9:]]
-    found = {(10, 11), (11, 12), (12, 13), (None, 10)}
-    if turned:
-        before, after, old, new, found = after, before, new, old, {(there, here) for here, there in found}
-    texts = {"before_text": lambda file: old, "after_text": lambda file: new}
-    known = {Numbered(line, "forward") for line in (10, 11, 12)}
-    assert moves(before, after, **texts, unmoved=lambda *_: known) == found
+def recorded(lines, sizes=()) -> Trace:
+    """Return a trace that allocates in each line of one file."""
+    builder = TraceBuilder(0)
+    for row, line in enumerate(lines):
+        size = sizes[row] if sizes else 1
+        builder.event(Action.ALLOC, 2**40 + row * 2**32, size, stack=(Frame("/a/model.py", line, "forward"),))
+    return builder.build()
 
 
-def test_a_line_that_holds_most_of_what_it_held_stays_where_a_line_above_it_begins_to_allocate():
-    """Without texts, that lines stand next to each other says less than what they hold."""
-    saved, scratch = Use("activation", 160, 5), Use("temporary", 32, 1)
-    before = {
-        Place("m.py", "forward", 11): (*act(8, 2), scratch),
-        Place("m.py", "forward", 14): (saved, scratch),
-        Place("m.py", "forward", 15): act(4),
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        pytest.param((10, 20, 30), (10, 20, 30), True, id="the same lines"),
+        pytest.param((10, 20, 30), (10, 20, 31), False, id="one of them elsewhere"),
+        pytest.param((10, 20, 30), (10, 20, 30, 45), False, id="one more"),
+        pytest.param((10, 20), (10, 20), False, id="too few to tell"),
+    ],
+)
+def test_a_file_of_which_both_recordings_name_the_same_lines_is_unchanged(before, after, same):
+    assert unchanged(recorded(before), recorded(after))("/a/model.py", "/a/model.py") is same
+
+
+def test_allocating_lines_below_a_new_one_keep_their_bytes():
+    """Each of three lines in a row stands where another one stood; a row is told by what it holds."""
+    before = Snapshot(segments=(), traces=(recorded((10, 11, 12), (300, 200, 100)),))
+    after = Snapshot(segments=(), traces=(recorded((10, 11, 12, 13), (77, 300, 200, 100)),))
+    rows = diff(Named("a", before), Named("b", after)).devices[0].lines
+    assert {(row.was and row.was.line, row.site.line, row.delta_bytes, row.presence) for row in rows} == {
+        (None, 10, 77, "new"),
+        (10, 11, 0, "both"),
+        (11, 12, 0, "both"),
+        (12, 13, 0, "both"),
     }
-    after = {
-        Place("m.py", "forward", 11): (scratch,),
-        Place("m.py", "forward", 13): (Use("temporary", 64, 2),),
-        Place("m.py", "forward", 14): (saved,),
-    }
-    assert moves(before, after) == {(11, 11), (14, 14), (15, None), (None, 13)}
-    assert moves(after, before) == {(11, 11), (14, 14), (None, 15), (13, None)}

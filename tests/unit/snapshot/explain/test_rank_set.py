@@ -11,15 +11,13 @@ import pytest
 
 from oomscope.errors import InputError, SnapshotError
 from oomscope.report.diff import not_compared
-from oomscope.snapshot.compare.diff_paths import diff_ranks
-from oomscope.snapshot.explain import explain_path as rank_folder
-from oomscope.snapshot.explain.drawing import draw
-from oomscope.snapshot.explain.explain_path import analyse_ranks, explain_path
+from oomscope.snapshot.compare.diff import diff_paths
+from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import rank_numbers, snapshot_files
-from oomscope.snapshot.trace import Snapshot
+from oomscope.snapshot.read.rank_files import rank_numbers
+from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.explain.test_explain import snapshot_of
@@ -41,18 +39,6 @@ def test_names_tell_ranks(names, ranks):
     assert rank_numbers(names) == ranks
 
 
-def test_other_files_are_left_alone(tmp_path: Path):
-    for name in ("a.pickle", "b.pkl.gz", "c.json.zst", "notes.txt", "train.py"):
-        (tmp_path / name).touch()
-    (tmp_path / "d.pickle").mkdir()
-    assert [path.name for path in snapshot_files(tmp_path)] == ["a.pickle", "b.pkl.gz", "c.json.zst"]
-
-
-def test_a_folder_without_snapshots_is_refused(tmp_path: Path):
-    with pytest.raises(SnapshotError, match="no snapshot files in it"):
-        analyse_ranks(tmp_path)
-
-
 def machine(total: int, *sizes: int) -> Machine:
     made = Machine(total)
     for size in sizes:
@@ -69,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
-    found = analyse_ranks(folder).found
+    found = explain_path(folder).found
     assert [row.rank for row in found.rows] == [2, 1, 0]
     assert found.rows[0].failed_bytes == 100 * MiB
     assert found.worst.rank == 2
@@ -80,30 +66,9 @@ def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
 def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
     told = Provenance(rank=5)
     write_snapshot(snapshot_of(machine(GiB, 100), provenance=told), tmp_path / "snap-0.pickle")
-    found = analyse_ranks(tmp_path).found
+    found = explain_path(tmp_path).found
     assert [row.rank for row in found.rows] == [5]
     assert found.worst.rank == 5
-
-
-def test_recordings_that_say_the_same_rank_are_told_apart_by_their_names(tmp_path: Path):
-    for rank in range(2):
-        write_snapshot(
-            snapshot_of(machine(GiB, 100 + rank), provenance=Provenance(rank=0)), tmp_path / f"{rank}.pickle"
-        )
-    assert [row.rank for row in analyse_ranks(tmp_path).found.rows] == [1, 0]
-
-
-def test_each_file_is_read_once_also_for_pictures(folder, monkeypatch):
-    read: list[str] = []
-
-    def loaded(file, **limits):
-        read.append(file.name)
-        return load_snapshot(file, **limits)
-
-    monkeypatch.setattr(rank_folder, "load_snapshot", loaded)
-    [drawing] = map(draw, explain_path(folder).analyses)
-    assert read == ["snap-0.pickle", "snap-1.pickle", "snap-2.pickle"]
-    assert drawing.plan.reserved_bytes == 40 * MiB
 
 
 ALIKE = RankRow(
@@ -143,13 +108,9 @@ def test_ranks_that_are_alike_have_no_stragglers():
     assert list(stragglers_of(ALL_ALIKE[:2])) == []
 
 
-def test_stages_of_a_pipeline_are_no_stragglers():
-    assert list(stragglers_of([replace(row, requested_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
-
-
 def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):
     (folder / "snap-1.pickle").write_bytes((folder / "snap-1.pickle").read_bytes()[:-20])
-    found = analyse_ranks(folder).found
+    found = explain_path(folder).found
     assert [row.rank for row in found.rows] == [2, 0]
     [unread] = found.unread
     assert Path(unread.file).name == "snap-1.pickle"
@@ -161,20 +122,13 @@ def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
     for rank in range(2):
         (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
     with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
-        analyse_ranks(tmp_path)
-
-
-def test_of_a_folder_in_which_nothing_can_be_read_every_file_is_named(tmp_path: Path):
-    (tmp_path / "snap-0.pickle").write_bytes(b"nothing")
-    (tmp_path / "snap-1.pickle").touch()
-    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: .*; nor can snap-1\.pickle \(.*empty\)"):
-        analyse_ranks(tmp_path)
+        explain_path(tmp_path)
 
 
 def test_a_rank_without_the_device_is_named(folder: Path):
     trace = replace(machine(GiB, 100).trace(), device=1)
     write_snapshot(Snapshot(segments=(), traces=(trace,)), folder / "snap-3.pickle")
-    found = analyse_ranks(folder, device=1).found
+    found = explain_path(folder, device=1).found
     assert [row.rank for row in found.rows] == [3]
     assert [(each.rank, each.text) for each in found.stragglers] == [
         (rank, "has nothing on device 1") for rank in range(3)
@@ -186,49 +140,30 @@ def test_folders_are_compared_without_the_ranks_that_cannot_be_read(folder: Path
     other = tmp_path / "other"
     shutil.copytree(folder, other, ignore=lambda *_: ["other"])
     (other / f"snap-{damaged}.pickle").write_bytes(b"nothing")
-    found = diff_ranks(folder, other)
+    found = diff_paths(folder, other)
     assert sorted({row.rank for row in found.devices}) == sorted({0, 1, 2} - {damaged})
     assert [Path(each.file).name for each in found.unread] == [f"snap-{damaged}.pickle"]
     assert any("cannot be read" in remark for remark in not_compared(found))
-
-
-def ranks_in(folder: Path, *told: int, first: int = 0) -> Path:
-    """Rank r holds r + 1 times 10 MiB; files are named by their place."""
-    folder.mkdir()
-    for place, rank in enumerate(told, start=first):
-        size = 10 * (rank + 1 if rank >= 0 else place + 1)
-        provenance = Provenance(rank=rank) if rank >= 0 else None
-        write_snapshot(snapshot_of(machine(GiB, size), provenance=provenance), folder / f"snap-{place}.pickle")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "ranks"),
-    [
-        ((0, 1, 2), (0, 1, 2), [0, 1, 2]),
-        ((0, 1, 2), (2, 0, 1), [0, 1, 2]),
-        ((5, 6), (6, 7), [6]),
-        ((-1, -1), (0, 1), [0, 1]),
-        ((-1, -1), (1, 0), [0, 1]),
-    ],
-)
-def test_what_recordings_say_of_their_ranks_pairs_them(tmp_path: Path, before, after, ranks):
-    found = diff_ranks(ranks_in(tmp_path / "a", *before), ranks_in(tmp_path / "b", *after))
-    assert sorted(row.rank for row in found.devices) == ranks
-    assert all(row.delta_bytes == 0 for row in found.devices)
-
-
-def test_recordings_that_say_the_same_rank_are_paired_by_their_names(tmp_path: Path):
-    found = diff_ranks(ranks_in(tmp_path / "a", 0, 0), ranks_in(tmp_path / "b", 1, 0))
-    assert {row.rank: row.delta_bytes for row in found.devices} == {0: 10 * MiB, 1: 0}
-
-
-def test_recordings_are_asked_where_no_name_has_a_counterpart(tmp_path: Path):
-    found = diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 1, 2, first=7))
-    assert [row.rank for row in found.devices] == [1]
-    assert (found.only_before, found.only_after) == ((0,), (2,))
-
-
-def test_folders_without_a_common_rank_are_refused(tmp_path: Path):
+    for file in other.iterdir():
+        file.rename(file.with_name(file.name.replace("snap-", "snap-9")))
     with pytest.raises(InputError, match="no rank in common"):
-        diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 2, 3, first=2))
+        diff_paths(folder, other)
+
+
+RANKS = Path(__file__).resolve().parents[4] / "fixtures" / "snapshots" / "ranks"
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_each_rank_tells_who_it_is_and_only_the_last_fails(rank: int) -> None:
+    snapshot = load_snapshot(RANKS / f"snap-{rank}.pickle.gz")
+    [trace] = snapshot.traces
+    assert (snapshot.provenance.rank, snapshot.provenance.world_size) == (rank, 4)
+    assert bool((trace.action == Action.OOM).any()) == (rank == 3)
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_no_path_of_a_machine_is_in_it(rank: int) -> None:
+    [trace] = load_snapshot(RANKS / f"snap-{rank}.pickle.gz").traces
+    paths = {frame.filename for stack in trace.stacks for frame in stack}
+    assert any(path.startswith("oomscope/model/") for path in paths)
+    assert not any(path.startswith("/") for path in paths)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
-from oomscope.snapshot.infer.category_rules import RULES, Confidence
+from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, categorise
+from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Moment
-from oomscope.units import GiB, MiB
+from oomscope.snapshot.trace import Category
+from oomscope.units import MiB
 from tests.unit.snapshot import foreign
 from tests.unit.snapshot.cuts import tail
 from tests.unit.snapshot.foreign import PARAMETERS, Training
-from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import recordings
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "snapshots"
@@ -63,15 +62,6 @@ def test_a_recording_that_was_told_of_no_model_is_not_certain_of_what_is_tempora
     found = {int(timeline.lifetimes.born[row]): Category(evidence.category[row]) for row in range(len(evidence.rule))}
     assert found == truth
     assert Confidence.CERTAIN not in evidence.confidence
-
-
-def test_what_no_rule_tells_is_as_recorded_but_hardly_sure():
-    machine = Machine(GiB)
-    machine.moment = Moment("", -1, -1)
-    machine.alloc(MiB, category=Category.INPUT)
-    evidence = categorise(Timeline.of(machine.trace(), machine.segments()))
-    assert (evidence.category.tolist(), evidence.confidence.tolist()) == ([Category.INPUT], [Confidence.LOW])
-    assert evidence.rules[evidence.rule[0]] == RECORDED_WITHOUT_MODEL
 
 
 def test_a_forward_inside_backward_is_a_recomputed_activation():
@@ -120,14 +110,6 @@ def test_parameters_and_states_from_before_the_recording_are_counted_by_the_size
     assert set(evidence.confidence[before].tolist()) == {Confidence.LOW}
 
 
-def test_without_stacks_nothing_is_claimed():
-    job = Training()
-    for _ in range(5):
-        job.free(job.alloc(4 * MiB, stack=(), category=Category.UNKNOWN))
-    evidence = categorise(job.timeline())
-    assert set(evidence.category.tolist()) == {Category.UNKNOWN}
-
-
 @given(recordings())
 def test_each_block_has_a_category_with_a_rule_or_none_with_none(recording):
     trace, segments, _ = recording
@@ -136,10 +118,6 @@ def test_each_block_has_a_category_with_a_rule_or_none_with_none(recording):
     assert len(evidence.category) == len(evidence.confidence) == len(evidence.rule) == len(timeline.lifetimes)
     for category, confidence, rule in zip(evidence.category, evidence.confidence, evidence.rule, strict=True):
         assert (category == Category.UNKNOWN) == (confidence == Confidence.NONE) == (evidence.rules[rule] == NO_RULE)
-
-
-def test_rules_have_names_of_their_own():
-    assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 def test_gradients_from_before_a_ring_that_lost_its_beginning_are_counted():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.judge.confirmed import TIGHT_SHARE, confirmed, in_order_of_preference, is_tight
+from oomscope.snapshot.judge.confirmed import confirmed, in_order_of_preference, is_tight
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot import cases
@@ -81,17 +80,6 @@ def test_a_tight_cure_is_called_tight_and_a_roomy_one_preferred():
     assert verdict.preferred.name == SPLIT
     alone = judged(run(EXPANDABLE, MiB))
     assert alone.headline.endswith(f"It ran to the end under {EXPANDABLE} with only 1.00 MiB to spare")
-
-
-def test_runs_decide_what_replays_could_not():
-    undecided = replace(replayed(), cured_by=(), tags=("leak", "undecided"))
-    verdict = confirmed(undecided, [run(EXPANDABLE, 100 * MiB)])
-    assert (verdict.cured_by, verdict.tags) == ((EXPANDABLE,), ("leak",))
-
-
-def test_tight_is_below_a_share_of_the_card():
-    assert is_tight(int(TIGHT_SHARE * CARD), CARD)
-    assert not is_tight(int(TIGHT_SHARE * CARD) + 1, CARD)
 
 
 @given(margins=st.lists(st.integers(-CARD, CARD), max_size=12))

@@ -37,12 +37,6 @@ def test_what_loads_is_told_by_every_command():
     assert found.outcomes["loaded"] >= 5
 
 
-def test_a_mutation_is_known_by_its_number():
-    content = bytes(range(256)) * 4
-    assert fuzz.mutation(content, 7) == fuzz.mutation(content, 7)
-    assert len({fuzz.mutation(content, number) for number in range(50)}) == 50
-
-
 ODD = st.one_of(
     st.none(),
     st.booleans(),

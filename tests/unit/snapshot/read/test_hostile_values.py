@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
-from oomscope.printable import printable
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.read.schema import snapshot_of
@@ -43,7 +42,7 @@ def test_more_devices_than_torch_knows_are_refused() -> None:
 @pytest.mark.parametrize("end", [2**64, 2**64 + MiB])
 def test_memory_that_ends_beyond_every_address_is_refused(end: int) -> None:
     memory = {"device": 0, "address": end - 2 * MiB, "total_size": 2 * MiB, "stream": 0, "segment_type": "small"}
-    with pytest.raises(SnapshotError, match=r"segments\[0\] is no memory that a device could have; give a file"):
+    with pytest.raises(SnapshotError, match=r"segments\[\] is no memory that a device could have; give a file"):
         snapshot_of({"segments": [{**memory, "blocks": []}], "device_traces": []}, where="hostile.pickle")
 
 
@@ -54,16 +53,11 @@ def test_segments_that_no_sum_can_hold_are_refused() -> None:
         snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
 
 
-def test_blocks_that_no_sum_can_hold_are_refused() -> None:
-    block = {"size": MiB, "requested_size": 2**62, "state": "active_allocated"}
-    segment = {"device": 0, "address": 2 * MiB, "total_size": 2 * MiB, "stream": 0, "segment_type": "small"}
-    with pytest.raises(SnapshotError, match=r"segments is no list of segments: the sizes of its blocks add up to more"):
-        snapshot_of({"segments": [{**segment, "blocks": [block] * 2}], "device_traces": []}, where="hostile.pickle")
-
-
 def test_sizes_that_no_sum_can_hold_are_refused() -> None:
     events = [alloc(BASE + index, 2**62) for index in range(2)]
-    with pytest.raises(SnapshotError, match=r"device_traces\[0\] is no trace: its sizes add up to more than 8 EiB"):
+    with pytest.raises(
+        SnapshotError, match=r"device_traces\[0\] is no trace: its sizes and those of the segments add up to more"
+    ):
         snapshot_of(document(*events), where="hostile.pickle")
 
 
@@ -94,12 +88,6 @@ def test_a_share_of_the_card_that_is_none_counts_as_unknown(fraction: float) -> 
     assert found.provenance.cards[0].memory_fraction == 1.0
 
 
-def test_divisions_that_are_no_numbers_are_left_out() -> None:
-    settings = {"roundup_power2_divisions": {"1": [1]}}
-    (device,) = explained(document(alloc(BASE, MiB), allocator_settings=settings))["devices"]
-    assert device["peak"]["requested_bytes"] == MiB
-
-
 def test_a_wait_gets_a_handle_beside_the_largest_stream() -> None:
     stream = 2**63 - 1
     events = [
@@ -110,10 +98,6 @@ def test_a_wait_gets_a_handle_beside_the_largest_stream() -> None:
     ]
     (device,) = explained(document(*events))["devices"]
     assert device["peak"]["requested_bytes"] == 2 * MiB, "the first block waits for a stream meanwhile"
-
-
-def test_half_characters_are_shown_as_escapes() -> None:
-    assert printable("a\ud800b\udfffc\udc80") == r"a\ud800b\udfffc\x80"
 
 
 @pytest.mark.parametrize("size", [2**53 + 1, 2**62 + 1, 2**63 - 1])

@@ -48,14 +48,6 @@ def test_a_whole_recording_is_repeated_under_the_rules_of_every_version(steps, c
     assert measured(recording.timeline, conf, version=version).is_exact
 
 
-def test_a_request_that_was_served_after_a_refusal_is_refused_again():
-    machine = Machine(100 * MiB)
-    machine.free(machine.alloc(60 * MiB))
-    machine.alloc(70 * MiB)
-    found = measured(Timeline.of(machine.trace(), machine.segments()), total=100 * MiB)
-    assert (found.recorded, found.share) == (3, 1)
-
-
 def test_what_other_settings_do_is_listed_on_both_sides():
     machine = Machine(4 * GiB)
     machine.alloc(3 * MiB)
@@ -66,12 +58,6 @@ def test_what_other_settings_do_is_listed_on_both_sides():
         (False, "segment_alloc", 40 * MiB, 1),
     ]
     assert {row.reason for row in found.mismatches} == {"unexplained"}
-
-
-def test_no_side_hides_a_surplus():
-    assert Fidelity(recorded=10, emulated=20, matched=10, allocations=0, placed=0).share == 0.5
-    assert Fidelity(recorded=20, emulated=10, matched=10, allocations=0, placed=0).share == 0.5
-    assert Fidelity(recorded=0, emulated=0, matched=0, allocations=0, placed=0).share == 1
 
 
 def test_a_file_without_segment_events_is_named_as_the_reason():

@@ -52,21 +52,6 @@ def test_a_request_is_served_from_its_own_pool_only(held, asked, mib, reason):
     assert (gap.reason, gap.bytes) == (reason, 18 * MiB)
 
 
-@pytest.mark.parametrize(("stream", "mib", "reason"), [(0, 30, "empty_segment"), (7, 10, "empty_segment")])
-def test_a_segment_that_is_free_as_a_whole_is_no_piece_of_one(stream, mib, reason):
-    empty = Segment(
-        device=0,
-        address=0,
-        total_size=20 * MiB,
-        stream=stream,
-        segment_type="large",
-        is_expandable=False,
-        blocks=(Block(address=0, size=20 * MiB, requested_size=0, state="inactive"),),
-    )
-    (gap,) = gaps_of([empty], Request(size=mib * MiB, stream=0, taken_from_driver=mib * MiB), 20 * MiB)
-    assert (gap.reason, gap.bytes) == (reason, 20 * MiB)
-
-
 @pytest.mark.parametrize(
     ("pools", "told", "reason"),
     [

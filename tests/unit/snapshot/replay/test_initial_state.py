@@ -54,20 +54,6 @@ def test_a_block_keeps_the_end_that_was_not_split_off():
     assert [block.size for block in state.held.segments[0].blocks] == [26 * MiB]
 
 
-def test_the_first_block_behind_tells_where_one_ended():
-    machine = Machine(GiB)
-    wide = machine.alloc(12 * MiB)
-    machine.alloc(2 * MiB)
-    machine.alloc(2 * MiB)
-    machine.free(wide)
-    narrow = machine.alloc(12 * MiB - 900 * 1024)
-    assert narrow == wide
-    recorded = len(machine.builder)
-    machine.free(narrow)
-    state = recover(Timeline.of(tail(machine.trace(), recorded), machine.segments()), AllocatorSettings.parse(""))
-    assert [block.size for block in state.held.segments[0].blocks] == [12 * MiB]
-
-
 def test_an_end_that_nothing_tells_is_said():
     machine = Machine(GiB)
     blocks = [machine.alloc(size * MiB) for size in (4, 5, 6)]
@@ -104,24 +90,6 @@ def test_segments_of_another_run_are_not_believed(change, doubt):
     state = recover(Timeline.of(machine.trace(), change(machine.segments())), AllocatorSettings.parse(""))
     assert state.held is None
     assert doubt in state.doubts[0]
-
-
-def test_segments_that_overlap_are_not_believed():
-    machine = Machine(GiB)
-    machine.free(machine.alloc(MiB))
-    (segment,) = machine.segments()
-    block = replace(segment.blocks[0], address=segment.address + MiB)
-    twice = (segment, replace(segment, address=segment.address + MiB, blocks=(block,)))
-    state = recover(Timeline.of(tail(machine.trace(), 4), twice), AllocatorSettings.parse(""))
-    assert state.doubts == ("segments from before the recording overlap",)
-
-
-def test_blocks_outside_all_segments_are_not_believed():
-    machine = Machine(GiB)
-    block = machine.alloc(MiB)
-    machine.free(block)
-    state = recover(Timeline.of(tail(machine.trace(), 2), ()), AllocatorSettings.parse(""))
-    assert state.doubts == ("1 blocks from before the recording lie in no known segment",)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 8)), max_size=30))

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.lifetimes import BEFORE
-from oomscope.snapshot.replay.fidelity import switches_expandable
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.pools import Pools, pools_of
 from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.replay.replay import Device, replay
-from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.replay.requests import Kind, requests_of
-from oomscope.snapshot.replay.segment_map import part_of, segments_after
+from oomscope.snapshot.replay.segment_map import part_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Snapshot
 from oomscope.units import GiB, MiB
@@ -50,12 +45,6 @@ def two_pools(conf: str = "", *, names_pools: bool) -> Machine:
     return machine
 
 
-def test_a_timeline_is_looked_through_once():
-    timeline = timeline_of(two_pools(names_pools=False))
-    assert pools_of(timeline) is pools_of(timeline)
-    assert pools_of(timeline) is not pools_of(timeline_of(two_pools(names_pools=False)))
-
-
 @pytest.mark.parametrize("names_pools", [True, False], ids=["named", "unnamed"])
 @pytest.mark.parametrize("conf", ["", EXPANDABLE])
 @pytest.mark.parametrize("since", [0, 2, 8])
@@ -65,29 +54,6 @@ def test_every_block_is_of_the_pool_that_it_was_made_in(conf, names_pools, since
     pools = pools_of(timeline)
     assert ids_of_blocks(pools, timeline) == {30: (0, 0), 40: (0, 0), 50: (0, 1), 60: (0, 1)}
     assert pools.are_named == (names_pools and len(timeline.trace.pools) > 1)
-    assert pools.taken_for_default == 0
-
-
-def test_one_pool_is_no_pools():
-    machine = Machine(GiB)
-    machine.alloc(30 * MiB)
-    pools = pools_of(timeline_of(machine))
-    assert not pools.has_private
-    assert pools.doubts == ()
-    assert requests_of(timeline_of(machine)).pools is None
-
-
-@pytest.mark.parametrize("conf", ["", EXPANDABLE])
-def test_memory_given_back_since_counts_as_the_default_pool_where_no_event_names_one(conf):
-    machine = Machine(GiB, conf, names_pools=False)
-    machine.free(machine.alloc(30 * MiB))
-    machine.empty_cache()
-    machine.alloc(40 * MiB, pool=GRAPH)
-    timeline = timeline_of(machine)
-    pools = pools_of(timeline)
-    assert ids_of_blocks(pools, timeline) == {30: (0, 0), 40: (0, 1)}
-    assert pools.taken_for_default == 1
-    assert any(doubt.startswith("1 blocks in memory given back since") for doubt in pools.doubts)
 
 
 @pytest.mark.parametrize(
@@ -120,20 +86,6 @@ def test_an_address_given_back_is_no_longer_that_of_the_block_that_had_it(taken,
     assert [pools.ids[pools.of_event[event]] for event in (0, 4, 5)] == [(0, 0), (0, 0), (0, 1)]
 
 
-def test_a_pool_that_takes_other_memory_has_an_allocator_of_its_own():
-    machine = two_pools(EXPANDABLE, names_pools=True)
-    assert pools_of(timeline_of(machine)).with_allocator == ()
-    segments = machine.segments()
-    plain = tuple(replace(segment, is_expandable=segment.pool_id == (0, 0)) for segment in segments)
-    trace = machine.trace()
-    of_pool = (trace.pool_id == 1) & (trace.action == Action.SEGMENT_MAP)
-    trace = replace(trace, action=np.where(of_pool, Action.SEGMENT_ALLOC, trace.action).astype(np.int8))
-    timeline = Timeline.of(trace, plain)
-    assert pools_of(timeline).with_allocator == (1,)
-    assert requests_of(timeline).with_allocator == (1,)
-    assert not switches_expandable(timeline)
-
-
 @pytest.mark.parametrize("names_pools", [True, False], ids=["named", "unnamed"])
 @pytest.mark.parametrize("conf", ["", EXPANDABLE])
 @pytest.mark.parametrize("since", [0, 4, 8, 10])
@@ -148,15 +100,6 @@ def test_a_recording_with_pools_is_repeated_exactly(conf, names_pools, since):
     assert recording.fidelity.is_exact
     pool_at = {segment.address: segment.pool_id for segment in machine.segments()}
     assert {segment.address: segment.pool_id for segment in recording.baseline.segments} == pool_at
-
-
-def test_the_segments_in_mid_trace_keep_their_pools():
-    machine = two_pools(names_pools=True)
-    before = {(segment.address, segment.pool_id) for segment in machine.segments()}
-    event = len(machine.trace()) - 1
-    machine.alloc(300 * MiB, pool=OTHER)
-    found = segments_after(timeline_of(machine), event, machine.allocator.settings)
-    assert {(segment.address, segment.pool_id) for segment in found.segments} == before
 
 
 def test_a_pool_that_gave_memory_back_was_given_up():
@@ -182,54 +125,6 @@ def test_a_pool_that_gave_memory_back_was_given_up():
     assert recording_of(snapshot, timeline, "2.13").fidelity.is_exact
 
 
-def test_what_a_pool_releases_for_a_request_of_its_own_does_not_give_it_up():
-    machine = Machine(1000 * MiB, "max_split_size_mb:200")
-    machine.free(machine.alloc(600 * MiB, pool=GRAPH))
-    machine.alloc(300 * MiB)
-    machine.alloc(570 * MiB, pool=GRAPH)
-    assert machine.failure is None
-    assert Action.SEGMENT_FREE in machine.trace().action
-    assert Kind.RELEASE_POOL not in requests_of(timeline_of(machine)).kind
-
-
-def test_a_pool_that_was_seen_to_retry_does_so_again():
-    """From torch 2.13 on requests of a MemPool release what the default pool has cached, outside a capture."""
-    machine = Machine(GiB)
-    machine.free(machine.alloc(700 * MiB))
-    machine.empty_cache()
-    machine.alloc(700 * MiB, pool=GRAPH)
-    called = machine.trace()
-    assert requests_of(timeline_of(machine)).retrying == ()
-    refused = replace(called, stack_id=np.zeros_like(called.stack_id))  # no stack names empty_cache any more
-    requests = requests_of(Timeline.of(refused, machine.segments()))
-    assert requests.retrying == (1,)
-    outcome = replay(requests, machine.allocator.settings, machine.device)
-    assert (outcome.survives, outcome.retries) == (True, 1)
-    assert not replay(replace(requests, retrying=()), machine.allocator.settings, machine.device).survives
-
-
-def test_garbage_that_is_collected_for_a_pool_is_no_retry_of_it():
-    machine = Machine(1000 * MiB, "garbage_collection_threshold:0.9", fraction=0.99)
-    first = machine.alloc(100 * MiB)
-    second = machine.alloc(300 * MiB)
-    machine.alloc(150 * MiB, pool=GRAPH)
-    machine.free(first)
-    machine.alloc(400 * MiB)
-    machine.free(second)
-    machine.alloc(400 * MiB, pool=GRAPH)
-    assert machine.failure is not None
-    timeline = timeline_of(machine)
-    snapshot = Snapshot(
-        segments=machine.segments(),
-        traces=(timeline.trace,),
-        allocator_settings={"garbage_collection_threshold": 0.9},
-    )
-    assert requests_of(timeline).retrying == (1,)
-    requests = recording_of(snapshot, timeline, "2.13").requests
-    assert requests.retrying == ()
-    assert not replay(requests, machine.allocator.settings, machine.device).survives
-
-
 def cached_in_a_pool(conf: str = "", *, names_pools: bool = True) -> Machine:
     """A captured graph keeps 600 MiB of a card of 1 GiB, of which nothing is live, and 500 MiB are asked for."""
     machine = Machine(GiB, conf, names_pools=names_pools)
@@ -249,22 +144,6 @@ def test_no_setting_frees_what_a_private_pool_has_cached(conf, names_pools):
     assert not any(fix.survives for fix in verdict.tried)
 
 
-def test_the_same_bytes_cached_in_the_default_pool_would_have_served():
-    """Else the case above proves nothing of pools."""
-    machine = Machine(GiB)
-    machine.alloc(100 * MiB)
-    machine.free(machine.alloc(600 * MiB))
-    machine.alloc(500 * MiB)
-    assert machine.failure is None
-
-
-def test_capacity_does_not_depend_on_pools():
-    machine = Machine(GiB)
-    machine.alloc(700 * MiB, pool=GRAPH)
-    machine.alloc(500 * MiB)
-    assert verdict_on(machine).kind == "capacity"
-
-
 def test_a_request_of_a_private_pool_is_not_cured_by_what_the_default_pool_has_cached():
     machine = Machine(GiB)
     machine.alloc(100 * MiB, pool=GRAPH)
@@ -273,16 +152,6 @@ def test_a_request_of_a_private_pool_is_not_cured_by_what_the_default_pool_has_c
     verdict = verdict_on(machine)
     assert (verdict.kind, verdict.cured_by) == ("fragmentation", ())
     assert {gap.reason: gap.bytes for gap in verdict.gaps}["outside_pool"] == 600 * MiB
-
-
-@pytest.mark.parametrize("names_pools", [True, False], ids=["named", "unnamed"])
-def test_the_table_says_what_is_assumed(names_pools):
-    machine = two_pools(names_pools=names_pools)
-    snapshot = Snapshot(segments=machine.segments(), traces=(machine.trace(),))
-    table = replay_file(snapshot, confs=(), limit=GiB)
-    [said] = [caveat.text for caveat in table.caveats if caveat.code == "private_pools"]
-    assert ("until its segments are given back" in said) == names_pools
-    assert ("do not name their pools" in said) != names_pools
 
 
 SIZES = st.one_of(st.integers(1, 40 * MiB), st.sampled_from([MiB, MiB + 1, 10 * MiB, 2 * MiB]))
@@ -314,23 +183,3 @@ def test_whatever_is_asked_in_whatever_pools_is_repeated_from_any_event_on(ops, 
     if (timeline.lifetimes.born != BEFORE).all():
         assert {(each.address, each.total_size, each.pool_id) for each in outcome.segments} == held
     assert sum(each.total_size for each in outcome.segments) == sum(size for _, size, _ in held)
-
-
-@settings(max_examples=30, deadline=None)
-@given(OPS, st.sampled_from(["", EXPANDABLE]))
-def test_the_same_requests_in_the_default_pool_alone_are_answered_as_ever(ops, conf):
-    """With the pools of a recording erased, its requests are those of the same program without any pool."""
-    with_pools, without = Machine(4 * GiB, conf), Machine(4 * GiB, conf)
-    for machine in (with_pools, without):
-        live = []
-        for kind, number, stream, pool in ops:
-            if kind == "alloc":
-                live.append(machine.alloc(number, stream, pool=pool if machine is with_pools else 0))
-            elif live:
-                machine.free(live.pop(number % len(live)))
-    first, second = (requests_of(timeline_of(machine)) for machine in (with_pools, without))
-    device, rules = Device(total_bytes=4 * GiB), without.allocator.settings
-    erased = replay(replace(first, pool_ids=((0, 0),)), rules, device)
-    ever = replay(second, rules, device)
-    assert erased.segments == ever.segments == without.segments()
-    assert erased.peak_reserved_bytes == ever.peak_reserved_bytes == without.allocator.reserved_peak

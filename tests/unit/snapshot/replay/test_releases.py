@@ -8,7 +8,7 @@ from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replay.releases import Release, capacity_of, releases_of
 from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Frame, Segment
+from oomscope.snapshot.trace import Action, Frame
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine
 
@@ -24,19 +24,6 @@ def recorded(*events) -> Timeline:
     for action, size, stack in events:
         builder.event(action, size * MiB << 10, size * MiB, 0, 0, stack)
     return Timeline.of(builder.build())
-
-
-def held(at: int, size: int) -> Segment:
-    """Return an empty segment of ``size`` MiB that stands at the end, ``at`` MiB from 0."""
-    return Segment(
-        device=0,
-        address=at * MiB,
-        total_size=size * MiB,
-        stream=0,
-        segment_type="large",
-        is_expandable=False,
-        blocks=(),
-    )
 
 
 @pytest.mark.parametrize(
@@ -65,32 +52,6 @@ def test_without_stacks_a_request_beyond_what_was_ever_held_was_refused(size, re
         (Action.SEGMENT_ALLOC, size, ()),
     )
     assert [release.refused for release in releases_of(timeline)] == [False, refused]
-
-
-@pytest.mark.parametrize(("size", "refused"), [(40, False), (41, True)])
-def test_what_was_held_before_the_first_event_was_held(size, refused):
-    builder = TraceBuilder()
-    builder.event(Action.SEGMENT_FREE, 40 * MiB, 40 * MiB, 0, 0, ())
-    builder.event(Action.ALLOC, 0, 1, 0, 0, ())
-    builder.event(Action.SEGMENT_FREE, 200 * MiB, 50 * MiB, 0, 0, ())
-    builder.event(Action.SEGMENT_ALLOC, 300 * MiB, size * MiB, 0, 0, ())
-    timeline = Timeline.of(builder.build(), (held(300, size), held(400, 10)))
-    assert timeline.initial_reserved_bytes == 100 * MiB
-    assert [release.refused for release in releases_of(timeline)] == [False, refused]
-
-
-def test_segments_that_are_freed_with_the_stack_of_their_allocation_tell_of_no_refusal():
-    step = [
-        (Action.SEGMENT_ALLOC, 100, CALLER),
-        (Action.ALLOC, 100, CALLER),
-        (Action.FREE_REQUESTED, 100, CALLER),
-        (Action.FREE_COMPLETED, 100, CALLER),
-        (Action.SEGMENT_FREE, 100, CALLER),
-    ]
-    kept = [(Action.SEGMENT_ALLOC, 50, CALLER), (Action.ALLOC, 50, CALLER)]
-    timeline = recorded(*step, *kept, *step, (Action.SEGMENT_ALLOC, 60, OTHER), (Action.ALLOC, 60, OTHER))
-    assert [release.refused for release in releases_of(timeline)] == [False, False]
-    assert capacity_of(timeline, releases_of(timeline)) is None
 
 
 def test_what_nobody_takes_up_was_asked_for():

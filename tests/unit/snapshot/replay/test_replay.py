@@ -115,26 +115,6 @@ def test_frees_pending_on_a_stream_stay_pending_until_the_trace_says_so():
     assert outcome.segments == machine.segments()
 
 
-def test_the_margin_after_a_failure_says_by_how_much_the_device_was_short():
-    machine = Machine(100 * MiB)
-    machine.alloc(60 * MiB)
-    machine.alloc(60 * MiB)
-    failure = machine.failure
-    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
-    outcome = replay(requests, AllocatorSettings.parse(""), machine.device)
-    assert outcome.margin_bytes == -20 * MiB
-    assert outcome.peak_reserved_bytes == 60 * MiB
-
-
-def test_the_margin_after_a_failure_counts_whole_pages():
-    machine = Machine(34 * MiB, "expandable_segments:True")
-    machine.alloc(32 * MiB)
-    failure = machine.failure
-    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
-    outcome = replay(requests, AllocatorSettings.parse(machine.conf), machine.device)
-    assert outcome.margin_bytes == 34 * MiB - 2 * 20 * MiB
-
-
 @given(
     steps=st.lists(st.tuples(st.sampled_from([1, 3, 12, 21, 32, 45]), st.booleans()), min_size=1, max_size=20),
     total=st.integers(5, 120),
@@ -157,14 +137,6 @@ def test_the_margin_after_a_failure_is_negative(steps, total, conf, fraction):
     outcome = replay(requests, AllocatorSettings.parse(conf), machine.device)
     assert outcome.failed_event == failure.event
     assert outcome.margin_bytes < 0
-
-
-def test_a_request_beyond_the_card_that_is_rejected_outright_has_a_margin_too():
-    conf = "throw_on_cudamalloc_oom:True"
-    machine = Machine(100 * MiB, conf)
-    machine.alloc(200 * MiB)
-    requests = requests_of(Timeline.of(machine.trace()), Last(machine.failure.event, 200 * MiB))
-    assert replay(requests, AllocatorSettings.parse(conf), machine.device).margin_bytes == -100 * MiB
 
 
 @pytest.mark.parametrize(
@@ -194,26 +166,3 @@ def test_every_setting_is_tried_but_the_one_already_in_force():
     rows = try_settings(requests, Rules(conf="expandable_segments:True"), machine.device).rows
     assert [row.name for row in rows] == ["as recorded", *CANDIDATES[1:]]
     assert all(row.conf.startswith("expandable_segments:True") for row in rows)
-
-
-def test_garbage_collection_is_tried_only_under_a_fraction():
-    machine = Machine(GiB, fraction=0.5)
-    machine.alloc(MiB)
-    tried = try_settings(requests_of(Timeline.of(machine.trace())), Rules(), machine.device)
-    assert tried.rows[-1].name == "garbage_collection_threshold:0.8"
-
-
-def test_settings_that_the_torch_of_the_trace_lacks_are_left_out():
-    machine = Machine(GiB)
-    machine.alloc(MiB)
-    requests = requests_of(Timeline.of(machine.trace()))
-    tried = try_settings(
-        requests, Rules(), machine.device, candidates=("expandable_segments:True", "no_such_setting:1")
-    )
-    assert [row.name for row in tried.rows] == ["as recorded", "expandable_segments:True"]
-
-
-def test_other_processes_gone_leaves_room_under_a_fraction_too():
-    device = Device(total_bytes=100, non_torch_bytes=10, other_process_bytes=20, fraction=0.5)
-    assert device.available_bytes == 50
-    assert device.without_other_processes().available_bytes == 70

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +58,7 @@ def test_segments_and_blocks_are_those_of_the_allocator_at_every_event(steps, co
             (each.address, each.total_size) for each in segments
         )
         assert blocks(found.segments) == blocks(segments)
-        assert found.reserved_bytes == timeline.reserved[event]
+        assert sum(each.total_size for each in found.segments) == timeline.reserved[event]
         assert sum(block[1] for block in blocks(found.segments)) == timeline.requested[event]
 
 
@@ -74,7 +73,7 @@ def test_what_is_pinned_idle_and_rounded_sums_to_what_is_reserved_and_not_live(s
         pins = pins_of(timeline, here, lambda row: (HERE, "activation"))
         active = int(timeline.requested[event]) if event >= 0 else 0
         unused = pins.pinned_bytes + pins.idle_bytes + pins.rounding_bytes
-        assert unused == here.reserved_bytes - active
+        assert unused == timeline.reserved_bytes_at(event) - active
         assert sum(line.unused_bytes for line in pins.lines) == pins.pinned_bytes
         assert sum(segment.unused_bytes for segment in pins.segments) == pins.pinned_bytes
 
@@ -98,35 +97,3 @@ def test_the_block_that_stays_longest_is_blamed():
     [segment] = pins.segments
     assert [pin.site.line for pin in segment.pins] == [30, 20]
     assert long is not None
-
-
-def test_the_end_is_the_file_s_own():
-    machine = Machine(GiB)
-    machine.free(machine.alloc(20 * MiB))
-    machine.alloc(3 * MiB)
-    segments = machine.segments()
-    timeline = Timeline.of(machine.trace(), segments)
-    here = segments_after(timeline, len(timeline.trace) - 1, AllocatorSettings())
-    assert here.is_exact
-    assert here.segments == segments
-
-
-def test_contradicting_segments_are_said_not_to_be_known():
-    machine = Machine(GiB)
-    machine.alloc(3 * MiB)
-    machine.free(machine.alloc(40 * MiB))
-    timeline = Timeline.of(machine.trace(), ())
-    here = segments_after(timeline, 1, AllocatorSettings())
-    assert not here.is_known
-    assert here.doubts
-
-
-@pytest.mark.parametrize("event", [-1, 0])
-def test_before_the_first_event_nothing_is_there(event):
-    machine = Machine(GiB)
-    machine.alloc(3 * MiB)
-    timeline = Timeline.of(machine.trace(), machine.segments())
-    assert timeline.trace.action[0] == 3, "the segment comes first"
-    found = segments_after(timeline, event, AllocatorSettings())
-    assert found.reserved_bytes == (0 if event < 0 else 20 * MiB)
-    assert found.active_bytes == 0
