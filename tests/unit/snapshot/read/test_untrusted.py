@@ -14,8 +14,8 @@ import click
 import pytest
 import zstandard
 from click.testing import CliRunner
-from oomscope.cli.options.common import snapshot_limits_options
 
+from oomscope.cli.options import snapshot_limits_options
 from oomscope.errors import OomscopeError, SnapshotError, UsageError
 from oomscope.snapshot.read import load
 from oomscope.snapshot.read.child import answer
