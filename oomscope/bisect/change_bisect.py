@@ -15,6 +15,7 @@ from oomscope.bisect.changes.delta_search import NONE, DeltaSearch, MinimalSet, 
 from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Axis, BisectResult, KeysCulprit, ProbeEvidence, StepRow, SuspectedChange
 from oomscope.bisect.run.experiment import OutOfTimeError
@@ -141,7 +142,7 @@ class DeltaBisect:
             more_if.append("one answer is not sure enough (states are probed again)")
         self.prober.announce(
             SearchPlan(
-                title=f"{change_set.good}..{change_set.bad}, bad is {self.prober.bad}",
+                title=f"{change_set.good}..{change_set.bad}, bad = {bad_text(str(self.prober.bad))}",
                 good=change_set.good,
                 bad=change_set.bad,
                 candidates=len(change_set.keys),

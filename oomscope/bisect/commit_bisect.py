@@ -15,6 +15,7 @@ from oomscope.bisect.lines.steps import StepWalk
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.noise import percent
+from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, ProbeEvidence, SearchOutcome
 from oomscope.bisect.run.prober import Prober, Services
@@ -135,9 +136,10 @@ class CommitBisect:
             if at_most <= line.last:
                 each = Search.over(line.last).probes_left
                 more_if.append(f"the bytes change with more than one commit (up to {each} more for each further one)")
+        ends = f"{self.good.short}..{self.bad.short}"
         self.prober.announce(
             SearchPlan(
-                title=f"{self.repository.path}: {self.good.short}..{self.bad.short}, bad is {request.bad}",
+                title=f"{self.repository.path}: {ends}, bad = {bad_text(str(request.bad))}",
                 good=self.good.title,
                 bad=self.bad.title,
                 candidates=base.candidates,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.result import (
     BisectResult,
     CommitCulprit,
@@ -34,7 +35,6 @@ WALKED = {
     "environment": ("change of the environment", "changes of the environment"),
 }
 """What the candidates of a search are, one and several, by its axis."""
-BAD_TEXTS = {"any-oom": "out of memory of any kind", "exit": "a failing exit status"}
 UNTESTABLE_END = "AN END CANNOT BE TESTED"
 _COMMIT_AXES = frozenset({"commits", "both"})
 
@@ -169,14 +169,6 @@ def heaviest_step(result: BisectResult) -> str | None:
     by = "reserved" if result.is_about_reserved else "requested"
     back = "" if sum(map(result.weight, result.steps)) else "; other steps take it back"
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
-
-
-def bad_text(bad_class: str) -> str:
-    """Return what ``--bad`` means: ``out of memory of any kind``, ``requested > 70GiB``."""
-    quantity, is_threshold, size = bad_class.partition(">")
-    if is_threshold:
-        return f"{quantity} > {size}"
-    return BAD_TEXTS.get(bad_class, f"out of memory by {bad_class}")
 
 
 def threshold_text(result: BisectResult) -> str | None:

@@ -23,6 +23,17 @@ _THRESHOLD = re.compile(r"(?P<quantity>requested|live|reserved)\s*>\s*(?P<size>.
 _REMEDY = "write any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit"
 
 
+_TEXTS = {"any-oom": "out of memory of any kind", "exit": "a failing exit status"}
+
+
+def bad_text(bad_class: str) -> str:
+    """Return what ``--bad`` means: ``out of memory of any kind``, ``requested > 70GiB``."""
+    quantity, is_threshold, size = bad_class.partition(">")
+    if is_threshold:
+        return f"{quantity} > {size}"
+    return _TEXTS.get(bad_class, f"out of memory by {bad_class}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
     """The answer that one probe gives."""

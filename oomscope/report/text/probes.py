@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
+from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.report import bisect, parts
 from oomscope.report.bisect_report import ANSWER_TONES
@@ -67,7 +68,7 @@ def _log_parts(account: JournalState, standing: SearchStatus, path: str) -> Iter
     begun = account.begun
     rows = [
         ("Search", f"{begun.search}, {standing.state}"),
-        ("Ends", f"{begun.title}, bad is {begun.bad}"),
+        ("Ends", f"{begun.title}, bad = {bad_text(begun.bad)}"),
         ("In", begun.place),
         ("Begun", account.began_at),
         ("Command", shlex.join(("oomscope", "bisect", *begun.words)) if begun.words else "a program's"),
