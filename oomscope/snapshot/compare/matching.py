@@ -3,12 +3,12 @@
 Files are matched by the longest common end of their paths, since machines differ in where a program lies. Where the
 text of both files is at hand, lines with the same text are the same line. All others are matched inside functions of
 the same name, in their order: by what they hold, and by the distance to their neighbours. What is left is matched by
-function and bytes anywhere in the program.
+function and bytes anywhere in the program, then by functions that went to another file.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeAlias
@@ -129,9 +129,10 @@ def _pairs(old: Lines, new: Lines, old_text: Text, new_text: Text, unchanged: Un
         if same_line is None and unchanged(before, after):
             same_line = {place.line: place.line for place in (*old_files[before], *new_files[after])}
         pairs += _in_file(old_files[before], new_files[after], old, new, same_line or {})
-    old_left = {place: old[place] for place in old.keys() - {before for before, _ in pairs}}
-    new_left = {place: new[place] for place in new.keys() - {after for _, after in pairs}}
-    pairs += _unaltered(old_left, new_left)
+    for find in (_unaltered, _moved_functions):
+        old_left = {place: old[place] for place in old.keys() - {before for before, _ in pairs}}
+        new_left = {place: new[place] for place in new.keys() - {after for _, after in pairs}}
+        pairs += find(old_left, new_left)
     pairs += [(place, None) for place in sorted(old.keys() - {before for before, _ in pairs})]
     pairs += [(None, place) for place in sorted(new.keys() - {after for _, after in pairs})]
     return pairs
@@ -273,3 +274,24 @@ def _unaltered(old: Lines, new: Lines) -> list[Pair]:
         waiting[place.function, new[place]].append(place)
     found = ((place, waiting[place.function, old[place]]) for place in sorted(old))
     return [(place, places.pop()) for place, places in found if places]
+
+
+def _moved_functions(old: Lines, new: Lines) -> list[Pair]:
+    """Return lines of functions that went to another file and hold more or less than they did.
+
+    Two lines at least must go the same way, each the only one whose function has its name and that holds as many
+    blocks of each category.
+    """
+    before, after = _only_ones(old), _only_ones(new)
+    pairs = [(place, after[key]) for key, place in before.items() if key in after]
+    together = Counter((one.file, other.file, one.function) for one, other in pairs)
+    return [(one, other) for one, other in pairs if together[one.file, other.file, one.function] > 1]
+
+
+def _only_ones(lines: Lines) -> dict[Hashable, Place]:
+    """Return by function and blocks the lines that no other is like."""
+    keys = {
+        place: (place.function, tuple((use.category, use.blocks) for use in lines[place])) for place in sorted(lines)
+    }
+    number = Counter(keys.values())
+    return {key: place for place, key in keys.items() if number[key] == 1}
