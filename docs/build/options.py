@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from oomscope.config.keys import SECTIONS
 from oomscope.config.load import load_preset
 from oomscope.errors import ConfigError
 from oomscope.probe.tuning.variants import Variant, launched, measure_variant
@@ -86,8 +85,8 @@ This page is written by `make options`.
 """
 
 _TABLE = """\
-| option | memory | cost | example | before | after | difference | time | source |
-|---|---|---|---|---|---|---|---|---|
+| option | memory | cost | example | before | after | difference | time |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -124,7 +123,6 @@ def row(option: Option, measure: Measure) -> str:
         _size(after),
         format_size((after.requested_bytes or 0) - (before.requested_bytes or 0), signed=True),
         _times(before, after),
-        _sources(option.keys),
     ]
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
 
@@ -150,14 +148,6 @@ def _times(before: Variant, after: Variant) -> str:
     if before.sequence_s is None or after.sequence_s is None:
         return "-"
     return f"{after.sequence_s / before.sequence_s - 1:+.1%}".replace("%", " %")
-
-
-def _sources(keys: Sequence[str]) -> str:
-    sources = []
-    for dotted in keys:
-        section, key = dotted.split(".")
-        sources.append(SECTIONS[section].SOURCES.get(key, SECTIONS[section].SOURCE))
-    return "; ".join(dict.fromkeys(sources))
 
 
 def _listed(words: Sequence[str], by: str = " ") -> str:

@@ -13,7 +13,7 @@ WITHOUT_REMEDY = {
     "bisect/vcs/checkouts.py": "its message says what to run, and goes into a note",
     "bisect/run/prober.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
     "bisect/targets/subjects.py": "the reason of an untestable commit, in a table",
-    "bisect/run/workplace.py": "the user's own command failed, and its words are shown",
+    "bisect/run/experiment.py": "the user's own command failed, and its words are shown",
     "cli/main.py": "the user interrupted it, and knows what next",
     "cli/bisect/command.py": "click's, which gets the remedy of every such error: see COMMAND --help",
 }

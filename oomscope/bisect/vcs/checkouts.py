@@ -8,10 +8,12 @@ the repository's own copies; nothing is fetched, and what is missing is named.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from oomscope.bisect.vcs.git import Git
 from oomscope.bisect.vcs.repository import Commit, Repository
@@ -20,6 +22,7 @@ from oomscope.files import real_path
 from oomscope.printable import printable
 from oomscope.probe.process.tempdirs import remove_tree
 
+_CODE = {".py", ".pyi", ".pyx"}
 _GITLINK_MODE = "160000"
 _SERVE = "git -c safe.directory='*' upload-pack"
 _POINTER = re.compile(
@@ -53,13 +56,13 @@ class Checkout:
         if _spent(self.path).exists() or not (self.path / ".git").exists():
             self._clone()
         try:
-            self._lay_out(commit)
+            absent = self._lay_out(commit)
         except GitError:
             # A probe may have left the clone in any state, such as with a locked index: take a new one.
             self._clone()
-            self._lay_out(commit)
+            absent = self._lay_out(commit)
         missing = _lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
-        return (*missing, *_lay_out_large_files(self._git, self.repository.common))
+        return (*absent, *missing, *_lay_out_large_files(self._git, self.repository.common))
 
     @property
     def _git(self) -> Git:
@@ -71,9 +74,48 @@ class Checkout:
         source = self.repository.common
         _clone_shared(Git(self.path.parent, (source, self.repository.path)), source, self.path)
 
-    def _lay_out(self, commit: Commit) -> None:
-        self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
+    def _lay_out(self, commit: Commit) -> list[str]:
+        """Lay out ``commit``; return a line about files that a partial clone left out, if there are any."""
+        absent: list[str] = []
+        try:
+            self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
+        except GitError:
+            absent = _absent_files(self._git, commit.hash)
+            if not absent:
+                raise
+            _lay_out_rest(self._git, commit.hash, absent)
         self._git.output("clean", "--quiet", "--force", "--force", "-d", "-x")
+        return (
+            [f"files that the partial clone left out: {len(absent)} (such as {printable(absent[0])})"] if absent else []
+        )
+
+
+def _absent_files(git: Git, commit: str) -> list[str]:
+    """Return the paths in ``commit`` whose content the repository does not have.
+
+    Raises:
+        GitError: it does not have directories of the commit either.
+    """
+    rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
+    files = [(path, head.split()[2]) for head, _, path in rows if not head.startswith(_GITLINK_MODE)]
+    asked = "".join(f"{name}\n" for _, name in files).encode()
+    answers = git.output("cat-file", "--batch-check", stdin=asked).decode().splitlines()
+    return [path for (path, _), answer in zip(files, answers, strict=True) if answer.endswith(" missing")]
+
+
+def _lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
+    """Make the work tree and the index those of ``commit`` without the files ``absent``.
+
+    Raises:
+        GitError: code is among them, or git failed.
+    """
+    code = next((path for path in absent if PurePosixPath(path).suffix in _CODE), None)
+    if code is not None:
+        raise GitError(f"{code} is not in the repository", where=commit, remedy="fetch what the partial clone left out")
+    git.output("update-ref", "--no-deref", "HEAD", commit)
+    git.output("read-tree", "--reset", commit)
+    git.output("update-index", "--force-remove", "-z", "--stdin", stdin=os.fsencode("".join(f"{p}\0" for p in absent)))
+    git.output("checkout-index", "--all", "--force", "--quiet")
 
 
 def spend(clone: Path) -> None:
