@@ -120,6 +120,7 @@ def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figur
     return parts.report(
         [
             line(" · ".join(part for part in (title, tally_text(sweep)) if part), "soft"),
+            *([parts.status("It was interrupted: rows are missing.", "warn")] if sweep.interrupted else []),
             *figures,
             _grid_table(sweep),
             parts.Table(

@@ -251,7 +251,7 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
     assert entry.target_at("there") == EntryTarget(entry="tiny.train:build", repo="there")
     command = CommandTarget(command="python train.py", metric_regex="peak: (\\d+)", repo="there")
     assert number.target_at("there") == command
-    assert harness.path == (repo / "ci" / "harness.py").absolute()
+    assert harness.target.harness == str((repo / "ci" / "harness.py").absolute())
     for request in asked:
         with bisect.make_context("bisect", list(request.journal.words)) as ctx:
             search = search_of(ctx)

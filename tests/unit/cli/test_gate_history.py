@@ -29,6 +29,7 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def night(monkeypatch: pytest.MonkeyPatch, checkout: Path, suite: str = "ci/memory.yaml", live: int = GiB) -> None:
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(live))
+    monkeypatch.chdir(checkout)
     assert run(["gate", "run", suite, "--quiet"]) == ExitCode.NO_BASELINE
 
 

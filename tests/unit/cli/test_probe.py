@@ -190,7 +190,7 @@ def test_a_harness_as_a_rank_of_a_world(probed) -> None:
         (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0.0: "),
         (["--preset", "gpt-tiny", "--timeout", "soon"], "'soon' is not a valid float"),
         (["--preset", "gpt-tiny", "--timeout", "nan"], "--timeout nan: "),
-        (["--preset", "gpt-tiny", "--rank", "5"], "--rank 5: a world of 1 ranks has no rank 5"),
+        (["--preset", "gpt-tiny", "--rank", "5"], "--rank 5: a world of 1 rank has no rank 5"),
         (["--preset", "gpt-tiny", "--iterations", "0"], "'--iterations': 0 is not in the range 1<=x<=2147483647"),
         (["--preset", "gpt-tiny", "--gpu", "h1000"], "--gpu h1000: device.gpu: no card is called 'h1000'"),
         (["--preset", "gpt-tiny", "--html", "/nowhere/a.html"], "folder does not exist"),
