@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
-from oomscope.units import MiB
+from oomscope.units import Bytes, MiB
 
 LARGEST = 512 * MiB
 OVERHEAD = (0, 0, 40 * MiB)

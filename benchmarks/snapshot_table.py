@@ -59,15 +59,15 @@ def row(path: Path, snapshot: Snapshot, trace: Trace) -> str:
     """Return the row of one device."""
     timeline = Timeline.of(trace, snapshot.segments)
     table = replay_file(snapshot, device=trace.device, confs=[EXPANDABLE])
-    event = max(table.requested_peak_event, 0)
+    event = max(table.peak_event, 0)
     reserved = int(timeline.reserved[event])
     fidelity = table.fidelity
     cells = (
         f"{path.name}, {trace.device}",
         f"{len(trace):,}",
-        format_size(table.requested_peak_bytes),
+        format_size(table.peak_requested_bytes),
         format_size(reserved),
-        format_size(reserved - table.requested_peak_bytes),
+        format_size(reserved - table.peak_requested_bytes),
         format_size(timeline.reserved_peak().reserved_bytes),
         f"{fidelity.share:.3f} ({fidelity.matched:,} of {max(fidelity.recorded, fidelity.emulated):,})",
         f"{fidelity.placed:,} of {fidelity.allocations:,}",

@@ -26,6 +26,10 @@ Results go to standard output, progress and remarks to standard error. Every com
 document with a `schema_version`; an error is a document too: `{"schema_version", "error": {"kind", "exit_code",
 "message", "where", "remedy"}}`. What the exit codes mean is on the page [exit codes](exit-codes.md).
 
+A run's peak is `peak.requested_bytes` and `peak.reserved_bytes` in every document, each as torch's statistic of that
+name: the two may be different moments. What else stood at the peak of requested bytes is `at_peak`, or ends in
+`_at_peak_bytes`. Where one of the two is known alone, as for a setting that was replayed, it is `peak_reserved_bytes`.
+
 This page is written by `make docs`.
 
 ```console

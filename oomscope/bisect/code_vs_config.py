@@ -163,4 +163,4 @@ class CodeVsConfigSearch:
 
 
 def _corner(code: Commit, config: Commit, record: ProbeRecord) -> Corner:
-    return Corner(code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes)
+    return Corner(code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, peak=record.peak)

@@ -234,23 +234,23 @@ def _begin(
             progress(Progress(stage="import"))
             with uncollected():  # before the target, which may use the card while it is imported
                 session = opener(settings, backend)
-            return _run_once(job, session, progress)
+            return _run_once(job, backend, session, progress)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
             return not_run(error)
 
     return ForkedRun(run)
 
 
-def _run_once(job: ProbeJob, session: Session, progress: OnProgress) -> Ending:
+def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProgress) -> Ending:
     """Load, build and step the target once under a fresh session."""
     stage: Stage = "import"
     moment = Moment("init", -1, -1)
     refusal = failure = None
     try:
-        with uncollected():
-            recipe = load_recipe(job)
-        stage = "setup"
-        with world_of(job):
+        with world_of(job, backend):
+            with uncollected():
+                recipe = load_recipe(job)
+            stage = "setup"
             recipe.make_groups()
             with session:
                 progress(Progress(stage=stage))

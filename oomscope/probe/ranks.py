@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from oomscope.errors import UsageError
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult, RankSummary
+from oomscope.units import Bytes
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
@@ -77,8 +78,9 @@ def summary_of(result: ProbeResult) -> RankSummary:
     return RankSummary(
         rank=result.rank,
         outcome=result.outcome,
-        requested_bytes=result.peak.requested_bytes if result.peak else None,
-        reserved_bytes=result.peak.reserved_bytes if result.peak else None,
+        peak=None
+        if result.peak is None
+        else Bytes(requested_bytes=result.peak.requested_bytes, reserved_bytes=result.peak.reserved_bytes),
         margin_bytes=result.margin_bytes,
         message=message,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
+from oomscope.units import Bytes
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Site", "SiteBytes"]  # beside what is defined here
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
@@ -123,9 +124,8 @@ class RankSummary:
 
     rank: int
     outcome: Outcome
-    requested_bytes: int | None
-    """Peak requested bytes; None, like the other sizes, where nothing was measured."""
-    reserved_bytes: int | None
+    peak: Bytes | None
+    """None, like the margin, where nothing was measured."""
     margin_bytes: int | None
     message: str = ""
     """What failed, for an outcome other than ``fits``."""

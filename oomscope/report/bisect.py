@@ -17,9 +17,9 @@ from oomscope.bisect.results.result import (
     SuspectedChange,
 )
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, bytes_of
+from oomscope.bisect.search.measured import bytes_of
 from oomscope.report.sentences import count, known_size, short_hash, site_text
-from oomscope.units import MiB, format_size
+from oomscope.units import Bytes, MiB, format_size
 
 OUTCOMES = {
     "culprit": "CULPRIT FOUND",
@@ -235,7 +235,7 @@ def remedy(result: BisectResult) -> str | None:
 
 def _of_growth(result: BisectResult) -> str | None:
     """Return how to find what grew between two good ends; None where nothing did."""
-    ends = {probe.role: probe.bytes for probe in result.probes if probe.role in {"good end", "bad end"}}
+    ends = {probe.role: probe.peak for probe in result.probes if probe.role in {"good end", "bad end"}}
     good, bad = ends.get("good end"), ends.get("bad end")
     if good is None or bad is None or bad.requested_bytes - good.requested_bytes < MiB:
         return None

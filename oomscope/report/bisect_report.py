@@ -12,13 +12,12 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord
 from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed, WalkedLine, Waterfall, levels
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect, parts
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
 from oomscope.report.verdict import fix_table, verdict_parts
-from oomscope.units import format_size
+from oomscope.units import Bytes, format_size
 
 ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
 GROWTH_SHOWN: Final = 8
@@ -134,7 +133,7 @@ def _corner_table(square: CodeVsConfig) -> parts.Table:
             (
                 *(short_hash(corner.code), short_hash(corner.config)),
                 parts.Cell(text=corner.answer.value, tone=ANSWER_TONES[corner.answer]),
-                *_texts(corner.bytes, signed=False),
+                *_texts(corner.peak, signed=False),
                 corner.reason,
             )
             for corner in (square.old_old, square.new_old, square.old_new, square.new_new)
@@ -287,7 +286,7 @@ def _start(result: BisectResult) -> Bytes | None:
     """Return the bytes of the good end, from which the steps lead; None where it was not measured."""
     if result.waterfall is not None:
         return result.waterfall.start
-    ends = (probe.bytes for probe in result.probes if probe.role == "good end" or probe.commit == result.good)
+    ends = (probe.peak for probe in result.probes if probe.role == "good end" or probe.commit == result.good)
     return next((sizes for sizes in ends if sizes is not None), None)
 
 
@@ -377,8 +376,8 @@ def _probe_table(probes: Sequence[ProbeRecord]) -> parts.Table:
                 parts.Cell(text=probe.answer.value, tone=ANSWER_TONES[probe.answer]),
                 probe.role,
                 shortened(bisect.probe_name(probe), 160),
-                probe.bytes.requested_bytes if probe.bytes else "",
-                probe.bytes.reserved_bytes if probe.bytes else "",
+                probe.peak.requested_bytes if probe.peak else "",
+                probe.peak.reserved_bytes if probe.peak else "",
                 parts.Cell(
                     text="cached" if probe.cached else duration_text(max(probe.wall_s, probe.probe_s)),
                     number=max(probe.wall_s, probe.probe_s),

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import levels
-from oomscope.bisect.search.measured import Bytes
 from oomscope.probe.result import ProbeResult, Site
-from oomscope.probe.tuning.sweep import Sweep
+from oomscope.probe.tuning.sweep import Sweep, SweepRow
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Difference
@@ -28,6 +27,7 @@ from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace
+from oomscope.units import Bytes
 
 Columns = Mapping[str, str]
 """Names and types of a table's columns, in order."""
@@ -72,7 +72,7 @@ EXPLAINED: Final = {
     "timeline": DEVICE | _columns("event:i requested_bytes:i reserved_bytes:i"),
 }
 RANKS: Final = _columns(
-    "rank:i file:s device:i events:i failed_bytes:n requested_bytes:i reserved_bytes:i overhead_bytes:i "
+    "rank:i file:s device:i events:i failed_bytes:n requested_bytes:i reserved_bytes:i overhead_at_peak_bytes:i "
     "end_requested_bytes:i iterations:i last_time_us:n"
 )
 COMBINATIONS: Final = _columns(
@@ -223,7 +223,11 @@ def _step(row: StepRow, level: Bytes) -> dict[str, Any]:
 
 
 def _probe(row: ProbeRecord) -> dict[str, Any]:
-    return {**row.to_json(), "keys": _listed(row.keys)}
+    return {**row.to_json(), **_sizes(row.peak), "keys": _listed(row.keys)}
+
+
+def _sizes(peak: Bytes | None) -> dict[str, Any]:
+    return vars(peak) if peak else {"requested_bytes": None, "reserved_bytes": None}
 
 
 def _listed(keys: tuple[str, ...] | None) -> str | None:
@@ -262,7 +266,7 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
             rows[name] += [{"device": device.index, **row} for row in own]
     tables = {name: table(columns, rows[name]) for name, columns in EXPLAINED.items()}
     if isinstance(found, RankSet):
-        tables["ranks"] = table(RANKS, (asdict(row) for row in found.rows))
+        tables["ranks"] = table(RANKS, ({**vars(row), **vars(row.peak)} for row in found.rows))
     return tables
 
 
@@ -286,6 +290,9 @@ def combinations(sweep: Sweep) -> pd.DataFrame:
     """Return the rows of ``sweep`` in their order; what was not measured is empty."""
     axes = {axis.name: "string" for axis in sweep.axes}
     columns = axes | COMBINATIONS | _columns("slowdown:f is_on_front:b message:s")
-    return table(
-        columns, ({**vars(row.variant), **vars(row), **dict(zip(axes, row.values, strict=True))} for row in sweep.rows)
-    )
+    return table(columns, (_combination(row, list(axes)) for row in sweep.rows))
+
+
+def _combination(row: SweepRow, axes: Sequence[str]) -> dict[str, Any]:
+    values = dict(zip(axes, row.values, strict=True))
+    return {**vars(row.variant), **_sizes(row.variant.peak), **vars(row), **values}

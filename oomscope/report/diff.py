@@ -56,7 +56,7 @@ def heading_parts(difference: Difference) -> Iterator[parts.Part]:
             rows=[
                 (
                     device_name(device),
-                    *(device.before.requested_bytes, device.after.requested_bytes, device.delta_bytes),
+                    *(device.before.peak.requested_bytes, device.after.peak.requested_bytes, device.delta_bytes),
                 )
                 for device in difference.devices
             ],
@@ -92,12 +92,12 @@ def device_parts(
 def headline(device: DeviceDifference, phase: str = "") -> str:
     """Return the answer in one line."""
     peak = f"PEAK IN {phase.upper()}" if phase else "PEAK"
-    before, after = format_size(device.before.requested_bytes), format_size(device.after.requested_bytes)
+    before, after = format_size(device.before.peak.requested_bytes), format_size(device.after.peak.requested_bytes)
     if device.delta_bytes:
         verb = "GREW" if device.delta_bytes > 0 else "SHRANK"
         return f"THE {peak} {verb} by {format_size(abs(device.delta_bytes))}: {before} requested in A, {after} in B"
     what = "and of the same lines" if device.is_empty else "but of other lines"
-    overhead = device.after.overhead_bytes - device.before.overhead_bytes
+    overhead = device.after.overhead_at_peak_bytes - device.before.overhead_at_peak_bytes
     more = f"; overhead {format_size(overhead, signed=True)}" if overhead else ""
     return f"THE {peak} IS EQUAL: {before} requested, {what}{more}"
 
@@ -105,10 +105,10 @@ def headline(device: DeviceDifference, phase: str = "") -> str:
 def _facts_table(device: DeviceDifference) -> parts.Table:
     before, after = device.before, device.after
     sizes = (
-        ("Peak of requested memory", before.requested_bytes, after.requested_bytes),
-        ("Overhead at that peak", before.overhead_bytes, after.overhead_bytes),
-        ("Reserved at that peak", before.reserved_bytes, after.reserved_bytes),
-        ("Most reserved at any time", before.peak_reserved_bytes, after.peak_reserved_bytes),
+        ("Peak of requested memory", before.peak.requested_bytes, after.peak.requested_bytes),
+        ("Overhead at that peak", before.overhead_at_peak_bytes, after.overhead_at_peak_bytes),
+        ("Reserved at that peak", before.reserved_at_peak_bytes, after.reserved_at_peak_bytes),
+        ("Most reserved at any time", before.peak.reserved_bytes or 0, after.peak.reserved_bytes or 0),
     )
     more = after.blocks - before.blocks
     blocks = ("Blocks at the peak", f"{before.blocks:,}", f"{after.blocks:,}", f"{more:+,}" if more else "0")

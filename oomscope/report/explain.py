@@ -128,7 +128,13 @@ def rank_table(ranks: Sequence[RankRow]) -> parts.Table:
         columns=columns("number:Rank", "size:Failed asking for", *numbers, "File"),
         rows=[
             (
-                *(str(row.rank), row.failed_bytes, row.requested_bytes, row.reserved_bytes, row.overhead_bytes),
+                *(
+                    str(row.rank),
+                    row.failed_bytes,
+                    row.peak.requested_bytes,
+                    row.peak.reserved_bytes,
+                    row.overhead_at_peak_bytes,
+                ),
                 *(row.iterations or None, row.events, one_line(PurePath(row.file).name)),
             )
             for row in ranks
@@ -366,16 +372,16 @@ def peak_text(device: DeviceExplanation) -> str:
         return f"{text} as the recording began"
     if place.phase:
         text += f" in {moment_text(place.iteration, place.phase)}"
-    text += f" at event {device.peak.event:,}"
+    text += f" at event {device.at_peak.event:,}"
     return f"{text}{_at(place.site)}" + (f" ({category_text(place.category)})" if place.category else "")
 
 
 def reserved_text(device: DeviceExplanation) -> str:
     """Return what the allocator held at the peak, and how much of that nothing live explains."""
-    held, overhead = format_size(device.peak.reserved_bytes), device.overhead_at_peak_bytes
+    held, overhead = format_size(device.at_peak.reserved_bytes), device.overhead_at_peak_bytes
     if overhead < 0:
         return f"{held} at the peak, less than what is live: the events contradict the segments"
-    share = percent(overhead, device.peak.reserved_bytes)
+    share = percent(overhead, device.at_peak.reserved_bytes)
     when = "at the end" if device.shows_end_only else "at the peak"
     return f"{held} {when}{_on_its_own_card(device)}, {format_size(overhead)} ({share}) overhead"
 
@@ -395,7 +401,7 @@ def available_text(device: DeviceExplanation) -> str:
 def unused_text(device: DeviceExplanation) -> str | None:
     """Return how overhead divides, and at which moment; None where the segments of then are unknown."""
     pins = device.pins
-    if pins is None or not device.peak.reserved_bytes:
+    if pins is None or not device.at_peak.reserved_bytes:
         return None
     return (
         f"{when_text(device)} {format_size(pins.pinned_bytes)} in segments that live blocks pin, "
@@ -435,7 +441,7 @@ def ranks_status_text(found: RankSet) -> str:
     if failed:
         listed = ", ".join(map(str, failed))
         return f"OUT OF MEMORY on {count(len(failed), 'rank')} of {len(found.rows)}: {listed}"
-    most, least = (choose(row.reserved_bytes for row in found.rows) for choose in (max, min))
+    most, least = (choose(row.peak.reserved_bytes or 0 for row in found.rows) for choose in (max, min))
     return f"NO FAILED ALLOCATION on any rank; reserved at most {format_size(most)}, at least {format_size(least)}"
 
 
@@ -446,7 +452,7 @@ def differing_categories(rows: Sequence[RankRow]) -> list[str]:
     for name in names:
         sizes = [row.categories.get(name, 0) for row in rows]
         spread[name] = max(sizes) - min(sizes)
-    least = max(row.requested_bytes for row in rows) // 100
+    least = max(row.peak.requested_bytes for row in rows) // 100
     return sorted((name for name in names if spread[name] > least), key=lambda name: (-spread[name], name))
 
 

@@ -179,7 +179,8 @@ def rank_table(ranks: Iterable[RankSummary]) -> parts.Table:
             (
                 str(row.rank),
                 parts.Cell(text=row.outcome, tone=TONES[row.outcome]),
-                *(row.requested_bytes, row.reserved_bytes, row.margin_bytes),
+                *((row.peak.requested_bytes, row.peak.reserved_bytes) if row.peak else (None, None)),
+                row.margin_bytes,
                 row.message,
             )
             for row in ranks

@@ -75,9 +75,9 @@ def _facts(replayed: ReplayTable) -> Iterator[tuple[str, str]]:
     yield "Rules", _rules_text(replayed)
     if replayed.available_bytes is not None:
         yield "Available", f"{format_size(replayed.available_bytes)} ({replayed.available_source})"
-    at = replayed.requested_peak_event
+    at = replayed.peak_event
     when = f"at event {at:,}" if at >= 0 else "before the first event"
-    yield "Requested peak", f"{format_size(replayed.requested_peak_bytes)} {when}"
+    yield "Requested peak", f"{format_size(replayed.peak_requested_bytes)} {when}"
 
 
 def _rules_text(replayed: ReplayTable) -> str:
@@ -101,7 +101,7 @@ def setting_table(replayed: ReplayTable) -> parts.Table:
         room = ["" if row.margin_bytes is None else row.margin_bytes] if margin else []
         rows.append((name, outcome, *sizes, *room, row.retries, row.segments))
     unset = ["" for _ in (*margin, "retries", "segments")]
-    least = replayed.requested_peak_bytes
+    least = replayed.peak_requested_bytes
     return parts.Table(
         title="The same allocations under each setting",
         columns=columns(

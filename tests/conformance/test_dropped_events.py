@@ -106,7 +106,7 @@ def sums_up(explained: dict[str, Any], rest: Timeline, place: int) -> None:
 
 def balances(compared: dict[str, Any], place: int) -> None:
     """Hold the tables of a comparison to the difference of the peaks."""
-    delta = compared["after"]["requested_bytes"] - compared["before"]["requested_bytes"]
+    delta = compared["after"]["peak"]["requested_bytes"] - compared["before"]["peak"]["requested_bytes"]
     assert compared["delta_bytes"] == delta
     for table in ("lines", "categories", "modules", "sizes"):
         assert sum(row["delta_bytes"] for row in compared[table]) == delta, (table, place)

@@ -17,12 +17,12 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
@@ -135,7 +135,7 @@ def test_in_any_history_the_culprit_is_bad_and_its_parent_good(tmp_path: Path, s
         named = [numbers[suspect.commit] for suspect in result.suspects if suspect.commit]
         assert len(named) > 1
         assert any(map(history.begins_to_be_bad, named)), "who is at fault is among the accused"
-    ends = [record.bytes for record in result.probes if record.role in {"good end", "bad end"}]
+    ends = [record.peak for record in result.probes if record.role in {"good end", "bad end"}]
     assert ends[0] is not None
     assert ends[1] is not None
     assert sum((step.delta for step in result.steps), start=Bytes()) == ends[1] - ends[0]

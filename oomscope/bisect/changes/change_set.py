@@ -14,9 +14,10 @@ from itertools import accumulate
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit
+from oomscope.units import Bytes
 
 NOTHING_RUNS = Untestable("there is nothing to measure")
 

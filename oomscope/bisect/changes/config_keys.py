@@ -13,11 +13,12 @@ from oomscope.bisect.changes.environment import apart, join_settings
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, units_of
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import ConfigError
 from oomscope.probe.job import bundled_job
 from oomscope.probe.machine.checks import check_card
 from oomscope.probe.ranks import chosen_ranks
+from oomscope.units import Bytes
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

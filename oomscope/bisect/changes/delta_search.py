@@ -16,8 +16,9 @@ from oomscope.bisect.run.prober import Ahead, Prober, Question
 from oomscope.bisect.run.weighing import Weighing
 from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
 from oomscope.bisect.search.line import Answer, Search, ahead
-from oomscope.bisect.search.measured import Bytes, Untestable, bytes_of
+from oomscope.bisect.search.measured import Untestable, bytes_of
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 
 NONE: Changes = frozenset()
 

@@ -15,10 +15,11 @@ from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import AllocatorConfError, InputError, UsageError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
+from oomscope.units import Bytes
 
 _PREFIX = "env:"
 _CREDENTIAL = re.compile(

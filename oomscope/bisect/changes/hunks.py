@@ -17,12 +17,13 @@ from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, grouped
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.git import Git
 from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
+from oomscope.units import Bytes
 
 _SHOWN = 6
 _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")

@@ -18,12 +18,12 @@ from oomscope.bisect.results.sections import HunkChange, Narrowed
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.patches import Hunk
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

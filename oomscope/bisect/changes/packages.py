@@ -25,9 +25,10 @@ from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import InputError, TargetError, UsageError
 from oomscope.probe.process.tempdirs import tempdir
+from oomscope.units import Bytes
 
 _PREFIX: Final = "package:"
 _VARIABLE: Final = "PYTHONPATH"

@@ -15,11 +15,12 @@ from oomscope.bisect.changes.change_set import ChangeSet, names
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import ChangedSubject, Subject
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError
 from oomscope.files import real_path
+from oomscope.units import Bytes
 
 _ABSENT = object()
 _REMEDY = "name another --config"

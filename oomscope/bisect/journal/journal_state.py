@@ -24,7 +24,7 @@ Read = TypeVar("Read")
 Event = dict[str, Any]
 """One line: ``event`` says what happened, ``at`` when."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 

@@ -11,13 +11,14 @@ from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
-from oomscope.bisect.search.measured import Bytes, Untestable, bytes_of
+from oomscope.bisect.search.measured import Untestable, bytes_of
 from oomscope.bisect.search.repeats import mean
 from oomscope.bisect.search.steps import ByteStep, steps_between
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit, CommitLine
 from oomscope.bisect.vcs.source_text import Sources
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 
 OUTSIDE = "touches none of the chosen paths"
 Known = dict[str, AnswerAndResult]

@@ -14,9 +14,9 @@ from oomscope.bisect.lines.line import Line
 from oomscope.bisect.results.result import StepRow, SuspectedChange
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import SearchFinding
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
+from oomscope.units import Bytes
 
 _NOTHING = Bytes()
 

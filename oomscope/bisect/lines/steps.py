@@ -19,12 +19,12 @@ from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.results.sections import StepsWanted, UnseenStretch, Waterfall
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.search.line import Search, ahead
-from oomscope.bisect.search.measured import Bytes, Untestable
+from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.search.repeats import ProbeSpread
 from oomscope.bisect.search.steps import StepSearch, Threshold
 from oomscope.bisect.vcs.repository import Commit
 from oomscope.errors import GitError
-from oomscope.units import format_size
+from oomscope.units import Bytes, format_size
 
 MEASURED = 3
 """Measurements of each position that is asked about, where they differ from probe to probe."""

@@ -9,13 +9,13 @@ from oomscope.bisect.results.document import Document, json_of
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.sections import CodeVsConfig, Narrowed, WalkedLine, Waterfall
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import heaviest
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict
+from oomscope.units import Bytes
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config", "environment", "both"]
 Role = Literal[
@@ -48,7 +48,7 @@ class ProbeRecord(Document):
     """One line: what was seen, or why nothing could be."""
     outcome: Outcome | None = None
     """None where nothing was run: no such file, an invalid configuration."""
-    bytes: Bytes | None = None
+    peak: Bytes | None = None
     is_lower_bound: bool = False
     """The requested bytes are only those up to a failure."""
     cached: bool = False
@@ -60,11 +60,6 @@ class ProbeRecord(Document):
     """Which measurement of the same thing it is, from 0."""
     log: str | None = None
     """The file with what the target said, where it failed and said something."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        document = super().to_json()
-        return document | (document.pop("bytes") or {"requested_bytes": None, "reserved_bytes": None})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal, Self
 from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.repeats import ProbeSpread
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.repository import Commit
+from oomscope.units import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Corner(Document):
     """Hash of the commit whose configuration it has."""
     answer: Answer
     reason: str
-    bytes: Bytes | None
+    peak: Bytes | None
     """None where nothing was measured."""
 
 
@@ -115,8 +115,8 @@ class CodeVsConfig(Document):
     @property
     def interaction(self) -> Bytes | None:
         """What code and configuration bring only together; None where a corner was not measured."""
-        none, code = self.old_old.bytes, self.new_old.bytes
-        config, both = self.old_new.bytes, self.new_new.bytes
+        none, code = self.old_old.peak, self.new_old.peak
+        config, both = self.old_new.peak, self.new_new.peak
         if none is None or code is None or config is None or both is None:
             return None
         return both - none - (code - none) - (config - none)

@@ -220,7 +220,7 @@ class Prober:
             answer=judgement.answer,
             reason=judgement.reason,
             outcome=result.outcome if result else None,
-            bytes=bytes_of(result),
+            peak=bytes_of(result),
             is_lower_bound=is_lower_bound(result) if result else False,
             cached=result is not None and not has_run,
             wall_s=self.deadline.clock() - started,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from oomscope.probe.demand import requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 
 
 @dataclass(frozen=True)
@@ -40,39 +41,6 @@ class Measured:
         if "untestable" in document:
             return cls(answer=Untestable(document["untestable"], document["said"]))
         return cls(answer=ProbeResult.from_json(document["result"]), remarks=tuple(document["remarks"]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bytes:
-    """Requested and reserved bytes of a run, or the difference of two runs."""
-
-    requested_bytes: int = 0
-    """Most requested bytes alive at once."""
-    reserved_bytes: int | None = 0
-    """Most that the caching allocator held; None where that is not known, in what is summed from it too."""
-
-    @property
-    def overhead_bytes(self) -> int | None:
-        """What was reserved beyond the requested bytes: rounding, fragments and cache; None where that is not known."""
-        return None if self.reserved_bytes is None else self.reserved_bytes - self.requested_bytes
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether it is a difference of no byte, as far as is known."""
-        return not self.requested_bytes and not self.reserved_bytes
-
-    def __sub__(self, other: Bytes) -> Bytes:
-        return self + Bytes(
-            requested_bytes=-other.requested_bytes,
-            reserved_bytes=None if other.reserved_bytes is None else -other.reserved_bytes,
-        )
-
-    def __add__(self, other: Bytes) -> Bytes:
-        are_known = self.reserved_bytes is not None and other.reserved_bytes is not None
-        return Bytes(
-            requested_bytes=self.requested_bytes + other.requested_bytes,
-            reserved_bytes=(self.reserved_bytes or 0) + (other.reserved_bytes or 0) if are_known else None,
-        )
 
 
 def bytes_of(result: ProbeResult | None) -> Bytes | None:

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
+from oomscope.units import Bytes
 
 SEEN_WRONG: Final = 2
 SEEN_RIGHT: Final = 8

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.bisect.search.measured import Bytes
+from oomscope.units import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)

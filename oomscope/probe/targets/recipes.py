@@ -1,7 +1,8 @@
 """From a job to a target: what is imported before a session, and what is built inside it.
 
-A process plays one rank: where the world is larger, a ``fake`` process group stands in for the others (PyTorch's
-``torch.testing._internal.distributed.fake_pg``), on which collectives return at once and leave buffers as they are.
+A process plays one rank of a larger world. On a virtual card NCCL's stand-in and a store answer for the other ranks
+(:mod:`oomscope.probe.targets.world`). On a real card, and for the bundled transformer, which knows what its peers do,
+the group is PyTorch's ``fake`` one, on which collectives return at once and leave buffers as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.probe.job import BundledTarget, CheckoutTarget, EntryTarget, HarnessTarget, ProbeJob, StartedTarget
+from oomscope.probe.job import (
+    BundledTarget,
+    CheckoutTarget,
+    EntryTarget,
+    HarnessTarget,
+    ProbeJob,
+    RunsOn,
+    StartedTarget,
+)
 from oomscope.probe.targets.command import check_command
 from oomscope.probe.targets.context import Context, Target
 from oomscope.probe.targets.harness import (
@@ -73,15 +82,21 @@ def check_target(target: CheckoutTarget) -> None:
 
 
 @contextmanager
-def world_of(job: ProbeJob) -> Iterator[None]:
-    """Make this process rank ``job.rank`` of ``job.world_size`` for the length of the block, as far as it can tell."""
+def world_of(job: ProbeJob, backend: RunsOn) -> Iterator[None]:
+    """Make this process rank ``job.rank`` of ``job.world_size`` for the length of the block."""
     if job.world_size == 1:
         yield
         return
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("cuda:fake,cpu:fake", rank=job.rank, world_size=job.world_size, store=FakeStore())
+    groups, store = "cuda:fake,cpu:fake", FakeStore()
+    if backend == "virtual" and not isinstance(job.target, BundledTarget):
+        from oomscope.probe.targets.world import PlayedStore, play_one_rank
+
+        play_one_rank(job.world_size)
+        groups, store = "cuda:nccl,cpu:gloo", PlayedStore(job.world_size)
+    dist.init_process_group(groups, rank=job.rank, world_size=job.world_size, store=store)
     try:
         yield
     finally:

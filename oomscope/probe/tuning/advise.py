@@ -30,7 +30,7 @@ from oomscope.probe.tuning.variants import (
     slowest_step,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "data"))
 """Keys of another split of the model. Its estimate leaves out that thinner products are slower, and Megatron-Bridge's
 memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""

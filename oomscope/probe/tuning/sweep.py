@@ -17,7 +17,7 @@ from oomscope.errors import UsageError
 from oomscope.probe.tuning.shorthand import SHORTHANDS
 from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MOST_ROWS = 1000
 """A larger grid is a mistake sooner than a wish."""
 

@@ -18,6 +18,7 @@ from oomscope.probe.machine.checks import check_card
 from oomscope.probe.process import warm
 from oomscope.probe.ranks import chosen_ranks, worst_of
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
@@ -53,10 +54,9 @@ class Variant:
     """The verdict's kind, after an OOM."""
     rank: int | None = None
     """The rank that speaks for all that were probed: the first that does not fit, else that with the least margin."""
-    requested_bytes: int | None = None
-    """Peak of requested bytes; after an OOM that of the whole run without a limit, or at least what was asked for."""
-    reserved_bytes: int | None = None
-    """Peak of reserved bytes; of an OOM, up to the failure."""
+    peak: Bytes | None = None
+    """The most requested bytes, after an OOM those of the whole run without a limit or at least what was asked for; and
+    the most reserved bytes, of an OOM up to the failure."""
     margin_bytes: int | None = None
     """Bytes left on the card at that peak; after an OOM, what requested bytes exceed it by, negative, and None where
     they would fit but for fragmentation."""
@@ -70,6 +70,16 @@ class Variant:
     """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
     idle: str = ""
     """The rules' warning that something of what it sets does nothing here."""
+
+    @property
+    def requested_bytes(self) -> int | None:
+        """The most requested bytes; None where nothing was measured."""
+        return self.peak.requested_bytes if self.peak else None
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most reserved bytes, of an OOM up to the failure; None where nothing was measured."""
+        return self.peak.reserved_bytes if self.peak else None
 
     @property
     def fits(self) -> bool:
@@ -145,7 +155,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
     """Return what ``result`` says of a variant."""
     host = None if result.peak is None else (result.pinned_bytes or 0) + (result.host_bytes or 0)
     verdict = result.verdict
-    live = result.peak.requested_bytes if result.peak else None
+    live, held = (result.peak.requested_bytes, result.peak.reserved_bytes) if result.peak else (None, None)
     margin = result.margin_bytes
     message = result.failure.message if result.failure else ""
     if result.outcome == "oom":
@@ -159,8 +169,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
         message=message,
         verdict=verdict.kind if verdict and result.outcome == "oom" else None,
         rank=result.rank,
-        requested_bytes=live,
-        reserved_bytes=result.peak.reserved_bytes if result.peak else None,
+        peak=None if live is None else Bytes(requested_bytes=live, reserved_bytes=held),
         margin_bytes=margin,
         available_bytes=result.available_bytes,
         host_bytes=host,

@@ -49,9 +49,9 @@ class ProbeLine:
         yield Text(f"{record.number:>3}")
         yield Text(f"{record.answer.value:<10}", style=STYLES[ANSWER_TONES[record.answer]])
         yield Text(f"{shortened(bisect.probe_name(record), NAME_WIDTH):<{NAME_WIDTH}}")
-        if record.bytes:
+        if record.peak:
             bound = "≥" if record.is_lower_bound else " "
-            live, reserved = format_size(record.bytes.requested_bytes), known_size(record.bytes.reserved_bytes)
+            live, reserved = format_size(record.peak.requested_bytes), known_size(record.peak.reserved_bytes)
             yield Text(f"requested {bound}{live:>10}  reserved {reserved:>10}")
         yield Text(record.reason)
         if record.repeat:

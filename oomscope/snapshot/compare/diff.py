@@ -20,7 +20,7 @@ from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
 from oomscope.snapshot.trace import Snapshot
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 Announce: TypeAlias = Callable[[str, int, int], None]
 """Told what begins, and how many of how many are done where that is counted."""
 
@@ -55,7 +55,7 @@ class DeviceDifference:
     @property
     def delta_bytes(self) -> int:
         """What the peak of requested bytes grew by."""
-        return self.after.requested_bytes - self.before.requested_bytes
+        return self.after.peak.requested_bytes - self.before.peak.requested_bytes
 
     @property
     def is_empty(self) -> bool:
@@ -209,7 +209,7 @@ def _loaded(before: Path, after: Path, limits: Limits | None, announce: Announce
 
 def worst_first(devices: Iterable[DeviceDifference]) -> tuple[DeviceDifference, ...]:
     """Return ``devices``, the one whose peak grew most first; among equals the one with the largest peak."""
-    return tuple(sorted(devices, key=lambda row: (-row.delta_bytes, -row.after.requested_bytes, row.after.device)))
+    return tuple(sorted(devices, key=lambda row: (-row.delta_bytes, -row.after.peak.requested_bytes, row.after.device)))
 
 
 def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:

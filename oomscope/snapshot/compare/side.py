@@ -20,6 +20,7 @@ from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.timeline import Timeline, iterations_of
 from oomscope.snapshot.trace import Action, Stack, Trace
+from oomscope.units import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,11 @@ class Facts:
     events: int
     event: int
     """Where the peak stands; -1: before the first event, or there is none."""
-    requested_bytes: int
+    peak: Bytes
+    """The most requested and the most reserved bytes, which may be two moments."""
     blocks: int
-    reserved_bytes: int
-    """Bytes of segments at that event."""
-    peak_reserved_bytes: int
-    """The largest amount of reserved bytes, at any event or before the first."""
+    reserved_at_peak_bytes: int
+    """Bytes of segments at the peak of requested bytes."""
     phase: str
     """Empty where unknown."""
     iteration: int
@@ -51,13 +51,13 @@ class Facts:
     """Phases and categories are inferred, since the recording has none."""
 
     @property
-    def overhead_bytes(self) -> int:
+    def overhead_at_peak_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
-        return self.reserved_bytes - self.requested_bytes
+        return self.reserved_at_peak_bytes - self.peak.requested_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {**asdict(self), "overhead_bytes": self.overhead_bytes}
+        return {**asdict(self), "overhead_at_peak_bytes": self.overhead_at_peak_bytes}
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,12 @@ class Side(Inferred):
             device=trace.device,
             events=len(trace),
             event=event,
-            requested_bytes=timeline.requested_bytes_at(event),
+            peak=Bytes(
+                requested_bytes=timeline.requested_bytes_at(event),
+                reserved_bytes=timeline.reserved_peak().reserved_bytes,
+            ),
             blocks=sum(row.count for row in self.sites),
-            reserved_bytes=timeline.reserved_bytes_at(event),
-            peak_reserved_bytes=timeline.reserved_peak().reserved_bytes,
+            reserved_at_peak_bytes=timeline.reserved_bytes_at(event),
             **moment._asdict(),
             site=site_of(stack, trace.modules[trace.module_id[event]] if inside else ""),
             older_bytes=sum(row.bytes for row in self.sites if row.site == OLDER),

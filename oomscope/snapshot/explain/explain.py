@@ -30,7 +30,7 @@ from oomscope.snapshot.judge.verdict import ending_failure, failure_of
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
-from oomscope.units import format_size
+from oomscope.units import Bytes, format_size
 
 
 def explain(
@@ -74,7 +74,11 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         shows_end_only=not analysis.records_allocations and not failed,
         available_bytes=analysis.budget.available_bytes,
         available_source=analysis.budget.source,
-        peak=Instant.of(timeline, analysis.at_peak),
+        peak=Bytes(
+            requested_bytes=timeline.requested_bytes_at(event),
+            reserved_bytes=timeline.reserved_peak().reserved_bytes,
+        ),
+        at_peak=Instant.of(timeline, analysis.at_peak),
         place=_place(timeline, event, describe),
         end=Instant.of(timeline, analysis.segments_after(len(trace) - 1)),
         verdict=verdict,

@@ -21,6 +21,7 @@ from oomscope.snapshot.judge.verdict import ending_failure
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
+from oomscope.units import Bytes
 
 Announce: TypeAlias = Callable[[str, int, int], None]
 """Told what begins, and how many of how many are done where that is counted."""
@@ -129,9 +130,8 @@ def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
         device=trace.device,
         events=len(trace),
         failed_bytes=failure.requested_bytes if failure else None,
-        requested_bytes=requested,
-        reserved_bytes=timeline.reserved_peak().reserved_bytes,
-        overhead_bytes=timeline.reserved_bytes_at(event) - requested,
+        peak=Bytes(requested_bytes=requested, reserved_bytes=timeline.reserved_peak().reserved_bytes),
+        overhead_at_peak_bytes=timeline.reserved_bytes_at(event) - requested,
         end_requested_bytes=timeline.end_requested_bytes,
         iterations=len(analysis.iterations),
         last_time_us=last if last >= 0 else None,

@@ -17,8 +17,9 @@ from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Reconciliation, Timeline
 from oomscope.snapshot.verdict_types import Verdict
+from oomscope.units import Bytes
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 MOST_SEGMENTS: Final = 20
 """Pinned segments in a JSON document; their number is always given."""
 
@@ -128,7 +129,10 @@ class DeviceExplanation:
     available_bytes: int | None
     """D: what the process could hold; None where neither the file nor the user tells."""
     available_source: str
-    peak: Instant
+    peak: Bytes
+    """The most requested and the most reserved bytes, which may be two moments."""
+    at_peak: Instant
+    """At the peak of requested bytes."""
     place: Place
     end: Instant
     verdict: Verdict
@@ -159,7 +163,7 @@ class DeviceExplanation:
     @property
     def overhead_at_peak_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
-        return self.peak.reserved_bytes - self.peak.requested_bytes
+        return self.at_peak.reserved_bytes - self.at_peak.requested_bytes
 
     @property
     def reconciled(self) -> bool:
@@ -174,7 +178,8 @@ class DeviceExplanation:
         parts = _composition_json(self.composition)
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            "peak": asdict(self.peak) | {"place": asdict(self.place)},
+            "peak": asdict(self.peak),
+            "at_peak": asdict(self.at_peak) | {"place": asdict(self.place)},
             "end": asdict(self.end),
             "verdict": verdict,
             "tried": [fix | unknown_margin for fix in tried],

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.read.rank_files import Unread
+from oomscope.units import Bytes
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 APART: Final = 0.05
 """Share by which a rank's peak must differ from the middle one's to be named."""
 LATE_US: Final = 1_000_000
@@ -31,11 +32,9 @@ class RankRow:
     events: int
     failed_bytes: int | None
     """The last request that failed; None where none did."""
-    requested_bytes: int
-    """Requested bytes at their peak."""
-    reserved_bytes: int
-    """Most that was reserved."""
-    overhead_bytes: int
+    peak: Bytes
+    """The most requested and the most reserved bytes, which may be two moments."""
+    overhead_at_peak_bytes: int
     """Reserved less requested bytes, at the peak of requested bytes."""
     end_requested_bytes: int
     iterations: int
@@ -47,7 +46,7 @@ class RankRow:
     @property
     def badness(self) -> tuple[bool, int, int]:
         """By which ranks are ordered, the worst first."""
-        return self.failed_bytes is None, -self.reserved_bytes, self.rank
+        return self.failed_bytes is None, -(self.peak.reserved_bytes or 0), self.rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +88,11 @@ def stragglers_of(rows: Sequence[RankRow]) -> Iterator[Straggler]:
     if len(rows) < 3:
         return
     ordered = sorted(rows, key=lambda row: row.rank)
-    live = median(row.requested_bytes for row in rows)
-    apart = [row for row in ordered if abs(row.requested_bytes - live) > APART * live]
+    live = median(row.peak.requested_bytes for row in rows)
+    apart = [row for row in ordered if abs(row.peak.requested_bytes - live) > APART * live]
     for row in apart if 2 * len(apart) < len(rows) else ():
-        more = "more" if row.requested_bytes > live else "less"
-        share = abs(row.requested_bytes - live) / live
+        more = "more" if row.peak.requested_bytes > live else "less"
+        share = abs(row.peak.requested_bytes - live) / live
         yield Straggler(rank=row.rank, text=f"needs {share:.0%} {more} at its peak than the middle rank")
     iterations = median(row.iterations for row in rows)
     for row in ordered:

@@ -24,7 +24,7 @@ from oomscope.snapshot.replay.requests import fatal_event
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 AFRESH: Final = "begun afresh"
 """Name of the row that settings begun afresh compare with."""
 
@@ -82,9 +82,9 @@ class ReplayTable:
     fidelity: Fidelity
     rows: tuple[SettingReplayed, ...]
     """The recorded settings first; then, where a setting begins afresh, the recorded ones begun so; then the others."""
-    requested_peak_bytes: int
+    peak_requested_bytes: int
     """The packing lower bound: no allocator can reserve less."""
-    requested_peak_event: int
+    peak_event: int
     devices: tuple[int, ...]
     """All devices of the file with a trace."""
     caveats: tuple[Caveat, ...]
@@ -148,8 +148,8 @@ def replay_file(
         available_source=budget.source,
         fidelity=recording.fidelity,
         rows=tuple(_rows(tried, rules, timeline, budget)),
-        requested_peak_bytes=timeline.requested_bytes_at(peak),
-        requested_peak_event=peak,
+        peak_requested_bytes=timeline.requested_bytes_at(peak),
+        peak_event=peak,
         devices=tuple(trace.device for trace in snapshot.traces if len(trace)),
         caveats=tuple(_caveats(recording, budget, tried)),
     )

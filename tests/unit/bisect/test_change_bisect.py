@@ -15,12 +15,12 @@ from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import FileRange
 from oomscope.config.load import load_config
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 
 GOOD = """\

@@ -18,7 +18,6 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import ExitCode, InputError, MachineUnfitError, UsageError
 from oomscope.probe.demand import requested_bytes
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
@@ -26,6 +25,7 @@ from oomscope.probe.result import ProbeResult
 from oomscope.report.bisect_report import bisect_report
 from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
@@ -68,7 +68,7 @@ def test_what_probes_remark_on_reaches_every_report_once(world: World) -> None:
         return replace(found, notes=(f"the program read data {size} times, first at train.py:{size}", *own))
 
     result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
-    assert [record.bytes.requested_bytes for record in result.probes[:2]] == [500, 1200]
+    assert [record.peak.requested_bytes for record in result.probes[:2]] == [500, 1200]
     first = [
         "the program read data 500 times, first at train.py:500 (first in probe 1)",
         "the kernel was <slow> (first in probe 2)",
@@ -100,7 +100,7 @@ def test_the_cures_of_the_culprit_are_run_whole(world: World) -> None:
     assert result.first_bad.result.verdict is not None
     assert result.first_bad.result.verdict.confirmed
     assert confirmed == [1200], "of the culprit, once"
-    assert 1200 in [record.bytes.requested_bytes for record in result.probes if record.bytes]
+    assert 1200 in [record.peak.requested_bytes for record in result.probes if record.peak]
 
 
 def test_stays_within_its_promise_and_says_so_beforehand(world: World) -> None:

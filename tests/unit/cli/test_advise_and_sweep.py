@@ -40,7 +40,7 @@ def test_advice_as_a_document(capsys) -> None:
     )
     out, err = capsys.readouterr()
     document = json.loads(out)
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert [row["variant"]["outcome"] for row in document["fitting"]] == ["fits"] * len(document["fitting"])
     assert document["now"]["outcome"] == "oom"
     assert "expandable segments: out of memory" in err

@@ -91,7 +91,7 @@ def test_json_is_one_document_and_the_answers_go_to_stderr(searched: Searched, c
     assert run(["bisect", *CONFIG, "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert (document["schema_version"], document["outcome"]) == (2, "culprit")
+    assert (document["schema_version"], document["outcome"]) == (3, "culprit")
     assert document["culprit"]["delta"] == {"requested_bytes": 2 * GiB, "reserved_bytes": GiB}
     assert "  1  good" in captured.err
     assert run(["bisect", *CONFIG, "--json", "--quiet"]) == 0

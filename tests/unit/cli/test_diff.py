@@ -32,7 +32,7 @@ def test_the_report_goes_to_standard_output(files: list[str], capsys) -> None:
 def test_the_document_sums(files: list[str], capsys) -> None:
     assert run(["diff", *files, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert (document["before_file"], document["after_file"]) == tuple(files)
     (device,) = document["devices"]
     for table in ("lines", "categories", "modules", "sizes"):

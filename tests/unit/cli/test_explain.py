@@ -25,7 +25,7 @@ def test_an_explained_oom_is_an_answer_and_no_failure(capsys):
 
 def test_json(capsys):
     found = document(capsys, OOM)
-    assert found["schema_version"] == 2
+    assert found["schema_version"] == 3
     assert found["file"] == OOM
     [device] = found["devices"]
     assert device["verdict"]["kind"] == "fragmentation"

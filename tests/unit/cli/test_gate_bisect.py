@@ -13,7 +13,6 @@ from oomscope.bisect import commit_bisect
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import parse_range
 from oomscope.cli.bisect.command import bisect, search_of
 from oomscope.cli.main import run
@@ -22,7 +21,7 @@ from oomscope.gate.ledger.ledger import Ledger
 from oomscope.gate.night.status import Status
 from oomscope.probe.job import CommandTarget, EntryTarget
 from oomscope.probe.tuning import variants
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.integration.program import commit, git, new_repo
 from tests.unit.gate.nights import measured, out_of_memory
 

@@ -104,7 +104,7 @@ def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> Non
     assert run(["probe", "--preset", "gpt-tiny", "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert document["outcome"] == "fits"
     assert document["peak"]["categories"]["activation"] == 5 * GiB
     assert document["margin_bytes"] == 2 * GiB

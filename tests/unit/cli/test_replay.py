@@ -95,7 +95,7 @@ def test_one_document_is_printed(file: Path, capsys) -> None:
     assert run(["replay", str(file), "--conf", "max_split_size_mb:64", "--gpu", "t4", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["file"] == str(file)
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert [row["name"] for row in document["rows"]] == ["as recorded", "max_split_size_mb:64"]
     assert document["available_bytes"] == 15109 * MiB
     assert document["fidelity"]["mismatches"] == []

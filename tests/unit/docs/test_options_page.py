@@ -14,6 +14,7 @@ from oomscope.config.load import load_preset
 from oomscope.config.rules.check import RULES
 from oomscope.errors import ConfigError
 from oomscope.probe.tuning.variants import Variant
+from oomscope.units import Bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 OPTIONS = [option for options in TOPICS.values() for option in options]
@@ -21,7 +22,8 @@ SIZE = re.compile(r"[+-]?\d+(\.\d+)? ([KMGT]iB|B)\b")
 
 
 def made_up(preset: str, overrides: tuple[str, ...]) -> Variant:
-    return Variant(overrides=overrides, outcome="fits", requested_bytes=2**30, reserved_bytes=2**31, sequence_s=1.0)
+    peak = Bytes(requested_bytes=2**30, reserved_bytes=2**31)
+    return Variant(overrides=overrides, outcome="fits", peak=peak, sequence_s=1.0)
 
 
 def without_numbers(line: str) -> str:

@@ -25,10 +25,9 @@ from oomscope.bisect.results.sections import (
     Waterfall,
 )
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import StepSearch, Threshold
 from oomscope.probe.result import RunCurves
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.report import results, searches
 
 HOSTILE = (
@@ -92,7 +91,7 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
                 subject=place.subject,
                 answer=answer,
                 reason=reason,
-                bytes=None if is_broken else bytes_at(at),
+                peak=None if is_broken else bytes_at(at),
                 wall_s=2.5,
             )
         )
@@ -104,10 +103,10 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
     while (wanted := plain.wanted) is not None:
         ask(wanted, "search")
         plain = plain.told(wanted, records[-1].answer)
-        state = state.told(wanted, records[-1].bytes)
+        state = state.told(wanted, records[-1].peak)
     while (wanted := state.wanted) is not None:
         ask(wanted, "step")
-        state = state.told(wanted, records[-1].bytes)
+        state = state.told(wanted, records[-1].peak)
     names = [place.commit for place in line.places]
     steps = tuple(
         StepRow(
@@ -251,10 +250,10 @@ def _square_searched() -> BisectResult:
     more = Bytes(requested_bytes=8 * GiB, reserved_bytes=9 * GiB)
     square = CodeVsConfig(
         path="configs/train.yaml",
-        old_old=Corner(code=old, config=old, answer=Answer.GOOD, reason="fits", bytes=sizes),
-        new_old=Corner(code=new, config=old, answer=Answer.BAD, reason="out of memory", bytes=more),
-        old_new=Corner(code=old, config=new, answer=Answer.BAD, reason=HOSTILE[0], bytes=more),
-        new_new=Corner(code=new, config=new, answer=Answer.BAD, reason="out of memory", bytes=more),
+        old_old=Corner(code=old, config=old, answer=Answer.GOOD, reason="fits", peak=sizes),
+        new_old=Corner(code=new, config=old, answer=Answer.BAD, reason="out of memory", peak=more),
+        old_new=Corner(code=old, config=new, answer=Answer.BAD, reason=HOSTILE[0], peak=more),
+        new_new=Corner(code=new, config=new, answer=Answer.BAD, reason="out of memory", peak=more),
     )
     return replace(THOUSAND, axis="both", square=square, also=searches.KEYS.culprit)
 

@@ -17,9 +17,8 @@ from oomscope.bisect.results.result import (
 )
 from oomscope.bisect.results.sections import UnseenStretch, Waterfall
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.report import results
 
 GOOD, MIDDLE, BROKEN, BAD = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
@@ -38,7 +37,7 @@ PROBES = (
         answer=Answer.GOOD,
         reason="fits, 2.00 GiB left",
         outcome="fits",
-        bytes=Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        peak=Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
         wall_s=5.2,
     ),
     ProbeRecord(
@@ -49,7 +48,7 @@ PROBES = (
         answer=Answer.BAD,
         reason="out of memory in loss (fragmentation)",
         outcome="oom",
-        bytes=Bytes(requested_bytes=8 * GiB, reserved_bytes=8 * GiB),
+        peak=Bytes(requested_bytes=8 * GiB, reserved_bytes=8 * GiB),
         is_lower_bound=True,
         cached=True,
     ),

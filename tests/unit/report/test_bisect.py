@@ -12,12 +12,11 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect
 from oomscope.report.bisect_report import bisect_report, growth_table, plan_report
 from oomscope.report.parts import Report
 from oomscope.report.text.probes import ProbeLine
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.report import results, searches
 from tests.unit.report.printed import folded, on_terminal, printed
 
@@ -145,8 +144,8 @@ def test_no_culprit_is_an_answer() -> None:
     text = rendered(searches.NO_CULPRIT)
     assert "NO CULPRIT\nboth ends fit" in text
     assert "Verdict" not in text
-    good = replace(searches.PROBES[0], role="good end", bytes=Bytes(requested_bytes=GiB))
-    bad = replace(searches.PROBES[0], role="bad end", bytes=Bytes(requested_bytes=3 * GiB))
+    good = replace(searches.PROBES[0], role="good end", peak=Bytes(requested_bytes=GiB))
+    bad = replace(searches.PROBES[0], role="bad end", peak=Bytes(requested_bytes=3 * GiB))
     grown = rendered(replace(searches.NO_CULPRIT, probes=(good, bad)))
     assert "What to do: requested memory grew by 2.00 GiB all the same: --steps names what made it grow" in grown
     alone = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
@@ -355,7 +354,7 @@ OLD, NEW = "a" * 40, "d" * 40
 
 def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
     measured = None if live is None else size(live * GiB)
-    return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", bytes=measured)
+    return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", peak=measured)
 
 
 SQUARE = CodeVsConfig(

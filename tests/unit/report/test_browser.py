@@ -214,8 +214,8 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
     (device,) = drawn.explained(drawn.failing())[0].devices
     last = device.events - 1
     assert found["whole"] == [0, last]
-    assert found["peak"]["now"] == str(device.peak.event)
-    assert f"event {device.peak.event}, the peak, held" in found["peak"]["said"]
+    assert found["peak"]["now"] == str(device.at_peak.event)
+    assert f"event {device.at_peak.event}, the peak, held" in found["peak"]["said"]
     assert "+5.00 MiB activation" in found["peak"]["said"]
     assert "…/ada/project/model.py:12 forward" in found["peak"]["said"]
     assert found["dragged"] == pytest.approx([last / 4, last / 2], abs=2)

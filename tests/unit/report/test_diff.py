@@ -87,7 +87,7 @@ def test_remarks_say_what_the_tables_cannot() -> None:
     (device,) = diff(Named("a", bare), Named("b", snapshot(BEFORE))).devices
     assert next(remarks(device)) == "A holds no events: what it held at the end stands for its peak"
     assert place(device.before) == "at the end"
-    assert device.before.overhead_bytes == MiB
+    assert device.before.overhead_at_peak_bytes == MiB
 
 
 @pytest.mark.parametrize(

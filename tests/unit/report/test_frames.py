@@ -106,7 +106,7 @@ def test_grown_lines_sum_to_the_change(result) -> None:
 
 @pytest.mark.parametrize("result", [row for row in searches.EVERY if row.steps])
 def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
-    good, bad = (next(row.bytes for row in result.probes if row.role == role) for role in ("good end", "bad end"))
+    good, bad = (next(row.peak for row in result.probes if row.role == role) for role in ("good end", "bad end"))
     steps = dataframes.steps(result)
     assert steps["delta_requested_bytes"].sum() == (bad - good).requested_bytes
     assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes

@@ -20,7 +20,7 @@ from oomscope.report.replay import replay_report
 from oomscope.report.tuning import advice_report, sweep_report
 from oomscope.snapshot.replay.fidelity import Fidelity, Mismatch
 from oomscope.snapshot.replay.replay_table import ReplayTable, SettingReplayed
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.report.printed import folded, on_terminal, printed
 
 OK = Check(part="torch", state=State.OK, found="torch 2.13.0+cpu, built without CUDA")
@@ -81,8 +81,8 @@ def replayed(*mismatches: Mismatch) -> ReplayTable:
         available_source="",
         fidelity=Fidelity(recorded=200, emulated=200, matched=199, allocations=1, placed=1, mismatches=mismatches),
         rows=(row,),
-        requested_peak_bytes=20 * MiB,
-        requested_peak_event=3,
+        peak_requested_bytes=20 * MiB,
+        peak_event=3,
         devices=(0,),
         caveats=(),
     )
@@ -97,7 +97,7 @@ def test_what_only_one_side_of_a_replay_does_is_told_in_groups() -> None:
     assert "Differences between replay and recording Only What Events First Bytes Why" in text
     assert "recorded segment_map 2 3 10.00 MiB Ascend replayed segment_map 1 5 5.00 MiB unexplained" in text
     assert "Differences" not in printed(replay_report(replayed()))
-    before = replace(replayed(), requested_peak_event=-1)
+    before = replace(replayed(), peak_event=-1)
     assert "20.00 MiB before the first event" in printed(replay_report(before))
 
 
@@ -119,8 +119,7 @@ def row(values: tuple[str, ...], outcome: VariantOutcome, live: int | None, slow
         overrides=(),
         outcome=outcome,
         message=message,
-        requested_bytes=live,
-        reserved_bytes=live,
+        peak=None if live is None else Bytes(requested_bytes=live, reserved_bytes=live),
         verdict="capacity" if outcome == "oom" else None,
     )
     return SweepRow(values=values, variant=variant, slowdown=slowdown)

@@ -41,7 +41,7 @@ from oomscope.snapshot.infer.categorise import categorise
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Segment
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.bisect.worlds import World
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import differences, drawn, long_searches, results, searches
@@ -363,9 +363,8 @@ def test_many_ranks_with_long_names_fit_as_well() -> None:
         device=0,
         events=1,
         failed_bytes=None,
-        requested_bytes=1,
-        reserved_bytes=1,
-        overhead_bytes=0,
+        peak=Bytes(requested_bytes=1, reserved_bytes=1),
+        overhead_at_peak_bytes=0,
         end_requested_bytes=0,
         iterations=0,
         last_time_us=None,

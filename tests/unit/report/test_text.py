@@ -124,7 +124,7 @@ def test_no_number_is_broken_however_narrow_the_terminal_is(width: int) -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_probe_keeps_its_cells_whole_on_a_narrow_terminal(width: int) -> None:
-    probe = next(record for record in searches.PROBES if record.bytes)
+    probe = next(record for record in searches.PROBES if record.peak)
     long = replace(probe, reason="fits, and the reason says more than a line holds " * 2)
     lines = on_terminal(ProbeLine(long), width)
     assert all(len(line) <= width for line in lines)

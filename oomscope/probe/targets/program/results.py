@@ -26,7 +26,7 @@ from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
-from oomscope.units import format_size
+from oomscope.units import Bytes, format_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,7 @@ def _summary(receipt: Receipt, device: DeviceBudget) -> RankSummary:
     return RankSummary(
         rank=receipt.rank or 0,
         outcome="oom" if failed else "fits",
-        requested_bytes=receipt.stats.get("requested_bytes.all.peak"),
-        reserved_bytes=reserved,
+        peak=Bytes(requested_bytes=receipt.stats.get("requested_bytes.all.peak", 0), reserved_bytes=reserved),
         margin_bytes=device.available_bytes - reserved,
         message=f"asked for {format_size(receipt.refused.requested_bytes)}" if failed and receipt.refused else "",
     )

@@ -22,8 +22,9 @@ from oomscope.bisect.journal.journal_state import (
 )
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes, Measured
+from oomscope.bisect.search.measured import Measured
 from oomscope.errors import InputError
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import fits, oom
 
 AT = "2026-01-01T00:00:00+00:00"
@@ -52,7 +53,7 @@ def answered(number: int, **fields: Any) -> ProbeRecord:
             "commit": f"{number:040x}",
             "answer": Answer.GOOD,
             "reason": "fits",
-            "bytes": Bytes(requested_bytes=number, reserved_bytes=number),
+            "peak": Bytes(requested_bytes=number, reserved_bytes=number),
             "keys": None,
             **fields,
         }

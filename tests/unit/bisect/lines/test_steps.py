@@ -15,11 +15,11 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import fits
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 

@@ -95,8 +95,8 @@ class Searches:
         prober = Prober(runner=here, bad=Bad(), reporter=SilentReporter(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
-            assert record.bytes is not None
-            assert record.bytes.requested_bytes == int(os.environ["BATCH"])
+            assert record.peak is not None
+            assert record.peak.requested_bytes == int(os.environ["BATCH"])
         return prober
 
 

@@ -218,8 +218,8 @@ def test_each_slot_has_a_clone_and_none_is_left(tmp_path: Path) -> None:
     places = {Path(job.target.repo).name for job in world.probe.jobs if isinstance(job.target, HarnessTarget)}
     assert places == {"clone", "clone-2", "clone-3"}
     assert both.culprit == alone.culprit
-    assert [(probe.commit, probe.answer, probe.bytes) for probe in both.probes] == [
-        (probe.commit, probe.answer, probe.bytes) for probe in alone.probes
+    assert [(probe.commit, probe.answer, probe.peak) for probe in both.probes] == [
+        (probe.commit, probe.answer, probe.peak) for probe in alone.probes
     ]
 
 
@@ -304,7 +304,7 @@ SLOTS = 2
 
 
 def asked(result: BisectResult) -> list[tuple[Any, ...]]:
-    return [(each.role, each.commit, each.subject, each.answer, each.bytes) for each in result.probes]
+    return [(each.role, each.commit, each.subject, each.answer, each.peak) for each in result.probes]
 
 
 def turns_of(world: World, request: CommitRequest, square: str | None = None) -> tuple[int, int]:

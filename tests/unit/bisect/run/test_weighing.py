@@ -16,11 +16,11 @@ from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import AVAILABLE, error
 from tests.unit.bisect.worlds import Flaky, World, harness_code, measure
 
@@ -108,7 +108,7 @@ def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
     assert result.change == result.culprit.delta
     assert sum((row.delta for row in result.steps), start=Bytes()).requested_bytes != 0
     assert result.last_good is not None
-    seen = sorted(each.bytes.requested_bytes for each in result.probes if each.keys == () and each.bytes is not None)
+    seen = sorted(each.peak.requested_bytes for each in result.probes if each.keys == () and each.peak is not None)
     assert result.last_good.result.peak is not None
     assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import steps_between
 from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
+from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import fits, oom, peak
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.results.noise import percent
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.repeats import ProbeSpread, RepeatedSearch, mean, probability_of, rate_of, student
+from oomscope.units import Bytes
 
 
 def sample(*live: int) -> tuple[Bytes, ...]:

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.search.line import extra_probes
-from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
-from oomscope.units import MiB
+from oomscope.units import Bytes, MiB
 
 NOTHING = Threshold(requested_bytes=0, overhead_bytes=0)
 

@@ -15,6 +15,7 @@ from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.tuning.shorthand import offload_overrides, recompute_overrides
 from oomscope.probe.tuning.sweep import Axis, SweepRow, sweep, with_front
 from oomscope.probe.tuning.variants import Variant, side_by_side
+from oomscope.units import Bytes
 from tests.unit.probe.played import measured
 
 
@@ -138,7 +139,7 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[int | None, float | 
     rows = [
         SweepRow(
             values=(str(number),),
-            variant=Variant(overrides=(), outcome="fits", requested_bytes=live),
+            variant=Variant(overrides=(), outcome="fits", peak=None if live is None else Bytes(requested_bytes=live)),
             slowdown=slowdown,
         )
         for number, (live, slowdown) in enumerate(points)

@@ -61,14 +61,14 @@ def straight(row) -> dict:
 def test_every_table_sums_to_both_peaks(before, after):
     device = compare(before, after)
     for rows in tables(device):
-        assert sum(row.before_bytes for row in rows) == device.before.requested_bytes
-        assert sum(row.after_bytes for row in rows) == device.after.requested_bytes
+        assert sum(row.before_bytes for row in rows) == device.before.peak.requested_bytes
+        assert sum(row.after_bytes for row in rows) == device.after.peak.requested_bytes
         assert sum(row.delta_bytes for row in rows) == device.delta_bytes
         assert sum(row.before_count for row in rows) == device.before.blocks
         assert sum(row.after_count for row in rows) == device.after.blocks
     for side, snapshot in ((device.before, before), (device.after, after)):
         timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
-        assert side.requested_bytes == max([timeline.initial_requested_bytes, *timeline.requested.tolist()])
+        assert side.peak.requested_bytes == max([timeline.initial_requested_bytes, *timeline.requested.tolist()])
 
 
 @given(snapshots())
@@ -114,7 +114,7 @@ def test_blank_lines_above_change_nothing_but_line_numbers(snapshot, by):
 def test_the_document_is_plain_json(before, after):
     document = diff(Named("a", before), Named("b", after)).to_json()
     assert json.loads(json.dumps(document, allow_nan=False)).keys() == document.keys()
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
 
 
 def recorded(*allocations: tuple[int, int, str], device: int = 0, category: Category = Category.UNKNOWN) -> Snapshot:
@@ -193,7 +193,11 @@ def test_peaks_inside_one_phase_are_compared():
     before = recorded((100, 7, "forward"), (50, 8, "backward"))
     after = recorded((100, 7, "forward"), (10, 7, "forward"), (50, 8, "backward"))
     (device,) = diff(Named("a", before), Named("b", after), phase="forward").devices
-    assert (device.before.requested_bytes, device.after.requested_bytes, device.after.phase) == (100, 110, "forward")
+    assert (device.before.peak.requested_bytes, device.after.peak.requested_bytes, device.after.phase) == (
+        100,
+        110,
+        "forward",
+    )
     assert sum(row.delta_bytes for row in device.lines) == 10
     with pytest.raises(InputError, match="a: device 0 has no phase optimizer; it has forward, backward"):
         diff(Named("a", before), Named("b", after), phase="optimizer")

@@ -48,11 +48,11 @@ def sums_hold(device: DeviceExplanation) -> None:
         for row in parts.categories:
             assert sum(row.rules.values()) == row.bytes
     assert device.composition.bytes == device.peak.requested_bytes
-    assert device.overhead_at_peak_bytes == device.peak.reserved_bytes - device.peak.requested_bytes
+    assert device.overhead_at_peak_bytes == device.at_peak.reserved_bytes - device.peak.requested_bytes
     for index, live in enumerate(device.curves.requested):
         assert sum(curve[index] for curve in device.curves.categories.values()) == live
     drawn = max(device.curves.requested, default=device.peak.requested_bytes)
-    assert drawn == device.peak.requested_bytes if device.peak.event >= 0 else drawn <= device.peak.requested_bytes
+    assert drawn == device.peak.requested_bytes if device.at_peak.event >= 0 else drawn <= device.peak.requested_bytes
     json.dumps(device.to_json(), allow_nan=False)
 
 
@@ -294,7 +294,7 @@ def test_a_file_without_a_trace_shows_the_end_only():
     [device] = explain(snapshot, file="snap.pickle").devices
     sums_hold(device)
     assert device.shows_end_only
-    assert device.peak == device.end
+    assert device.at_peak == device.end
     assert device.peak.requested_bytes == 30 * MiB
     assert device.verdict.tried == ()
     assert "overhead at the end" in device.verdict.headline
@@ -311,14 +311,23 @@ def test_a_peak_before_the_first_event_is_told_by_every_command():
     snapshot = replace(snapshot_of(machine), traces=(tail(machine.trace(), start),))
     [device] = explain(snapshot, file="snap.pickle").devices
     sums_hold(device)
-    assert (device.peak.event, device.peak.requested_bytes, device.peak.reserved_bytes) == (-1, 400 * MiB, 400 * MiB)
+    assert (device.at_peak.event, device.peak.requested_bytes, device.at_peak.reserved_bytes) == (
+        -1,
+        400 * MiB,
+        400 * MiB,
+    )
     assert peak_text(device) == "400.00 MiB requested as the recording began"
     assert (device.verdict.live_requested_bytes, device.verdict.event) == (400 * MiB, None)
     [compared] = diff(Named("a", snapshot), Named("b", snapshot)).devices
     facts = compared.after
-    assert (facts.event, facts.requested_bytes, facts.reserved_bytes, facts.phase) == (-1, 400 * MiB, 400 * MiB, "")
+    assert (facts.event, facts.peak.requested_bytes, facts.reserved_at_peak_bytes, facts.phase) == (
+        -1,
+        400 * MiB,
+        400 * MiB,
+        "",
+    )
     replayed = replay_file(snapshot)
-    assert (replayed.requested_peak_event, replayed.requested_peak_bytes) == (-1, 400 * MiB)
+    assert (replayed.peak_event, replayed.peak_requested_bytes) == (-1, 400 * MiB)
 
 
 def test_a_device_that_the_file_does_not_know_is_refused():
@@ -335,7 +344,7 @@ def test_blocks_that_wait_for_a_stream_are_named():
     device = explained(machine)
     [row] = device.pending
     assert (row.bytes, row.count) == (40 * MiB, 1)
-    assert device.peak.active_bytes - device.peak.allocated_bytes == 40 * MiB
+    assert device.at_peak.active_bytes - device.at_peak.allocated_bytes == 40 * MiB
 
 
 @settings(max_examples=12, deadline=None)
@@ -346,7 +355,7 @@ def test_a_random_program_is_explained_with_exact_sums(steps, conf):
     device = explained(machine)
     assert device.conf == conf or not conf
     assert device.reconciled
-    peak, timeline = device.peak, device.composition
+    peak, timeline = device.at_peak, device.composition
     assert peak.allocated_bytes is not None
     assert peak.active_bytes is not None
     waiting = sum(row.bytes for row in device.pending)

@@ -19,7 +19,7 @@ from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import rank_numbers
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.unit.snapshot.explain.test_explain import snapshot_of
 from tests.unit.snapshot.machine import Machine
 
@@ -77,9 +77,8 @@ ALIKE = RankRow(
     device=0,
     events=100,
     failed_bytes=None,
-    requested_bytes=100 * MiB,
-    reserved_bytes=120 * MiB,
-    overhead_bytes=20 * MiB,
+    peak=Bytes(requested_bytes=100 * MiB, reserved_bytes=120 * MiB),
+    overhead_at_peak_bytes=20 * MiB,
     end_requested_bytes=50 * MiB,
     iterations=4,
     last_time_us=10_000_000,
@@ -91,8 +90,14 @@ ALL_ALIKE = [replace(ALIKE, rank=rank) for rank in range(5)]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"requested_bytes": 120 * MiB}, "needs 20% more at its peak than the middle rank"),
-        ({"requested_bytes": 90 * MiB}, "needs 10% less at its peak than the middle rank"),
+        (
+            {"peak": Bytes(requested_bytes=120 * MiB, reserved_bytes=120 * MiB)},
+            "needs 20% more at its peak than the middle rank",
+        ),
+        (
+            {"peak": Bytes(requested_bytes=90 * MiB, reserved_bytes=120 * MiB)},
+            "needs 10% less at its peak than the middle rank",
+        ),
         ({"iterations": 2}, "shows 2 iterations, the middle rank 4"),
         ({"last_time_us": 4_500_000}, "recorded its last event 5.5 s before the middle rank"),
     ],

@@ -51,7 +51,7 @@ def test_no_row_reserves_less_than_is_live(steps, at):
     table = replay_file(recording.snapshot, confs=CANDIDATES[:2])
     for row in table.rows:
         assert row.survives
-        assert row.peak_reserved_bytes >= table.requested_peak_bytes
+        assert row.peak_reserved_bytes >= table.peak_requested_bytes
         assert row.margin_bytes is None
     assert {caveat.code for caveat in table.caveats} >= {"no_card"}
 
@@ -59,7 +59,7 @@ def test_no_row_reserves_less_than_is_live(steps, at):
 def test_rows_say_what_each_setting_reserves_and_wastes():
     table = replay_file(snapshot_of(fragmented()), confs=["expandable_segments:True"])
     recorded, expandable = table.rows
-    assert table.requested_peak_bytes == 180 * MiB
+    assert table.peak_requested_bytes == 180 * MiB
     assert (recorded.name, recorded.peak_reserved_bytes, recorded.segments) == ("as recorded", 300 * MiB, 11)
     assert (expandable.name, expandable.peak_reserved_bytes) == ("expandable_segments:True", 260 * MiB)
     assert (recorded.overhead_bytes, expandable.overhead_bytes) == (120 * MiB, 80 * MiB)
@@ -189,6 +189,6 @@ def test_without_a_trace_there_is_nothing_to_replay():
 def test_the_document_is_plain_json():
     document = replay_file(snapshot_of(fragmented()), confs=["expandable_segments:True"]).to_json()
     assert json.loads(json.dumps(document)) == json.loads(json.dumps(document, allow_nan=False))
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert document["fidelity"]["share"] == 1.0
     assert [row["name"] for row in document["rows"]] == ["as recorded", "expandable_segments:True"]
