@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from oomscope.config.keys import SECTIONS, accepts, key_schema
+from oomscope.config.key_lookup import SECTIONS, accepts, key_schema
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.rules.check import RULES
 from oomscope.config.schema import Section

@@ -22,9 +22,8 @@ from oomscope.allocator.constants import (
     UNLIMITED,
 )
 from oomscope.errors import AllocatorConfError
+from oomscope.torch_versions import DEFAULT_RULES, OLDEST_RULES
 
-DEFAULT_TORCH_VERSION = "2.13"
-_OLDEST: Version = (2, 0)
 _FIELDS = {
     "expandable_segments": "expandable_segments",
     "max_split_size_mb": "max_split_size",
@@ -46,7 +45,7 @@ class AllocatorSettings:
     """
 
     conf: str = ""
-    torch_version: str = DEFAULT_TORCH_VERSION
+    torch_version: str = DEFAULT_RULES
     expandable_segments: bool = False
     max_split_size: int = UNLIMITED
     garbage_collection_threshold: float = 0.0
@@ -59,7 +58,7 @@ class AllocatorSettings:
     """Keys accepted that change nothing here, with their values."""
 
     @classmethod
-    def parse(cls, conf: str, *, torch_version: str = DEFAULT_TORCH_VERSION) -> AllocatorSettings:
+    def parse(cls, conf: str, *, torch_version: str = DEFAULT_RULES) -> AllocatorSettings:
         """Return the settings that ``conf`` gives an allocator of ``torch_version`` at its start.
 
         Raises:
@@ -147,7 +146,7 @@ def parse_version(text: str) -> Version:
     if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
         raise AllocatorConfError(f"{text!r} is no torch version", remedy="give one such as 2.13")
     version = int(parts[0]), int(parts[1])
-    if version < _OLDEST:
+    if version < OLDEST_RULES:
         raise AllocatorConfError(f"torch {text} is older than any allocator known here", remedy="give 2.0 or newer")
     return version
 

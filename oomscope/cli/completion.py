@@ -55,7 +55,7 @@ def complete_card(_ctx: click.Context, _parameter: click.Parameter, incomplete: 
 
 def complete_key(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the configuration files and the keys, with their ``=``, that begin with ``incomplete``."""
-    from oomscope.config.keys import SECTIONS
+    from oomscope.config.key_lookup import SECTIONS
 
     keys = [f"{section}.{key}=" for section, model in SECTIONS.items() for key in model.model_fields]
     return [*_files(incomplete), *(key for key in keys if key.startswith(incomplete))]

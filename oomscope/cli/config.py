@@ -104,7 +104,7 @@ def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_js
 @json_option
 def schema(as_json: bool) -> ExitCode:
     """Print the JSON Schema of configuration files, for editors (it is JSON with and without --json)."""
-    from oomscope.config.keys import json_schema
+    from oomscope.config.key_lookup import json_schema
 
     document: dict[str, Any] = json_schema()
     print_json({"schema_version": SCHEMA_VERSION, "schema": document} if as_json else document)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from oomscope.config.keys import accepts, is_nullable, most
+from oomscope.config.key_lookup import accepts, is_nullable, most
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.rules.check import check, problem_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oomscope.config import yaml_tree
-from oomscope.config.keys import (
+from oomscope.config.key_lookup import (
     FOREIGN_NAMES,
     SECTIONS,
     homes,

@@ -16,13 +16,14 @@ from importlib import metadata
 from pathlib import Path
 
 import oomscope
-from oomscope.allocator.settings import DEFAULT_TORCH_VERSION, AllocatorSettings
+from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.run.places import Places
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.torch_checks import VIRTUAL_CARD, TorchImport, torch_checks, virtual_card_check
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
 from oomscope.probe.machine.nvml import Card, list_cards
+from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import GiB, KiB, MiB, format_size
 
 LITTLE_MEMORY = 2 * GiB
@@ -186,7 +187,7 @@ def allocator_checks(environment: Mapping[str, str], torch_version: str | None) 
         shown = f"{name}={conf}" if conf else f"the defaults: {name} is empty"
         values: dict[str, int | str | None] = {"variable": name, "conf": conf}
         try:
-            AllocatorSettings.parse(conf, torch_version=torch_version or DEFAULT_TORCH_VERSION)
+            AllocatorSettings.parse(conf, torch_version=torch_version or DEFAULT_RULES)
         except AllocatorConfError as error:
             disables = "every probe that does not bring settings of its own (allocator.conf)"
             remedy = error.remedy or f"correct or unset {name}"

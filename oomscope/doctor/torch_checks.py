@@ -18,14 +18,13 @@ from typing import Any, Self
 
 from oomscope.doctor.check import Check, State
 from oomscope.errors import MachineUnfitError
+from oomscope.torch_versions import OLDEST, text_of
 from oomscope.units import format_size
 from oomscope.virtual import is_loaded, loading
 from oomscope.virtual.sonames import CARD
 
 TIMEOUT_S = 120.0
 """A first import from a network disk can take a minute."""
-OLDEST = (2, 11)
-"""The first torch with a CUDA 13 build, for which the virtual card is made."""
 VIRTUAL_CARD = "virtual card"
 
 
@@ -113,7 +112,7 @@ def torch_checks(torch: dict[str, Any] | str) -> Iterator[Check]:
     values = {name: torch[name] for name in ("version", "path", "cuda")}
     numbers = [int(number) for number in version.split(".")[:2] if number.isdecimal()]
     if len(numbers) == 2 and tuple(numbers) < OLDEST:
-        remedy = f"install torch {OLDEST[0]}.{OLDEST[1]} or newer"
+        remedy = f"install torch {text_of(OLDEST)} or newer"
         yield Check("torch", State.FAILS, found, disables, remedy, values)
     else:
         yield Check("torch", State.OK, found, values=values)

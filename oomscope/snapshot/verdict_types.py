@@ -12,6 +12,10 @@ VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"
 FailedIn = Literal["outside", "host", "program"]
 """Who refused where it was not the caching allocator: a library that allocates device memory by itself, the host, or
 the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
+Tag = Literal["foreign", "fraction", "leak", "spurious", "undecided", "later: capacity"]
+"""What can accompany any kind (docs/verdict.md): other processes' memory, a memory fraction, live bytes that grow from
+iteration to iteration, a request that would pass if repeated, no setting's replay decided, a later allocation that does
+not fit even so. Set in ``oomscope.snapshot.judge.verdict``, worded in ``oomscope.snapshot.judge.headline``."""
 How = Literal["replayed", "run"]
 """``replayed``: the recorded allocations were put to the emulated allocator. ``run``: the whole program ran again."""
 
@@ -98,8 +102,7 @@ class Verdict:
     """The program was run again under the settings; what only a replay says is not in ``cured_by``."""
     uncured: bool = False
     """Fragmentation that none of the settings tried cures."""
-    tags: tuple[str, ...] = ()
-    """``foreign``, ``fraction``, ``leak``, ``spurious``, ``undecided``, ``later: capacity``."""
+    tags: tuple[Tag, ...] = ()
     leak: LeakSuspect | None = None
     """What grows, where ``leak`` is one of the tags."""
     gaps: tuple[Gap, ...] = ()

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
+from oomscope.torch_versions import NEWEST, OLDEST, text_of
 from oomscope.virtual.elf import read_elf
 from oomscope.virtual.installed_torch import InstalledTorch, find_torch, missing_libraries, wants_of
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
@@ -166,7 +167,7 @@ def _check_wants(torch: InstalledTorch) -> None:
         raise MachineUnfitError(
             f"torch {torch.version} (CUDA {torch.cuda}) wants {named}{rest}, which the virtual card lacks",
             where=str(torch.folder),
-            remedy="install a torch from 2.11 to 2.15",
+            remedy=f"install a torch from {text_of(OLDEST)} to {text_of(NEWEST)}",
         )
 
 

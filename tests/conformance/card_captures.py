@@ -17,7 +17,7 @@ from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
 from oomscope.snapshot.explain.explain import explain
-from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline

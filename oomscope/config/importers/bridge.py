@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomscope.config.importers import megatron
+from oomscope.config.importers import megatron_arguments
 from oomscope.config.importers.draft import Draft, take_batch_steps
 from oomscope.config.importers.rows import (
     Choice,
@@ -60,7 +60,9 @@ _RECIPES: dict[str, dict[str, Any]] = {
 }
 """Recipes by name (training/mixed_precision.py)."""
 
-_FROM_MEGATRON = {f"model.{name}": row for name, row in megatron.TABLE.items() if isinstance(row, Unmodelled | Choice)}
+_FROM_MEGATRON = {
+    f"model.{name}": row for name, row in megatron_arguments.TABLE.items() if isinstance(row, Unmodelled | Choice)
+}
 
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
@@ -140,7 +142,7 @@ optimizer.log_* optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer
 optimizer.use_megatron_fsdp
 """
 
-WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron.WITHOUT_MEMORY.split())])
+WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron_arguments.WITHOUT_MEMORY.split())])
 
 
 def finish(draft: Draft) -> None:
@@ -151,7 +153,7 @@ def finish(draft: Draft) -> None:
     take_batch_steps(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
-    megatron.take_old_names(draft, "model.")
+    megatron_arguments.take_old_names(draft, "model.")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"

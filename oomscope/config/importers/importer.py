@@ -14,10 +14,10 @@ from typing import Any
 from oomscope.config.importers.arguments import ENVIRONMENT, Argument, Arguments
 from oomscope.config.importers.bridge import BRIDGE
 from oomscope.config.importers.draft import Draft, share_world
-from oomscope.config.importers.megatron import MEGATRON
+from oomscope.config.importers.megatron_arguments import MEGATRON
 from oomscope.config.importers.nemo import NEMO
 from oomscope.config.importers.rows import Choice, Dialect, Kept, Row, Switch, To, Unmodelled, is_on, named
-from oomscope.config.keys import SECTIONS, fields
+from oomscope.config.key_lookup import SECTIONS, fields
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
 

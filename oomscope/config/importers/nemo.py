@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oomscope.config.importers import megatron
+from oomscope.config.importers import megatron_arguments
 from oomscope.config.importers.draft import Draft, take_batch_steps
 from oomscope.config.importers.rows import (
     Choice,
@@ -37,7 +37,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 TABLE: dict[str, Row] = {
-    **{f"model.{name}": row for name, row in megatron.TABLE.items() if isinstance(row, Unmodelled)},
+    **{f"model.{name}": row for name, row in megatron_arguments.TABLE.items() if isinstance(row, Unmodelled)},
     **same_names("model", "parallel", "recompute", "offload", "precision", "data", prefix="model."),
     "trainer.devices": Kept(),
     "trainer.num_nodes": Kept(whole),
@@ -119,7 +119,7 @@ model.fp8_interval model.reduce_amax model.use_emha model.get_attention_mask_fro
 model.gc_interval model.name model.num_query_group_* model.dist_ckpt_* model.use_cpu_initialization
 """
 
-WITHOUT_MEMORY = " ".join([_NAMES, *(f"model.{name}" for name in megatron.WITHOUT_MEMORY.split())])
+WITHOUT_MEMORY = " ".join([_NAMES, *(f"model.{name}" for name in megatron_arguments.WITHOUT_MEMORY.split())])
 
 
 def finish(draft: Draft) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from oomscope.config.importers.arguments import ENVIRONMENT
 from oomscope.config.importers.draft import Draft
-from oomscope.config.keys import SECTIONS
+from oomscope.config.key_lookup import SECTIONS
 
 Settings = Mapping[str, Any]
 """Dotted key of a configuration to its value."""

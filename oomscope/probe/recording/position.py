@@ -16,7 +16,7 @@ import torch
 import torch.fx.traceback
 
 from oomscope.probe.recording.replaced import replaced
-from oomscope.snapshot.event_fields import number_text
+from oomscope.snapshot.forward_frames import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 

@@ -33,7 +33,7 @@ from oomscope.probe.recording.known_integers import (
 )
 from oomscope.probe.recording.position import ForwardStacks, Position
 from oomscope.probe.recording.replaced import replaced
-from oomscope.snapshot.event_fields import PLACES_KEY, places_document
+from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.trace import Frame
 
 _PEAK = ".peak"

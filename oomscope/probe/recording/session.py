@@ -23,7 +23,7 @@ from oomscope.probe.recording.cards import RealCard, VirtualCard
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.recorder import Recorder
 from oomscope.probe.recording.settings import SessionSettings, listed
-from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.trace import Category, Moment
 
 INDEX = 0

@@ -88,9 +88,11 @@ def world_of(job: ProbeJob, backend: RunsOn) -> Iterator[None]:
         yield
         return
     import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    groups, store = "cuda:fake,cpu:fake", FakeStore()
+    store: Store = FakeStore()
+    groups = "cuda:fake,cpu:fake"
     if backend == "virtual" and not isinstance(job.target, BundledTarget):
         from oomscope.probe.targets.world import PlayedStore, play_one_rank
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from oomscope.config.keys import SECTIONS, meant_key, meant_section
+from oomscope.config.key_lookup import SECTIONS, meant_key, meant_section
 from oomscope.errors import UsageError
 from oomscope.probe.tuning.shorthand import SHORTHANDS
 from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side

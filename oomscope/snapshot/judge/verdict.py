@@ -26,7 +26,7 @@ from oomscope.snapshot.replay.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
-from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Verdict, VerdictKind
+from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Tag, Verdict, VerdictKind
 
 EXPANDABLE: Final = ("expandable_segments:True",)
 """What is tried where nothing failed: the setting that comes nearest to no overhead."""
@@ -208,7 +208,7 @@ class _Case:
         leak = leak_in(self.timeline, self.choose, until=event) or leak_after
         gets_past = tried.cures if lacking <= 0 and reproduced else ()
         needs_more_later = lacking <= 0 and (demand_after or 0) > available
-        tags = {
+        tags: dict[Tag, bool] = {
             "foreign": self._fits_alone(requests),
             "fraction": failure.by_fraction,
             "leak": leak is not None,

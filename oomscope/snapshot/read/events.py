@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from oomscope.snapshot.event_fields import frames_in, number_in
+from oomscope.snapshot.forward_frames import frames_in, number_in
 from oomscope.snapshot.read.reader import Reader
 from oomscope.snapshot.read.tables import Column
 
@@ -80,7 +80,7 @@ def _is_frame(row: object) -> bool:
 BATCH: Final = 1024
 """Events at a time."""
 DEFAULT_POOL: Final = (0, 0)
-ABSENT: Final[dict[str, Any]] = {
+EVENT_FIELDS: Final[dict[str, Any]] = {
     "action": None,
     "addr": None,
     "size": 0,
@@ -150,16 +150,16 @@ def _batch(
 
 
 def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values under each of :data:`ABSENT`'s keys, event by event.
+    """Return the values under each of :data:`EVENT_FIELDS`'s keys, event by event.
 
     What the first event has, all of them usually have, and are asked for at once.
     """
-    usual = [key for key in ABSENT if key in events[0]]
+    usual = [key for key in EVENT_FIELDS if key in events[0]]
     columns: dict[str, Sequence[Any]] = {}
     if len(usual) > 1:
         with contextlib.suppress(KeyError):
             columns = dict(zip(usual, zip(*map(itemgetter(*usual), events), strict=True), strict=True))
-    for key, absent in ABSENT.items():
+    for key, absent in EVENT_FIELDS.items():
         if key not in columns:
             columns[key] = [event.get(key, absent) for event in events]
     if None in columns["addr"] or "oom" in columns["action"]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from oomscope.errors import OomscopeError, SnapshotError
+from oomscope.snapshot.read.build_snapshot import snapshot_from
 from oomscope.snapshot.read.limits import Limits
-from oomscope.snapshot.read.schema import snapshot_from
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.errors import AllocatorConfError
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay
 from oomscope.snapshot.replay.requests import Requests
 from oomscope.snapshot.verdict_types import FixTried
+from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import format_size
 
 AS_RECORDED: Final = "as recorded"
@@ -66,7 +66,7 @@ class Rules:
 
     conf: str = ""
     """The PYTORCH_ALLOC_CONF in force."""
-    torch_version: str = DEFAULT_TORCH_VERSION
+    torch_version: str = DEFAULT_RULES
 
     def settings(self) -> AllocatorSettings:
         """Return what the configuration means to that torch.

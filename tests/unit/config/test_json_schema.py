@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from oomscope.config.keys import SECTIONS, json_schema
+from oomscope.config.key_lookup import SECTIONS, json_schema
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names, read_preset
 from oomscope.config.yaml_tree import read_yaml

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.keys import fields
+from oomscope.config.key_lookup import fields
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
 from oomscope.config.settings import layer_of_overrides

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.config.keys import fields
+from oomscope.config.key_lookup import fields
 from oomscope.config.load import config_from_mapping
 from oomscope.config.problems import InvalidConfigError
 from oomscope.config.rules.check import RULES, check

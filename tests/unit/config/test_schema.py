@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from oomscope.config.keys import SECTIONS, accepts, fields
+from oomscope.config.key_lookup import SECTIONS, accepts, fields
 from oomscope.config.schema import (
     Config,
     DataConfig,

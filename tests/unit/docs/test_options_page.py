@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.build.options import NO_EFFECT, NOT_MODELLED, OWN_SECTIONS, SMALL, TOPICS, page, probed, row
-from oomscope.config.keys import fields
+from oomscope.config.key_lookup import fields
 from oomscope.config.load import load_preset
 from oomscope.config.rules.check import RULES
 from oomscope.errors import ConfigError

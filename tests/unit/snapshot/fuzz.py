@@ -37,9 +37,9 @@ from oomscope.report.replay import replay_report
 from oomscope.report.text.console import result_console, show
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.read.build_snapshot import snapshot_from
 from oomscope.snapshot.read.child import answer
 from oomscope.snapshot.read.limits import Limits
-from oomscope.snapshot.read.schema import snapshot_from
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline

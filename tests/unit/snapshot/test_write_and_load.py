@@ -18,8 +18,8 @@ from oomscope.errors import SnapshotError
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.metadata import Metadata, from_text, to_text
 from oomscope.snapshot.provenance import Card, Provenance, Refused, provenance_of
+from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.read.load import Limits, load_snapshot
-from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Action, Annotation, Category, Frame, Moment, Snapshot, Trace
 from oomscope.snapshot.write import to_document, write_snapshot
 from tests.unit.snapshot.strategies import recordings

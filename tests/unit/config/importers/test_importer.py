@@ -13,7 +13,7 @@ from oomscope.config.importers.draft import batch_steps
 from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
 from oomscope.config.importers.load import configuration_file, load_arguments
 from oomscope.config.importers.rows import Choice, Switch, To
-from oomscope.config.keys import fields
+from oomscope.config.key_lookup import fields
 from oomscope.config.load import load_text
 from oomscope.config.problems import InvalidConfigError
 

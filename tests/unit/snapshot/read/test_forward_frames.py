@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.event_fields import PLACES_KEY, frames_in, number_in, number_text, places_document
-from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.forward_frames import PLACES_KEY, frames_in, number_in, number_text, places_document
+from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.trace import Frame, Trace
 
 STACK = (Frame("model.py", 7, "forward"), Frame("train.py", 3, "step"))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.read.flatten import flatten
-from oomscope.snapshot.read.schema import snapshot_from
+from oomscope.snapshot.read.build_snapshot import snapshot_from
+from oomscope.snapshot.read.fields import flatten
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import to_document

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import MiB
 

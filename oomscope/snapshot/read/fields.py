@@ -10,7 +10,7 @@ from array import array
 from typing import Any, Final
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.event_fields import PLACES_KEY
+from oomscope.snapshot.forward_frames import PLACES_KEY
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.read.events import ForwardFrames, event_columns, joined
 from oomscope.snapshot.read.reader import REMEDY, Reader

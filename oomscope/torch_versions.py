@@ -1,0 +1,25 @@
+"""The versions of torch that oomscope supports. Support for a new one begins here.
+
+Where versions differ in behaviour: keys of ``PYTORCH_ALLOC_CONF`` (``SINCE`` in ``oomscope/allocator/confparser.py``),
+the allocator's rules (``oomscope/allocator/settings.py``), versions that share them (``STAND_FOR`` in
+``oomscope/snapshot/replay/recording.py``), functions of CUDA that a build asks for
+(``oomscope/virtual/csrc/names/``). ``make test-torch VERSION=…`` shows what a version needs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+OLDEST: Final = (2, 11)
+"""The first with a CUDA 13 build, for which the virtual card is made."""
+NEWEST: Final = (2, 15)
+"""The newest that was tried."""
+OLDEST_RULES: Final = (2, 0)
+"""The first whose allocator can be replayed: the first that writes snapshots with a trace."""
+DEFAULT_RULES: Final = "2.13"
+"""Whose allocator's rules count where nothing tells the version."""
+
+
+def text_of(version: tuple[int, int]) -> str:
+    """Return ``2.11`` of ``(2, 11)``."""
+    return ".".join(map(str, version))
