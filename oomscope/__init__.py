@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from oomscope.capture.recording import record
     from oomscope.probe.targets.context import Context, Target
+    from oomscope.report.notebook import explain
 
-__all__ = ["Context", "Target", "__version__", "record"]
+__all__ = ["Context", "Target", "__version__", "explain", "record"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Resolve the public names of the harness API and of the recorder lazily (PEP 562)."""
+    """Resolve the public names lazily (PEP 562)."""
     if name in {"Target", "Context"}:
         from oomscope.probe.targets import context
 
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> object:
         from oomscope.capture.recording import record
 
         return record
+    if name == "explain":
+        from oomscope.report.notebook import explain
+
+        return explain
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,7 @@ cases:
 FILES = {
     "--junit": "night.xml",
     "--html": "night.html",
-    "--summary": "summary.md",
+    "--step-summary": "summary.md",
     "--comment": "comment.md",
 }
 GREEN, RED = 0, 1

@@ -11,12 +11,12 @@ from oomscope.cli.options import (
     FILE,
     csv_option,
     force_option,
-    json_option,
+    json_options,
     progress_options,
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.output import DIFF_TABLES, Files, print_json, print_report, tables_of
+from oomscope.cli.terminal.output import DIFF_TABLES, Files, Form, print_document, print_report, tables_of
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @redact_option
 @snapshot_limits_options
 @progress_options
-@json_option
+@json_options
 def diff_command(
     *,
     before: Path,
@@ -54,7 +54,7 @@ def diff_command(
     redact: Level | None,
     limits: Limits,
     verbosity: str | None,
-    as_json: bool,
+    form: Form | None,
 ) -> ExitCode:
     """Show what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
 
@@ -82,8 +82,8 @@ def diff_command(
         return diff_page(found)
 
     lost = files.write(page=page, tables=lambda: tables_of(DIFF_TABLES, found))
-    if as_json:
-        print_json(found.to_json())
+    if form is not None:
+        print_document(found, form)
     else:
         from oomscope.report.diff import diff_report
 

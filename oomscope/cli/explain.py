@@ -14,13 +14,13 @@ from oomscope.cli.options import (
     csv_option,
     force_option,
     full_option,
-    json_option,
+    json_options,
     named_card,
     progress_options,
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, offer_more, print_json, print_report
+from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, Form, offer_more, print_document, print_report
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
 @click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
+@click.option("--perfetto", type=FILE, metavar="FILE", help="Write a trace for ui.perfetto.dev (or chrome://tracing).")
 @full_option
 @csv_option
 @redact_option
 @force_option
 @snapshot_limits_options
 @progress_options
-@json_option
+@json_options
 def explain(
     *,
     file: Path,
@@ -60,13 +61,14 @@ def explain(
     top: int,
     html: Path | None,
     png: Path | None,
+    perfetto: Path | None,
     full: bool,
     tables: Path | None,
     redact: Level | None,
     force: bool,
     limits: Limits,
     verbosity: str | None,
-    as_json: bool,
+    form: Form | None,
 ) -> ExitCode:
     """Explain a snapshot: the kind of OOM and its cure, or the headroom; and what the bytes are.
 
@@ -79,7 +81,8 @@ def explain(
     oomscope explain snapshot.pickle --html report.html
     oomscope explain snapshots/
     """
-    files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES)
+    exports = {"--perfetto": perfetto}
+    files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES, exports=exports)
     files.refuse(("what is read", file), force=force)
     total, outside = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explain.explain_path import explain_path
@@ -96,7 +99,7 @@ def explain(
             announce=ticker.stage,
         )
         found = explained.found
-        if html is not None or png is not None:
+        if any((html, png, perfetto)):
             from oomscope.snapshot.explain.drawing import draw
 
             ticker.stage("draw")
@@ -121,9 +124,14 @@ def explain(
 
         return tables_of(found)
 
-    lost = files.write(page=page, picture=picture, tables=tables_found)
-    if as_json:
-        print_json(found.to_json())
+    def trace() -> str:
+        from oomscope.report.traces import perfetto_trace
+
+        return perfetto_trace(found, drawings)
+
+    lost = files.write(page=page, picture=picture, tables=tables_found, exports={"--perfetto": trace})
+    if form is not None:
+        print_document(found, form)
     else:
         from oomscope.report.explain import explain_report
 

@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -135,6 +136,23 @@ def cores() -> int:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def json_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` ``--json`` and ``--summary``: it gets ``form``, the document to print; None for a report."""
+
+    @json_option
+    @click.option("--summary", "is_summary", is_flag=True, help="With --json: a summary below 2 KB.")
+    @wraps(command)
+    def with_form(*words: Any, as_json: bool, is_summary: bool, **given: Any) -> Any:
+        if is_summary and not as_json:
+            raise UsageError("--summary without --json", remedy="give both")
+        form = "summary" if is_summary else "whole" if as_json else None
+        return command(*words, form=form, **given)
+
+    return with_form
+
+
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
 full_option = click.option("--full", is_flag=True, help="Print every table instead of the first lines.")
 force_option = click.option("--force", is_flag=True, help="Overwrite files that exist.")

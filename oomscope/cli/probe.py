@@ -15,7 +15,7 @@ from oomscope.cli.options import (
     csv_option,
     force_option,
     full_option,
-    json_option,
+    json_options,
     measurement_options,
     progress_options,
     settings_overrides,
@@ -24,10 +24,11 @@ from oomscope.cli.sources import ConfigSource, TargetOptions, config_source, sou
 from oomscope.cli.terminal.output import (
     PROBE_TABLES,
     Files,
+    Form,
     keep_log,
     new_log,
     offer_more,
-    print_json,
+    print_document,
     print_report,
     remark,
     tables_of,
@@ -84,7 +85,7 @@ class ProbeCommand(click.Command):
 )
 @click.option("--git-bisect", is_flag=True, help="Exit as git bisect run expects: 0 fits, 1 OOM, 125 untestable.")
 @progress_options
-@json_option
+@json_options
 @click.pass_context
 def probe(
     ctx: click.Context,
@@ -102,7 +103,7 @@ def probe(
     confirm: bool | None,
     git_bisect: bool,
     verbosity: str | None,
-    as_json: bool,
+    form: Form | None,
     **given: Any,
 ) -> int:
     """Run some training steps and report whether they fit, where the peak is, and the kind of OOM.
@@ -151,8 +152,8 @@ def probe(
         return probe_page(result, title=plan.title)
 
     lost = files.write(page=page, tables=lambda: _tables(result, plan.job))
-    if as_json:
-        print_json(result.to_json())
+    if form is not None:
+        print_document(result, form)
     else:
         _show(result, plan, full=full, log=log, git_bisect=git_bisect)
     if log is not None and log.is_file() and log.stat().st_size:

@@ -92,9 +92,7 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     when = "failure" if device.failure else "end" if device.shows_end_only else "peak"
     if held := holders((device.failure or device.composition).sites):
         facts.append((f"Held at {when}", held))
-    has_card, variable = device.available_bytes is not None, conf_variable(device)
-    advice = (advice_text(device.verdict, has_card=has_card, variable=variable), setting_advice(device))
-    if text := "; ".join(filter(None, advice)):
+    if text := advice(device):
         facts.append(("What to do", parts.Line(strong=text)))
     yield parts.Facts(rows=facts)
     yield from map(parts.note, device.caveats)
@@ -149,8 +147,8 @@ def _device_parts(
     yield _status(device)
     has_card = device.available_bytes is not None
     yield from verdict_parts(device.verdict, has_card=has_card, variable=conf_variable(device))
-    if advice := setting_advice(device):
-        yield parts.advice(advice)
+    if setting := setting_advice(device):
+        yield parts.advice(setting)
     yield parts.BLANK
     yield parts.Facts(rows=list(_facts(device)))
     yield from figures(device)
@@ -407,6 +405,13 @@ def unused_text(device: DeviceExplanation) -> str | None:
         f"{when_text(device)} {format_size(pins.pinned_bytes)} in segments that live blocks pin, "
         f"{format_size(pins.idle_bytes)} in empty segments, {format_size(pins.rounding_bytes)} rounding"
     )
+
+
+def advice(device: DeviceExplanation) -> str | None:
+    """Return what to do; None where there is nothing."""
+    has_card, variable = device.available_bytes is not None, conf_variable(device)
+    found = (advice_text(device.verdict, has_card=has_card, variable=variable), setting_advice(device))
+    return "; ".join(filter(None, found)) or None
 
 
 def setting_advice(device: DeviceExplanation) -> str | None:

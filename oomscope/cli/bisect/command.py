@@ -18,14 +18,14 @@ from oomscope.cli.options import (
     force_option,
     fresh_option,
     jobs_option,
-    json_option,
+    json_options,
     measurement_options,
     progress_options,
     settings_overrides,
 )
 from oomscope.cli.sources import TargetOptions, dialect_option
 from oomscope.cli.terminal.hints import missing_in_checkouts
-from oomscope.cli.terminal.output import BISECT_TABLES, Files, print_json, print_report, tables_of
+from oomscope.cli.terminal.output import BISECT_TABLES, Files, Form, print_document, print_report, tables_of
 from oomscope.errors import ExitCode, OomscopeError, gravest
 
 PATHS = "oomscope.paths"
@@ -107,7 +107,7 @@ def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomple
 @csv_option
 @force_option
 @progress_options
-@json_option
+@json_options
 @click.pass_context
 def bisect(
     ctx: click.Context,
@@ -117,7 +117,7 @@ def bisect(
     tables: Path | None,
     force: bool,
     verbosity: str | None,
-    as_json: bool,
+    form: Form | None,
     **_given: Any,
 ) -> ExitCode:
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
@@ -143,7 +143,7 @@ def bisect(
     files = Files(html=html, tables=tables, names=BISECT_TABLES)
     files.refuse(("--harness", search.target.harness), *_files_read(search), force=force)
     try:
-        with live_progress_of(verbosity, answers_here=not as_json) as live:
+        with live_progress_of(verbosity, answers_here=form is None) as live:
             result = run_search(search, live)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
@@ -156,8 +156,8 @@ def bisect(
         return bisect_page(result, title=f"Bisect of {search.ends}")
 
     lost = files.write(page=page, tables=lambda: tables_of(BISECT_TABLES, result))
-    if as_json:
-        print_json(result.to_json())
+    if form is not None:
+        print_document(result, form)
     else:
         from oomscope.report.bisect_report import bisect_report
 

@@ -114,8 +114,8 @@ class OutputOptions(Options):
         "--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case."
     )
     html: Path | None = option("--html", type=FILE, metavar="FILE", help="Write the night as one offline HTML page.")
-    summary: Path | None = option(
-        "--summary",
+    step_summary: Path | None = option(
+        "--step-summary",
         type=FILE,
         metavar="FILE",
         help="Write a summary in Markdown (default: appended to $GITHUB_STEP_SUMMARY where that is set).",
@@ -131,4 +131,5 @@ class OutputOptions(Options):
     @property
     def files(self) -> dict[str, Path | None]:
         """The path by option."""
-        return {f"--{name}": getattr(self, name) for name in ("result", "junit", "html", "summary", "comment")}
+        names = ("result", "junit", "html", "step_summary", "comment")
+        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.gate.options import OutputOptions, read_night
-from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options import FILE, json_options
 from oomscope.cli.terminal.output import (
-    print_json,
+    Form,
+    print_document,
     print_report,
     refuse_existing,
     refuse_one_place,
@@ -39,7 +40,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 RENDERERS: dict[str, str] = {
     "--junit": "oomscope.report.ci.junit:junit_document",
     "--html": "oomscope.report.html.pages:night_page",
-    "--summary": "oomscope.report.ci.github:summary",
+    "--step-summary": "oomscope.report.ci.github:summary",
     "--comment": "oomscope.report.ci.github:comment",
 }
 """Option to the function that renders its file, imported when it is needed."""
@@ -48,8 +49,8 @@ RENDERERS: dict[str, str] = {
 @click.command(short_help="Write the reports of an earlier night.")
 @click.argument("night", type=FILE, metavar="NIGHT.json")
 @OutputOptions.add
-@json_option
-def report_command(*, night: Path, as_json: bool, **given: Any) -> ExitCode:
+@json_options
+def report_command(*, night: Path, form: Form | None, **given: Any) -> ExitCode:
     """Print the night that gate run --result wrote, and write it as gate run does; nothing is measured.
 
     The exit code is that of the night, so that a job which only reports fails as the night did.
@@ -59,7 +60,7 @@ def report_command(*, night: Path, as_json: bool, **given: Any) -> ExitCode:
     """
     options = OutputOptions.of(given)
     refuse_outputs(options, ("NIGHT.json", night))
-    return write_outputs(read_night(night), options, as_json=as_json)
+    return write_outputs(read_night(night), options, form=form)
 
 
 def refuse_outputs(options: OutputOptions, *read: tuple[str, Path | None]) -> None:
@@ -78,7 +79,7 @@ def write_outputs(
     night: GateResult,
     options: OutputOptions,
     *,
-    as_json: bool,
+    form: Form | None,
     book: Ledger | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ExitCode:
@@ -87,16 +88,16 @@ def write_outputs(
     Args:
         night: the result.
         options: what is written where.
-        as_json: print the document in place of the report.
+        form: the document to print in place of the report.
         book: the ledger; None keeps no night.
         environment: has the path of GitHub's file for summaries.
     """
     try:
         lost = write_files(night, options, book)
-        lost += written(partial(_print, night, as_json=as_json))
+        lost += written(partial(_print, night, form=form))
         if options.annotations:
             lost += written(partial(_annotate, night))
-        if options.summary is None and environment.get(SUMMARY_VARIABLE):
+        if options.step_summary is None and environment.get(SUMMARY_VARIABLE):
             written(partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE])))  # nobody asked for it
     except (OutputError, ReaderGoneError) as error:  # raised again when the streams are closed, with this code
         error.exit_code = night.exit_code or error.exit_code
@@ -123,9 +124,9 @@ def _render(renderer: str, path: Path, night: GateResult, *, is_told: bool) -> N
     write_file(path, render(night), is_told=is_told)
 
 
-def _print(night: GateResult, *, as_json: bool) -> None:
-    if as_json:
-        print_json(night.to_json())
+def _print(night: GateResult, *, form: Form | None) -> None:
+    if form is not None:
+        print_document(night, form)
     else:
         from oomscope.report.gate import Commands
         from oomscope.report.gate_report import gate_report

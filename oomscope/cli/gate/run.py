@@ -19,8 +19,8 @@ from oomscope.cli.gate.options import (
     suite_argument,
 )
 from oomscope.cli.gate.outputs import refuse_outputs, write_files, write_outputs
-from oomscope.cli.options import FILE, jobs_option, json_option, progress_options
-from oomscope.cli.terminal.output import remark
+from oomscope.cli.options import FILE, jobs_option, json_options, progress_options
+from oomscope.cli.terminal.output import Form, remark
 
 
 @click.command(short_help="Compare a suite with its baseline.")
@@ -37,7 +37,7 @@ from oomscope.cli.terminal.output import remark
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
 @OutputOptions.add
 @progress_options
-@json_option
+@json_options
 def run_command(
     *,
     suite: Path,
@@ -50,7 +50,7 @@ def run_command(
     ledger: Path | None,
     no_ledger: bool,
     verbosity: str | None,
-    as_json: bool,
+    form: Form | None,
     **given: Any,
 ) -> int:
     """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
@@ -101,9 +101,9 @@ def run_command(
             reporter = partial(live_progress_of, verbosity, answers_here=False)
             found = with_culprits(night, chosen, Searching(book=book, reporter=reporter, jobs=jobs, state=state))
             night = with_places(found, chosen)
-        return write_outputs(night, options, as_json=as_json, book=book)
+        return write_outputs(night, options, form=form, book=book)
     except InterruptedNight as stop:
-        write_outputs(with_places(stop.night, chosen), options, as_json=as_json, book=book)
+        write_outputs(with_places(stop.night, chosen), options, form=form, book=book)
         remark("oomscope: interrupted; what was measured until then is kept")
         return stop.exit_code
     finally:

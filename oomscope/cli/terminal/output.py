@@ -7,9 +7,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError
 from oomscope.errors import ExitCode, InputError, MachineUnfitError, OomscopeError, UsageError
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from oomscope.report.parts import Report
+    from oomscope.report.summary import Summarised
+
+Form: TypeAlias = Literal["whole", "summary"]
+"""Which JSON document of a result to print."""
 
 
 def say(text: str) -> None:
@@ -34,6 +39,16 @@ def print_json(document: dict[str, Any]) -> None:
 
     text = json.dumps(document, indent=None, allow_nan=False)
     _write_line(text.replace("\x7f", "\\u007f"))  # the one control character that JSON leaves as it is
+
+
+def print_document(result: Summarised, form: Form) -> None:
+    """Print the JSON document of a result, or its summary."""
+    if form == "whole":
+        print_json(result.to_json())
+        return
+    from oomscope.report.summary import summary_of
+
+    print_json(summary_of(result))
 
 
 def _write_line(line: str) -> None:
@@ -164,6 +179,8 @@ class Files:
     """The tables that may be written there."""
     snapshot: Path | None = None
     """Written by the probe itself."""
+    exports: Mapping[str, Path | None] = field(default_factory=dict)
+    """Files for other programs, by option."""
 
     def refuse(self, *read: tuple[str, Path | None], force: bool) -> None:
         """Refuse what cannot be written in the end, or would be written over what is read.
@@ -176,7 +193,7 @@ class Files:
             UsageError: two of the files are one, or pictures cannot be drawn here.
             InputError: a file exists and ``force`` is not set, or its place cannot be written to.
         """
-        named = [("--snapshot", self.snapshot), ("--html", self.html), ("--png", self.png)]
+        named = [("--snapshot", self.snapshot), ("--html", self.html), ("--png", self.png), *self.exports.items()]
         folder = self.tables
         tables = [] if folder is None else [folder, *(folder / f"{name}.csv" for name in self.names)]
         refuse_one_place(*read, *named, *(("--csv", path) for path in tables))
@@ -199,6 +216,7 @@ class Files:
         page: Callable[[], str],
         picture: Callable[[], bytes] | None = None,
         tables: Callable[[], Mapping[str, pd.DataFrame]] | None = None,
+        exports: Mapping[str, Callable[[], str]] | None = None,
     ) -> list[ExitCode]:
         """Write what was asked for, and return the codes of what is lost.
 
@@ -209,6 +227,7 @@ class Files:
             page: renders the HTML page.
             picture: draws the picture; None where there is nothing to draw.
             tables: makes the tables by name.
+            exports: makes the file for another program that an option asks for.
         """
         lost: list[ExitCode] = []
         if (html := self.html) is not None:
@@ -217,7 +236,14 @@ class Files:
             lost += written(lambda: write_file(png, picture()))
         if (folder := self.tables) is not None and tables is not None:
             lost += written(lambda: write_tables(folder, tables(), self.names))
+        for option, make in (exports or {}).items():
+            if (path := self.exports[option]) is not None:
+                lost += written(partial(_write_made, path, make))
         return lost
+
+
+def _write_made(path: Path, make: Callable[[], str]) -> None:
+    write_file(path, make())
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ OUTPUTS = {
     "--result": ("night.json", '"kind": "gate"'),
     "--junit": ("night.xml", "<failure"),
     "--html": ("night.html", "<!doctype html>"),
-    "--summary": ("summary.md", "RED"),
+    "--step-summary": ("summary.md", "RED"),
     "--comment": ("comment.md", "<!-- oomscope gate: "),
 }
 
@@ -131,7 +131,7 @@ def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
     report(capsys, "red.json")
     assert step.read_text().startswith("Another command was here.\n\n### ❌ oomscope gate: RED")
     before = step.read_text()
-    report(capsys, "red.json", "--summary", "mine.md")
+    report(capsys, "red.json", "--step-summary", "mine.md")
     assert step.read_text() == before
     assert Path("mine.md").read_text() in before
 

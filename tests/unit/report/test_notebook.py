@@ -1,0 +1,58 @@
+"""``oomscope.explain`` in a notebook."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oomscope
+from oomscope.errors import UsageError
+from oomscope.snapshot.write import write_snapshot
+from tests.unit.report import drawn
+from tests.unit.report.browser import browse, in_a_browser
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The snapshot of a job that fails."""
+    return write_snapshot(drawn.failing(), tmp_path_factory.mktemp("job") / "s.pickle")
+
+
+def test_a_cell_shows_the_page_in_a_frame_without_access_to_the_notebook(file: Path) -> None:
+    found = oomscope.explain(file)
+    sandbox, page = re.fullmatch(r'<iframe sandbox="(.*?)" srcdoc="([^"]*)".*</iframe>', found._repr_html_()).groups()
+    assert sandbox == "allow-scripts"
+    assert html.unescape(page) == found.page()
+
+
+def test_print_shows_the_report_and_tables_are_frames(file: Path) -> None:
+    found = oomscope.explain(file, limit="100 MiB")
+    assert "WOULD RUN OUT OF MEMORY on this card, asking for" in str(found)
+    [device] = found.to_json()["devices"]
+    assert found.tables["categories"]["bytes"].sum() == device["peak"]["requested_bytes"]
+    with pytest.raises(UsageError, match="name one card"):
+        oomscope.explain(file, limit=1, gpu="h100-80gb")
+
+
+def test_names_are_taken_out(file: Path) -> None:
+    assert "model.py" not in oomscope.explain(file, redact="all").page()
+
+
+def test_importing_the_package_imports_neither_pandas_nor_the_report() -> None:
+    script = "import sys, oomscope; sys.exit('pandas' in sys.modules or 'oomscope.report' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.browser
+@in_a_browser
+def test_the_page_runs_inside_its_frame(file: Path) -> None:
+    notebook = file.with_name("notebook.html")
+    notebook.write_text(
+        f"<!doctype html><title>notebook</title>{oomscope.explain(file)._repr_html_()}", encoding="utf-8"
+    )
+    assert "CONSOLE" not in browse(notebook).stderr

