@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
 
 import oomscope
-from oomscope.report.sentences import site_text
+from oomscope.report.sentences import category_text, site_text
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation, Place
@@ -50,16 +51,12 @@ def _device_events(file: str, device: DeviceExplanation, bins: Bins) -> Iterator
     has_times = bool((bins.time_us >= 0).all())
     times = (bins.time_us if has_times else bins.event).tolist()
     unit = "" if has_times else ", one microsecond an event"
-    yield {"ph": "M", "name": "process_name", "args": {"name": f"device {device.index} of {file}{unit}"}}
+    yield {"ph": "M", "name": "process_name", "args": {"name": f"{PurePath(file).name}, device {device.index}{unit}"}}
     for number, name in ((ITERATIONS, "iterations"), (PHASES, "phases")):
         yield {"ph": "M", "tid": number, "name": "thread_name", "args": {"name": name}}
     if device.at_peak.event < 0:
-        categories = {row.category: row.bytes for row in device.composition.categories}
-        yield from _counters(0, device.at_peak.requested_bytes, device.at_peak.reserved_bytes, categories)
-    names, columns = list(bins.requested), [curve.tolist() for curve in bins.requested.values()]
-    rows = zip(times, bins.all_requested.tolist(), bins.reserved.tolist(), zip(*columns, strict=True), strict=False)
-    for time, requested, reserved, sizes in rows:
-        yield from _counters(time, requested, reserved, dict(zip(names, sizes, strict=True)))
+        yield from _counters([0], {"requested": [device.at_peak.requested_bytes]})
+    yield from _counters(times, _curves(bins))
     yield from _slices(bins, times)
     if device.at_peak.event >= 0:
         yield _instant("peak", _time_of(device.at_peak.event, bins, times), device.place, device.peak.requested_bytes)
@@ -68,10 +65,20 @@ def _device_events(file: str, device: DeviceExplanation, bins: Bins) -> Iterator
         yield _instant("out of memory", time, device.failed_at, device.verdict.requested_bytes)
 
 
-def _counters(time: int, requested: int, reserved: int, categories: dict[str, int]) -> Iterator[dict[str, Any]]:
-    yield {"ph": "C", "ts": time, "name": "requested", "args": {"bytes": requested}}
-    yield {"ph": "C", "ts": time, "name": "reserved", "args": {"bytes": reserved}}
-    yield {"ph": "C", "ts": time, "name": "requested by category", "args": categories}
+def _curves(bins: Bins) -> dict[str, list[int]]:
+    """Return what the counters show, by name; the requested bytes of the categories sum to all."""
+    categories = {category_text(name): curve.tolist() for name, curve in bins.requested.items()}
+    return {"requested": bins.all_requested.tolist(), "reserved": bins.reserved.tolist()} | categories
+
+
+def _counters(times: list[int], curves: dict[str, list[int]]) -> Iterator[dict[str, Any]]:
+    """Yield the value of each counter wherever it changes."""
+    last: dict[str, int] = {}
+    for place, time in enumerate(times):
+        for name, curve in curves.items():
+            if last.get(name) != (value := curve[place]):
+                last[name] = value
+                yield {"ph": "C", "ts": time, "name": name, "args": {"bytes": value}}
 
 
 def _slices(bins: Bins, times: list[int]) -> Iterator[dict[str, Any]]:

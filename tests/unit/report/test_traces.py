@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
@@ -38,15 +38,20 @@ def events(found: Explanation, drawings) -> dict[str, list[dict]]:
     return by_kind
 
 
-def test_counters_are_the_curves_and_categories_sum_to_the_requested_bytes() -> None:
+def test_counters_show_the_peaks_and_the_categories_at_each_moment_sum_to_the_requested_bytes() -> None:
     found, drawings = drawn.explained(drawn.failing())
+    [device] = found.to_json()["devices"]
     counters = events(found, drawings)["C"]
-    requested = [event["args"]["bytes"] for event in counters if event["name"] == "requested"]
-    by_category = [sum(event["args"].values()) for event in counters if event["name"] == "requested by category"]
-    assert requested == by_category
-    assert max(requested) == found.devices[0].peak.requested_bytes
-    reserved = [event["args"]["bytes"] for event in counters if event["name"] == "reserved"]
-    assert max(reserved) == max(found.devices[0].curves.reserved)
+    now: dict[str, int] = {}
+    for time, changes in groupby(counters, key=lambda event: event["ts"]):
+        now |= {event["name"]: event["args"]["bytes"] for event in changes}
+        assert sum(size for name, size in now.items() if name not in {"requested", "reserved"}) == now["requested"], (
+            time
+        )
+    for name in ("requested", "reserved"):
+        assert (
+            max(each["args"]["bytes"] for each in counters if each["name"] == name) == device["peak"][f"{name}_bytes"]
+        )
 
 
 def test_a_failure_and_the_peak_are_marked_with_bytes_and_line() -> None:
