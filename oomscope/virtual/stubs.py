@@ -1,14 +1,16 @@
 """Generates the calls of NVIDIA's libraries that need no code of their own, from the tables in ``csrc/names``.
 
-A table holds one library. Its sections say what a call does, each with the reason why it may:
+The tables name every function that leaves the card's library. The sections of a library say what a call does:
 
-- ``[compute]``: launches a kernel and succeeds. Its outputs are named.
-- ``[accept]``: succeeds (or answers what stands behind ``->``), for nothing on the card depends on it.
-- ``[estimate]``: succeeds with a size that only the closed library knows; the call is noted as an unknown workspace.
-- ``[names]``: all public names. The others answer the status of ``unsupported`` and are noted by name.
+- ``[compute] REASON``: launches a kernel and succeeds. Its outputs are named.
+- ``[accept] REASON``: succeeds (or answers what stands behind ``->``), for nothing on the card depends on it.
+- ``[estimate] REASON``: succeeds with a size that only the closed library knows; noted as an unknown workspace.
+- ``[older] REASON``: is the function with ``_v2`` behind its name.
+- ``[driver] REASON``: a call of the runtime that is the driver's: ``cudaX`` is ``cuX``, or what stands behind ``=``.
+- ``[names] PREFIX``: all other names, without the prefix. A definition in a hand-written source wins over these weak
+  ones, which answer the library's status for what is not supported and are noted by name.
 
-A definition in a hand-written source wins over one of ``[names]``, which is weak. Standard library only: the build hook
-runs this before anything is installed.
+Standard library only: the build hook runs this before anything is installed.
 """
 
 from __future__ import annotations
@@ -18,14 +20,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 NAMES = Path(__file__).resolve().parent / "csrc" / "names"
 
-Kind = Literal["compute", "accept", "estimate", "names"]
-_KINDS: tuple[Kind, ...] = ("compute", "accept", "estimate", "names")
-_HEADING = re.compile(r"\[(\w+)\]\s*(.*)")
-_FUNCTION = re.compile(r"(?P<name>[\w{},]+)\((?P<parameters>.*)\)(?:\s*->\s*(?P<result>.+))?")
+Kind = Literal["compute", "accept", "estimate", "older", "driver", "names"]
+_HEADING = re.compile(rf"\[({'|'.join(get_args(Kind))})\] (.+)")
+_FUNCTION = re.compile(r"(?P<name>[\w{},]+)\((?P<parameters>.*)\)")
 _PARAMETER = re.compile(r"(?P<role>[>@=*]?)(?P<name>\w+)(?::(?P<size>[^=]+))?(?:=(?P<value>.+))?")
 _GROUP = re.compile(r"\{([^{}]*)\}")
 _TYPES = {"int": "int", "long": "int64_t", "double": "double", "float": "float", "size": "size_t", "pointer": "void *"}
@@ -46,60 +47,56 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Library:
+    """What the calls of one library return where they do nothing; C expressions."""
+
+    unsupported: str
+    """The card does not support the call."""
+    uninitialised: str
+    """A computing call in a process that cannot use the card; empty: it does not ask."""
+
+
+@dataclass(frozen=True)
 class Function:
     """A call of a library as its table describes it."""
 
     name: str
     kind: Kind
-    reason: str
+    library: Library
     parameters: tuple[Parameter, ...] = ()
     result: str = "0"
+    """What it returns, a C expression; of ``older`` and ``driver``: the function that it is."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """The calls of one library."""
-
-    library: str
-    unsupported: str
-    """What a call returns that the card does not support, a C expression."""
-    uninitialised: str
-    """What a computing call returns in a process that cannot use the card; empty: it does not ask."""
-    functions: tuple[Function, ...]
-
-
-def read_table(path: Path) -> Table:
-    """Read the table of one library.
+def read_table(path: Path) -> tuple[Function, ...]:
+    """Return the calls of a table, by name. A table may hold several libraries, each with its lines of statuses first.
 
     Raises:
         ValueError: a line that is none of the forms above, or a name that is described twice; with file and line.
     """
-    statuses = {"unsupported": "", "uninitialised": ""}
-    kind, reason = None, ""
+    kind: Kind | None = None
+    library: Library | None = None
+    prefix = ""
     functions: dict[str, Function] = {}
-    plain: list[str] = []
     for number, line in _lines(path):
-        heading = _HEADING.fullmatch(line)
-        if heading:
-            kind, reason = next((known for known in _KINDS if known == heading[1]), None), heading[2]
-            if kind is None or (kind != "names" and not reason):
-                raise ValueError(f"{path}:{number}: no such section, or one without a reason: {line}")
-        elif line.partition(" ")[0] in statuses:
-            name, _, statuses[name] = line.partition(" ")
-        elif kind == "names":
-            plain += [name for word in line.split() for name, _ in _expand(word, "")]
-        elif kind:
-            for function in _functions(line, kind, reason, f"{path}:{number}"):
-                if function.name in functions:
-                    raise ValueError(f"{path}:{number}: {function.name} is described twice")
-                functions[function.name] = function
+        where = f"{path}:{number}"
+        word, _, status = line.partition(" ")
+        if word == "unsupported":
+            kind, library = None, Library(status, "")
+        elif word == "uninitialised" and library:
+            library = Library(library.unsupported, status)
+        elif library is None:
+            raise ValueError(f"{where}: {line!r} stands before a line 'unsupported STATUS'")
+        elif heading := _HEADING.fullmatch(line):
+            kind = next(known for known in get_args(Kind) if known == heading[1])
+            prefix = heading[2] if kind == "names" else ""
+        elif line.startswith("[") or kind is None:
+            raise ValueError(f"{where}: no such section, or one without a reason: {line}")
         else:
-            raise ValueError(f"{path}:{number}: {line!r} stands before the first section")
-    if not statuses["unsupported"]:
-        raise ValueError(f"{path}: no line 'unsupported STATUS'")
-    for name in plain:
-        functions.setdefault(name, Function(name, "names", ""))
-    return Table(path.stem, **statuses, functions=tuple(functions[name] for name in sorted(functions)))
+            for function in _described(line, prefix, kind, library, where):
+                if functions.setdefault(function.name, function) is not function:
+                    raise ValueError(f"{where}: {function.name} is described twice")
+    return tuple(functions[name] for name in sorted(functions))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -119,14 +116,28 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         yield at, pending
 
 
-def _functions(line: str, kind: Kind, reason: str, where: str) -> Iterator[Function]:
-    shape = _FUNCTION.fullmatch(line)
+def _described(line: str, prefix: str, kind: Kind, library: Library, where: str) -> Iterator[Function]:
+    """Yield the calls of a line of a section."""
+    if kind in {"compute", "accept", "estimate"}:
+        yield from _functions(line, kind, library, where)
+        return
+    for word in line.split():
+        name, _, target = word.partition("=")
+        for expanded, _ in _expand(prefix + name, ""):
+            is_driver = kind == "driver"
+            result = target or (expanded.replace("cuda", "cu", 1) if is_driver else f"{expanded}_v2")
+            yield Function(expanded, kind, library, result=result)
+
+
+def _functions(line: str, kind: Kind, library: Library, where: str) -> Iterator[Function]:
+    call, _, answer = line.partition("->")
+    shape = _FUNCTION.fullmatch(call.strip())
     if shape is None:
         raise ValueError(f"{where}: not a call: {line}")
-    for name, rest in _expand(shape["name"], f"{shape['parameters']}->{shape['result'] or '0'}"):
+    for name, rest in _expand(shape["name"], f"{shape['parameters']}->{answer or '0'}"):
         text, _, result = rest.rpartition("->")
         parameters = []
-        for part in filter(None, (piece.strip() for piece in text.split(","))):
+        for part in filter(None, (piece.strip() for piece in re.split(r",(?![^(]*\))", text))):
             parameter = _PARAMETER.fullmatch(part)
             if parameter is None or (parameter["role"] == "*") != bool(parameter["value"]):
                 raise ValueError(f"{where}: not a parameter: {part}")
@@ -134,7 +145,7 @@ def _functions(line: str, kind: Kind, reason: str, where: str) -> Iterator[Funct
             if parameter["role"] in {"", "*"} and size and size not in _TYPES:
                 raise ValueError(f"{where}: no such type: {part}")
             parameters.append(Parameter(parameter["name"], parameter["role"], size, parameter["value"] or ""))
-        yield Function(name, kind, reason, tuple(parameters), result.strip())
+        yield Function(name, kind, library, tuple(parameters), result.strip())
 
 
 def _expand(name: str, rest: str) -> Iterator[tuple[str, str]]:
@@ -155,17 +166,23 @@ def _expand(name: str, rest: str) -> Iterator[tuple[str, str]]:
 
 
 def write_stubs(folder: Path) -> list[Path]:
-    """Write one C source a table into ``folder`` and return their paths.
+    """Write the C sources of the tables into ``folder`` and return their paths.
+
+    Calls that are another function pass on what may be in registers, and have a source of their own, in which no other
+    declaration of that function stands.
 
     Raises:
         ValueError: as for :func:`read_table`.
     """
+    forwarded = {"older", "driver"}
+    texts = {f"stubs_{path.stem}.c": (read_table(path), False) for path in sorted(NAMES.glob("*.txt"))}
+    texts |= {file.replace("stubs", "forwards"): (functions, True) for file, (functions, _) in texts.items()}
     written = []
-    for path in sorted(NAMES.glob("*.txt")):
-        table = read_table(path)
-        source = folder / f"stubs_{table.library}.c"
-        source.write_text(_PREAMBLE + "".join(_definition(function, table) for function in table.functions))
-        written.append(source)
+    for file, (functions, is_forward) in texts.items():
+        text = "".join(_definition(one) for one in functions if (one.kind in forwarded) is is_forward)
+        if text:
+            (folder / file).write_text(_PREAMBLE + text)
+            written.append(folder / file)
     return written
 
 
@@ -174,34 +191,44 @@ _PREAMBLE = """\
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define WEAK __attribute__((weak))
 """
+_REGISTERS = ("long a", "long b", "long c", "long d", "long e", "long f")
+"""The arguments of a forwarded call: at most six integers and pointers."""
 
 
-def _definition(function: Function, table: Table) -> str:
+def _definition(function: Function) -> str:
     head = f"CARD_API long {function.name}"
     if function.kind == "names":
-        return f'WEAK {head}(void) {{ card_unsupported("{function.name}"); return (long)({table.unsupported}); }}\n'
-    lines = []
+        answer = f'card_unsupported("{function.name}"); return (long)({function.library.unsupported});'
+        return f"WEAK {head}(void) {{ {answer} }}\n"
+    if function.kind in {"older", "driver"}:
+        call = f"{function.result}(a, b, c, d, e, f)"
+        answer = f"card_runtime_status({call})" if function.kind == "driver" else call
+        taken = ", ".join(_REGISTERS)
+        return f"int {function.result}({taken});\n{head}({taken}) {{ return {answer}; }}\n"
+    body = "".join(f"  {line}\n" for line in _statements(function))
+    parameters = ", ".join(map(_declaration, function.parameters)) or "void"
+    return f"{head}({parameters}) {{\n{body}  return (long)({function.result});\n}}\n"
+
+
+def _statements(function: Function) -> Iterator[str]:
     names = [parameter.name for parameter in function.parameters]
     stream = "stream" if "stream" in names else f"library_stream({names[0]})" if names else "NULL"
     if function.kind == "estimate":
-        lines.append(f'library_unknown_workspace("{function.name}");')
+        yield f'library_unknown_workspace("{function.name}");'
     if function.kind == "compute":
-        if table.uninitialised:
-            lines.append(f"if (card_enter()) return {table.uninitialised};")
-        lines.append(f"card_launched({stream});")
+        if function.library.uninitialised:
+            yield f"if (card_enter()) return {function.library.uninitialised};"
+        yield f"card_launched({stream});"
     for parameter in function.parameters:
         name = parameter.name
         if parameter.role == ">":
-            lines.append(f"library_written({name}, {parameter.size or 0});")
+            yield f"library_written({name}, {parameter.size or 0});"
         elif parameter.role == "@":
-            lines.append(f"library_written(library_values({name}), 0);")
+            yield f"library_written(library_values({name}), 0);"
         elif parameter.role == "=":
-            lines.append(f"library_zero({name}, {parameter.size}, {stream});")
+            yield f"library_zero({name}, {parameter.size}, {stream});"
         elif parameter.role == "*":
-            lines.append(f"if ({name}) *{name} = {parameter.value};")
-    body = "".join(f"  {line}\n" for line in lines)
-    parameters = ", ".join(map(_declaration, function.parameters)) or "void"
-    return f"{head}({parameters}) {{\n{body}  return (long)({function.result});\n}}\n"
+            yield f"if ({name}) *{name} = {parameter.value};"
 
 
 def _declaration(parameter: Parameter) -> str:
