@@ -130,7 +130,7 @@ def _described(line: str, prefix: str, kind: Kind, library: Library, where: str)
 
 
 def _functions(line: str, kind: Kind, library: Library, where: str) -> Iterator[Function]:
-    call, _, answer = line.partition("->")
+    call, _, answer = line.partition(" -> ")
     shape = _FUNCTION.fullmatch(call.strip())
     if shape is None:
         raise ValueError(f"{where}: not a call: {line}")

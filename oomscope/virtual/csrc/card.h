@@ -58,6 +58,14 @@ typedef struct card_description {
  * CARD_NO_DEVICE where CUDA_VISIBLE_DEVICES hides all. */
 int card_enter(void);
 
+/* What a call that has nothing to do answers (names/): card_enter's status, or what is wrong with the handle. */
+int card_check_device(int device);
+int card_check_stream(void *stream);
+int card_check_kernel(const void *kernel);
+
+/* The status of a call of the runtime: an error stays until cudaGetLastError takes it. */
+int card_runtime_status(int status);
+
 /* The card's description; valid also where card_enter failed. */
 const card_description *card_describe(void);
 

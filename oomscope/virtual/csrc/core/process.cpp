@@ -89,5 +89,12 @@ const Settings &settings() {
 }  // namespace card
 
 int card_enter(void) { return card::enter(); }
+int card_check_device(int device) {
+  return card::device_call(device, [] { return 0; });
+}
+int card_runtime_status(int status) {
+  if (__builtin_expect(status != 0, 0)) card::last_error = status;
+  return status;
+}
 const card_description *card_describe(void) { return &card::settings().description; }
 int card_current_device(void) { return card::current_device; }

@@ -23,20 +23,31 @@ inline int enter() {
 
 inline bool valid_device(int device) { return device >= 0 && device < settings().description.devices; }
 
-// Runs the body of a call of the runtime: an error stays until cudaGetLastError takes it.
-template <class Body>
-inline int runtime_call(Body body) {
-  int status = enter();
-  if (status == 0) status = body();
-  if (__builtin_expect(status != 0, 0)) last_error = status;
-  return status;
-}
-
 // Runs the body of a call of the driver.
 template <class Body>
 inline int driver_call(Body body) {
   int status = enter();
   return status ? status : body();
+}
+
+// The same of a call about one of the visible devices.
+template <class Body>
+inline int device_call(int device, Body body) {
+  return driver_call([&]() -> int { return valid_device(device) ? body() : CARD_INVALID_DEVICE; });
+}
+
+// Runs the body of a call of the runtime.
+template <class Body>
+inline int runtime_call(Body body) {
+  return card_runtime_status(driver_call(body));
+}
+
+// Answers a question where the caller has room for the answer.
+template <class Out, class Value>
+inline int tell(Out *out, Value value) {
+  if (!out) return CARD_INVALID_VALUE;
+  *out = static_cast<Out>(value);
+  return 0;
 }
 
 // In a fork of a process that had used the card there is nothing to give back, and calls that give something back

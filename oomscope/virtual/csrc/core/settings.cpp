@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/identity.h"
+#include "core/device.h"
 
 namespace card {
 namespace {

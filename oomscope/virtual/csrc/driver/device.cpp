@@ -1,12 +1,10 @@
 // The driver's calls about devices and contexts. A context is a device: each thread has one current device.
-#include <stdio.h>
-#include <string.h>
+#include "core/device.h"
 
-#include <atomic>
+#include <stdio.h>
+
 #include <vector>
 
-#include "core/attributes.h"
-#include "core/identity.h"
 #include "core/process.h"
 #include "driver/types.h"
 #include "work/streams.h"
@@ -16,6 +14,10 @@ using namespace card;
 namespace {
 
 constexpr int max_devices = 64, unsupported_limit = 215;
+
+// By CUlimit: stack, printf buffer, heap, depth, launches, L2 fetch, persisting L2.
+constexpr size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
+bool is_limit(int limit) { return limit >= 0 && limit < static_cast<int>(sizeof limits / sizeof *limits); }
 
 Context *primary_context(int device) {
   static Context *all = [] {
@@ -31,12 +33,19 @@ std::vector<int> &pushed_devices() {
   return *all;
 }
 
-template <class Body>
-int device_call(int device, Body body) {
-  return driver_call([&]() -> int { return valid_device(device) ? body() : CARD_INVALID_DEVICE; });
+int push(int device) {
+  pushed_devices().push_back(current_device);
+  current_device = device;
+  return 0;
 }
 
 int installed(int device) { return settings().visible[static_cast<size_t>(device)]; }
+
+int write_text(char *out, int room, int least, const std::string &text) {
+  if (!out || room < least) return CARD_INVALID_VALUE;
+  snprintf(out, static_cast<size_t>(room), "%s", text.c_str());
+  return 0;
+}
 
 }  // namespace
 
@@ -44,59 +53,44 @@ Context *card::current_context() { return primary_context(current_device); }
 
 CARD_API int cuInit(unsigned) { return enter(); }
 
-CARD_API int cuDriverGetVersion(int *version) {
-  if (!version) return CARD_INVALID_VALUE;
-  *version = driver_version;
-  return 0;
-}
+CARD_API int cuDriverGetVersion(int *version) { return tell(version, driver_version); }
 
 CARD_API int cuDeviceGetCount(int *count) {
   if (count) *count = 0;
-  return driver_call([&]() -> int {
-    if (!count) return CARD_INVALID_VALUE;
-    *count = settings().description.devices;
-    return 0;
-  });
+  return driver_call([&] { return tell(count, settings().description.devices); });
 }
 
 CARD_API int cuDeviceGet(int *device, int ordinal) {
-  return device_call(ordinal, [&]() -> int {
-    if (!device) return CARD_INVALID_VALUE;
-    *device = ordinal;
-    return 0;
-  });
+  return device_call(ordinal, [&] { return tell(device, ordinal); });
 }
 
 CARD_API int cuDeviceGetName(char *name, int size, int device) {
-  return device_call(device, [&]() -> int {
-    if (!name || size <= 0) return CARD_INVALID_VALUE;
-    snprintf(name, static_cast<size_t>(size), "%s", settings().description.name);
-    return 0;
+  return device_call(device, [&] { return write_text(name, size, 1, settings().description.name); });
+}
+
+CARD_API int cuDeviceGetPCIBusId(char *text, int size, int device) {
+  return device_call(device, [&] { return write_text(text, size, 13, device_bus_id(installed(device)).substr(4)); });
+}
+
+CARD_API int cuDeviceGetByPCIBusId(int *device, const char *text) {
+  return driver_call([&]() -> int {
+    unsigned domain, bus, slot;
+    if (!device || !text || sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CARD_INVALID_VALUE;
+    for (*device = 0; *device < settings().description.devices; ++*device)
+      if (bus == static_cast<unsigned>(device_bus(installed(*device)))) return 0;
+    *device = 0;
+    return CARD_INVALID_DEVICE;
   });
 }
 
 CARD_API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
-  return device_call(device, [&]() -> int {
-    if (!bytes) return CARD_INVALID_VALUE;
-    *bytes = settings().description.total_bytes;
-    return 0;
-  });
+  return device_call(device, [&] { return tell(bytes, settings().description.total_bytes); });
 }
-CARD_ALIAS(cuDeviceTotalMem_v2) int cuDeviceTotalMem(size_t *, int);
 
 CARD_API int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
   return device_call(device, [&]() -> int {
     if (!uuid) return CARD_INVALID_VALUE;
     device_uuid_bytes(installed(device), uuid);
-    return 0;
-  });
-}
-CARD_ALIAS(cuDeviceGetUuid_v2) int cuDeviceGetUuid(unsigned char *, int);
-
-CARD_API int cuDeviceGetPCIBusId(char *text, int size, int device) {
-  return device_call(device, [&]() -> int {
-    if (!text || size < 13) return CARD_INVALID_VALUE;
-    snprintf(text, static_cast<size_t>(size), "%s", device_bus_id(installed(device)).c_str() + 4);
     return 0;
   });
 }
@@ -107,57 +101,46 @@ CARD_API int cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 CARD_API int cuDeviceComputeCapability(int *major, int *minor, int device) {
   return device_call(device, [&]() -> int {
-    if (!major || !minor) return CARD_INVALID_VALUE;
-    *major = settings().description.major;
-    *minor = settings().description.minor;
-    return 0;
+    auto &d = settings().description;
+    return tell(major, d.major) || tell(minor, d.minor);
   });
 }
 
 CARD_API int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+  if (can) *can = 0;
   return device_call(device, [&]() -> int {
-    if (!can) return CARD_INVALID_VALUE;
-    *can = valid_device(peer) && device != peer;
-    return 0;
+    return valid_device(peer) ? tell(can, device != peer) : static_cast<int>(CARD_INVALID_DEVICE);
+  });
+}
+
+CARD_API int cuDeviceGetP2PAttribute(int *value, int attribute, int from, int to) {
+  if (value) *value = 0;
+  return device_call(from, [&]() -> int {
+    if (attribute < 1 || attribute > 4) return CARD_INVALID_VALUE;
+    if (!valid_device(to) || from == to) return CARD_INVALID_DEVICE;
+    return tell(value, attribute == 2 || attribute == 3);  // access and atomics; rank 0, no arrays
   });
 }
 
 // ---- contexts
 
 CARD_API int cuDevicePrimaryCtxRetain(Context **context, int device) {
-  return device_call(device, [&]() -> int {
-    if (!context) return CARD_INVALID_VALUE;
-    *context = primary_context(device);
-    return 0;
-  });
+  return device_call(device, [&] { return tell(context, primary_context(device)); });
 }
-
-CARD_API int cuDevicePrimaryCtxRelease_v2(int device) {
-  return device_call(device, [] { return 0; });
-}
-CARD_ALIAS(cuDevicePrimaryCtxRelease_v2) int cuDevicePrimaryCtxRelease(int);
 
 CARD_API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
   if (flags) *flags = 0;
   if (active) *active = 1;
-  return is_forked() ? 0 : device_call(device, [] { return 0; });
+  return is_forked() ? 0 : card_check_device(device);
 }
-
-CARD_API int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned) {
-  return device_call(device, [] { return 0; });
-}
-CARD_ALIAS(cuDevicePrimaryCtxSetFlags_v2) int cuDevicePrimaryCtxSetFlags(int, unsigned);
 
 CARD_API int cuCtxCreate_v2(Context **context, unsigned, int device) {
   return device_call(device, [&]() -> int {
     if (!context) return CARD_INVALID_VALUE;
     *context = new Context{device, false};
-    pushed_devices().push_back(current_device);
-    current_device = device;
-    return 0;
+    return push(device);
   });
 }
-CARD_ALIAS(cuCtxCreate_v2) int cuCtxCreate(Context **, unsigned, int);
 
 CARD_API int cuCtxCreate_v4(Context **context, void *, unsigned flags, int device) {
   return cuCtxCreate_v2(context, flags, device);
@@ -170,14 +153,9 @@ CARD_API int cuCtxDestroy_v2(Context *context) {
     return 0;
   });
 }
-CARD_ALIAS(cuCtxDestroy_v2) int cuCtxDestroy(Context *);
 
 CARD_API int cuCtxGetCurrent(Context **context) {
-  return driver_call([&]() -> int {
-    if (!context) return CARD_INVALID_VALUE;
-    *context = current_context();
-    return 0;
-  });
+  return driver_call([&] { return tell(context, current_context()); });
 }
 
 CARD_API int cuCtxSetCurrent(Context *context) {
@@ -188,14 +166,8 @@ CARD_API int cuCtxSetCurrent(Context *context) {
 }
 
 CARD_API int cuCtxPushCurrent_v2(Context *context) {
-  return driver_call([&]() -> int {
-    if (!context) return CARD_INVALID_VALUE;
-    pushed_devices().push_back(current_device);
-    current_device = context->device;
-    return 0;
-  });
+  return driver_call([&]() -> int { return context ? push(context->device) : CARD_INVALID_VALUE; });
 }
-CARD_ALIAS(cuCtxPushCurrent_v2) int cuCtxPushCurrent(Context *);
 
 CARD_API int cuCtxPopCurrent_v2(Context **context) {
   return driver_call([&] {
@@ -207,38 +179,13 @@ CARD_API int cuCtxPopCurrent_v2(Context **context) {
     return 0;
   });
 }
-CARD_ALIAS(cuCtxPopCurrent_v2) int cuCtxPopCurrent(Context **);
 
 CARD_API int cuCtxGetDevice(int *device) {
-  return driver_call([&]() -> int {
-    if (!device) return CARD_INVALID_VALUE;
-    *device = current_device;
-    return 0;
-  });
-}
-
-CARD_API int cuCtxGetFlags(unsigned *flags) {
-  return driver_call([&]() -> int {
-    if (!flags) return CARD_INVALID_VALUE;
-    *flags = 0;
-    return 0;
-  });
-}
-
-CARD_API int cuCtxGetApiVersion(Context *, unsigned *version) {
-  return driver_call([&]() -> int {
-    if (!version) return CARD_INVALID_VALUE;
-    *version = 3020;
-    return 0;
-  });
+  return driver_call([&] { return tell(device, current_device); });
 }
 
 CARD_API int cuCtxGetId(Context *context, unsigned long long *id) {
-  return driver_call([&]() -> int {
-    if (!id) return CARD_INVALID_VALUE;
-    *id = static_cast<unsigned long long>(context ? context->device : current_device) + 1;
-    return 0;
-  });
+  return driver_call([&] { return tell(id, (context ? context->device : current_device) + 1); });
 }
 
 CARD_API int cuCtxSynchronize(void) {
@@ -246,43 +193,16 @@ CARD_API int cuCtxSynchronize(void) {
 }
 
 CARD_API int cuCtxGetStreamPriorityRange(int *lowest, int *highest) {
-  return driver_call([&] {
-    if (lowest) *lowest = 0;
-    if (highest) *highest = highest_priority;
-    return 0;
-  });
+  if (lowest) *lowest = 0;
+  if (highest) *highest = highest_priority;
+  return enter();
 }
 
 CARD_API int cuCtxGetLimit(size_t *value, int limit) {
-  constexpr size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};  // as in runtime/device.cpp
-  return driver_call([&]() -> int {
-    if (!value) return CARD_INVALID_VALUE;
-    *value = 0;
-    if (limit < 0 || limit > 6) return unsupported_limit;
-    *value = limits[limit];
-    return 0;
-  });
+  if (value) *value = 0;
+  return driver_call([&] { return is_limit(limit) ? tell(value, limits[limit]) : unsupported_limit; });
 }
 
-// Accepted: tuning on which no memory depends here.
 CARD_API int cuCtxSetLimit(int limit, size_t) {
-  return driver_call([&] { return limit < 0 || limit > 6 ? unsupported_limit : 0; });
-}
-CARD_API int cuCtxSetCacheConfig(int) {
-  return driver_call([] { return 0; });
-}
-CARD_API int cuCtxResetPersistingL2Cache(void) {
-  return driver_call([] { return 0; });
-}
-CARD_API int cuCtxEnablePeerAccess(Context *, unsigned) {
-  return driver_call([] { return 0; });
-}
-CARD_API int cuCtxDisablePeerAccess(Context *) {
-  return driver_call([] { return 0; });
-}
-CARD_API int cuProfilerStart(void) {
-  return driver_call([] { return 0; });
-}
-CARD_API int cuProfilerStop(void) {
-  return driver_call([] { return 0; });
+  return driver_call([&] { return is_limit(limit) ? 0 : unsupported_limit; });
 }

@@ -1,11 +1,10 @@
 // Looking up functions of the driver by name.
-#include "driver/entry_points.h"
-
 #include <dlfcn.h>
 
 #include <string>
 
 #include "core/process.h"
+#include "driver/types.h"
 
 using namespace card;
 

@@ -1,20 +1,18 @@
-// The driver's calls that allocate memory and tell of it.
+// The driver's calls that allocate memory and tell of it. Sharing between processes is not supported.
+#include "memory/memory.h"
+
 #include <string.h>
 
 #include "core/process.h"
 #include "driver/types.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
-#include "memory/device_memory.h"
-#include "memory/host_memory.h"
-#include "memory/pools.h"
-#include "memory/ranges.h"
+#include "memory/space.h"
+#include "work/streams.h"
 
 using namespace card;
 
 namespace {
 
-void *pointer_of(Address address) { return reinterpret_cast<void *>(address); }
+constexpr int location_device = 1, fabric_handle = 8, read_and_write = 3;
 
 enum MemoryType { on_host = 1, on_device = 2 };
 
@@ -37,17 +35,38 @@ int write_attribute(void *data, int attribute, Address address) {
     case 11: *static_cast<Address *>(data) = range ? range->address : 0; break;
     case 12: *static_cast<size_t *>(data) = range ? range->bytes : 0; break;
     case 13: *static_cast<int *>(data) = range && (range->kind != Kind::reservation || is_allocated(address, 1)); break;
-    case 14: *static_cast<uint64_t *>(data) = 0; break;              // handle types
-    case 16: *static_cast<unsigned *>(data) = range ? 3 : 0; break;  // read and write
+    case 14: *static_cast<uint64_t *>(data) = 0; break;  // handle types
+    case 16: *static_cast<unsigned *>(data) = range ? read_and_write : 0; break;
     case 17: *static_cast<void **>(data) = range ? range->pool : nullptr; break;
     default: return CARD_INVALID_VALUE;
   }
   return range ? 0 : CARD_INVALID_VALUE;
 }
 
+// Calls `body` with the page-locked range around a pointer.
+template <class Body>
+int host_call(const void *pointer, Body body) {
+  return driver_call([&]() -> int {
+    MemoryLock lock(memory_mutex());
+    Range *range = range_around(reinterpret_cast<uintptr_t>(pointer));
+    return range && is_host(range->kind) ? body(*range) : static_cast<int>(CARD_INVALID_VALUE);
+  });
+}
+
+// A call in the order of a stream. What is allocated while it captures would belong to the graph: not supported.
+template <class Body>
+int pool_call(void *stream, const char *name, Body body) {
+  return driver_call([&]() -> int {
+    if (!find_stream(stream)) return CARD_INVALID_HANDLE;
+    return card_is_capturing(stream) ? card_unsupported(name) : body();
+  });
+}
+
 }  // namespace
 
 CARD_API int cuMemGetInfo_v2(size_t *free, size_t *total) {
+  if (free) *free = 0;
+  if (total) *total = 0;
   return driver_call([&] {
     MemoryLock lock(memory_mutex());
     if (free) *free = free_bytes(current_device);
@@ -55,57 +74,67 @@ CARD_API int cuMemGetInfo_v2(size_t *free, size_t *total) {
     return 0;
   });
 }
-CARD_ALIAS(cuMemGetInfo_v2) int cuMemGetInfo(size_t *, size_t *);
 
-CARD_API int cuMemAlloc_v2(Address *address, size_t bytes) {
+CARD_API int cuMemAlloc_v2(void **pointer, size_t bytes) {
   return driver_call([&]() -> int {
-    if (!address || !bytes) return CARD_INVALID_VALUE;
-    return device_malloc(current_device, reinterpret_cast<void **>(address), bytes);
+    return bytes ? device_malloc(current_device, pointer, bytes) : static_cast<int>(CARD_INVALID_VALUE);
   });
 }
-CARD_ALIAS(cuMemAlloc_v2) int cuMemAlloc(Address *, size_t);
 
-CARD_API int cuMemAllocPitch_v2(Address *address, size_t *pitch, size_t width, size_t height, unsigned) {
-  if (!pitch) return CARD_INVALID_VALUE;
-  *pitch = round_up(width, 512);
-  return cuMemAlloc_v2(address, *pitch * height);
-}
-CARD_ALIAS(cuMemAllocPitch_v2) int cuMemAllocPitch(Address *, size_t *, size_t, size_t, unsigned);
-
-CARD_API int cuMemFree_v2(Address address) {
-  return is_forked() ? 0 : driver_call([&] { return device_free(pointer_of(address)); });
-}
-CARD_ALIAS(cuMemFree_v2) int cuMemFree(Address);
-
-CARD_API int cuMemAllocManaged(Address *address, size_t bytes, unsigned flags) {
-  return driver_call([&] { return managed_malloc(reinterpret_cast<void **>(address), bytes, flags); });
+CARD_API int cuMemAllocPitch_v2(void **pointer, size_t *pitch, size_t width, size_t height, unsigned) {
+  int status = tell(pitch, round_up(width, pitch_unit));
+  return status ? status : cuMemAlloc_v2(pointer, *pitch * height);
 }
 
-CARD_API int cuMemAllocAsync(Address *address, size_t bytes, void *) {
-  return driver_call(
-      [&] { return pool_malloc(current_pool(current_device), reinterpret_cast<void **>(address), bytes); });
+CARD_API int cuMemFree_v2(void *pointer) {
+  return is_forked() ? 0 : driver_call([&] { return device_free(pointer); });
 }
 
-CARD_API int cuMemAllocFromPoolAsync(Address *address, size_t bytes, Pool *pool, void *) {
-  return driver_call([&] { return pool_malloc(pool, reinterpret_cast<void **>(address), bytes); });
+CARD_API int cuMemAllocManaged(void **pointer, size_t bytes, unsigned flags) {
+  return driver_call([&] { return managed_malloc(pointer, bytes, flags); });
 }
 
-CARD_API int cuMemFreeAsync(Address address, void *) { return cuMemFree_v2(address); }
+// ---- pools
+
+CARD_API int cuMemAllocFromPoolAsync(void **pointer, size_t bytes, Pool *pool, void *stream) {
+  if (pointer) *pointer = nullptr;
+  return pool_call(stream, "cudaMallocAsync (in a graph)", [&] { return pool_malloc(pool, pointer, bytes); });
+}
+
+CARD_API int cuMemAllocAsync(void **pointer, size_t bytes, void *stream) {
+  int status = enter();
+  return cuMemAllocFromPoolAsync(pointer, bytes, status ? nullptr : current_pool(current_device), stream);
+}
+
+CARD_API int cuMemFreeAsync(void *pointer, void *stream) {
+  return is_forked() ? 0 : pool_call(stream, "cudaFreeAsync (in a graph)", [&]() -> int {
+    return pointer ? device_free(pointer) : static_cast<int>(CARD_INVALID_VALUE);
+  });
+}
 
 CARD_API int cuDeviceGetDefaultMemPool(Pool **pool, int device) {
-  return driver_call([&]() -> int {
-    if (!pool || !valid_device(device)) return CARD_INVALID_VALUE;
-    *pool = default_pool(device);
-    return 0;
-  });
+  return device_call(device, [&] { return tell(pool, default_pool(device)); });
 }
 
 CARD_API int cuDeviceGetMemPool(Pool **pool, int device) {
+  return device_call(device, [&] { return tell(pool, current_pool(device)); });
+}
+
+CARD_API int cuDeviceSetMemPool(int device, Pool *pool) {
+  return device_call(device, [&] { return set_current_pool(device, pool); });
+}
+
+CARD_API int cuMemPoolCreate(Pool **pool, const PoolProperties *properties) {
   return driver_call([&]() -> int {
-    if (!pool || !valid_device(device)) return CARD_INVALID_VALUE;
-    *pool = current_pool(device);
-    return 0;
+    if (!pool || !properties) return CARD_INVALID_VALUE;
+    if (properties->location.type != location_device) return card_unsupported("cudaMemPoolCreate (on the host)");
+    if (!valid_device(properties->location.id)) return CARD_INVALID_DEVICE;
+    return tell(pool, new_pool(properties->location.id));
   });
+}
+
+CARD_API int cuMemPoolDestroy(Pool *pool) {
+  return is_forked() ? 0 : driver_call([&] { return destroy_pool(pool); });
 }
 
 CARD_API int cuMemPoolGetAttribute(Pool *pool, int attribute, void *value) {
@@ -120,6 +149,14 @@ CARD_API int cuMemPoolTrimTo(Pool *pool, size_t keep) {
   return driver_call([&] { return pool_trim(pool, keep); });
 }
 
+CARD_API int cuMemPoolSetAccess(Pool *pool, const void *, size_t) {
+  return driver_call([&]() -> int { return is_pool(pool) ? 0 : CARD_INVALID_VALUE; });
+}
+
+CARD_API int cuMemPoolGetAccess(int *flags, Pool *pool, MemoryLocation *) {
+  return driver_call([&]() -> int { return is_pool(pool) ? tell(flags, read_and_write) : static_cast<int>(CARD_INVALID_VALUE); });
+}
+
 // ---- host memory
 
 CARD_API int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
@@ -127,7 +164,6 @@ CARD_API int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
 }
 
 CARD_API int cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
-CARD_ALIAS(cuMemAllocHost_v2) int cuMemAllocHost(void **, size_t);
 
 CARD_API int cuMemFreeHost(void *pointer) {
   return is_forked() ? 0 : driver_call([&] { return pinned_free(pointer); });
@@ -136,32 +172,19 @@ CARD_API int cuMemFreeHost(void *pointer) {
 CARD_API int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
   return driver_call([&] { return host_register(pointer, bytes, flags); });
 }
-CARD_ALIAS(cuMemHostRegister_v2) int cuMemHostRegister(void *, size_t, unsigned);
 
 CARD_API int cuMemHostUnregister(void *pointer) {
   return is_forked() ? 0 : driver_call([&] { return host_unregister(pointer); });
 }
 
-CARD_API int cuMemHostGetDevicePointer_v2(Address *device, void *host, unsigned) {
-  if (device) *device = 0;
-  return driver_call([&]() -> int {
-    MemoryLock lock(memory_mutex());
-    Range *range = range_around(reinterpret_cast<uintptr_t>(host));
-    if (!device || !range || !is_host(range->kind)) return CARD_INVALID_VALUE;
-    *device = reinterpret_cast<Address>(host);
-    return 0;
-  });
+CARD_API int cuMemHostGetDevicePointer_v2(void **device, void *host, unsigned) {
+  if (device) *device = nullptr;
+  return host_call(host, [&](Range &) { return tell(device, host); });
 }
-CARD_ALIAS(cuMemHostGetDevicePointer_v2) int cuMemHostGetDevicePointer(Address *, void *, unsigned);
 
 CARD_API int cuMemHostGetFlags(unsigned *flags, void *host) {
-  return driver_call([&]() -> int {
-    MemoryLock lock(memory_mutex());
-    Range *range = range_around(reinterpret_cast<uintptr_t>(host));
-    if (!flags || !range || !is_host(range->kind)) return CARD_INVALID_VALUE;
-    *flags = range->flags;
-    return 0;
-  });
+  if (flags) *flags = 0;
+  return host_call(host, [&](Range &range) { return tell(flags, range.flags); });
 }
 
 // ---- pointers
@@ -176,7 +199,6 @@ CARD_API int cuMemGetAddressRange_v2(Address *base, size_t *bytes, Address addre
     return 0;
   });
 }
-CARD_ALIAS(cuMemGetAddressRange_v2) int cuMemGetAddressRange(Address *, size_t *, Address);
 
 CARD_API int cuPointerGetAttribute(void *data, int attribute, Address address) {
   return driver_call([&] {
@@ -195,19 +217,66 @@ CARD_API int cuPointerGetAttributes(unsigned count, const int *attributes, void 
   });
 }
 
-// Accepted: whether copies of this memory wait, and hints about managed memory.
-CARD_API int cuPointerSetAttribute(const void *, int, Address) {
-  return driver_call([] { return 0; });
+// ---- virtual memory management
+
+CARD_API int cuMemGetAllocationGranularity(size_t *bytes, const AllocationProperties *, int) {
+  return driver_call([&] { return tell(bytes, device_page); });
 }
-CARD_API int cuMemAdvise(Address, size_t, int, int) {
-  return driver_call([] { return 0; });
+
+CARD_API int cuMemAddressReserve(Address *address, size_t bytes, size_t alignment, Address hint, unsigned long long) {
+  if (address) *address = 0;
+  return driver_call([&] { return reserve_addresses(bytes, alignment, hint, current_device, address); });
 }
-CARD_API int cuMemAdvise_v2(Address, size_t, int, MemoryLocation) {
-  return driver_call([] { return 0; });
+
+CARD_API int cuMemAddressFree(Address address, size_t bytes) {
+  return is_forked() ? 0 : driver_call([&] { return free_addresses(address, bytes); });
 }
-CARD_API int cuMemPrefetchAsync(Address, size_t, int, void *) {
-  return driver_call([] { return 0; });
+
+CARD_API int cuMemCreate(uint64_t *handle, size_t bytes, const AllocationProperties *properties, unsigned long long) {
+  if (handle) *handle = 0;
+  return driver_call([&]() -> int {
+    if (!properties) return CARD_INVALID_VALUE;
+    if (properties->location.type != location_device) return card_unsupported("cuMemCreate (on the host)");
+    if (!valid_device(properties->location.id)) return CARD_INVALID_DEVICE;
+    if (properties->handle_types & fabric_handle) return card_unsupported("cuMemCreate (for a fabric)");
+    return create_physical(properties->location.id, bytes, handle);
+  });
 }
-CARD_API int cuMemPrefetchAsync_v2(Address, size_t, MemoryLocation, unsigned, void *) {
-  return driver_call([] { return 0; });
+
+CARD_API int cuMemRelease(uint64_t handle) {
+  return is_forked() ? 0 : driver_call([&] { return release_physical(handle); });
+}
+
+CARD_API int cuMemMap(Address address, size_t bytes, size_t offset, uint64_t handle, unsigned long long) {
+  return driver_call([&]() -> int { return offset ? CARD_INVALID_VALUE : map_physical(address, bytes, handle); });
+}
+
+CARD_API int cuMemUnmap(Address address, size_t bytes) {
+  return is_forked() ? 0 : driver_call([&] { return unmap_physical(address, bytes); });
+}
+
+CARD_API int cuMemSetAccess(Address address, size_t bytes, const void *, size_t) {
+  return driver_call([&] { return check_mapped(address, bytes); });
+}
+
+CARD_API int cuMemGetAccess(unsigned long long *flags, const MemoryLocation *, Address address) {
+  if (flags) *flags = 0;
+  return driver_call([&]() -> int {
+    int status = check_mapped(address, 1);
+    return status ? status : tell(flags, read_and_write);
+  });
+}
+
+CARD_API int cuMemRetainAllocationHandle(uint64_t *handle, Address address) {
+  return driver_call([&]() -> int { return handle ? retain_physical(address, handle) : CARD_INVALID_VALUE; });
+}
+
+CARD_API int cuMemGetAllocationPropertiesFromHandle(AllocationProperties *properties, uint64_t handle) {
+  return driver_call([&]() -> int {
+    if (!properties) return CARD_INVALID_VALUE;
+    memset(properties, 0, sizeof *properties);
+    properties->type = 1;  // pinned
+    properties->location.type = location_device;
+    return physical_device(handle, &properties->location.id);
+  });
 }

@@ -1,5 +1,5 @@
 // The driver's modules, libraries and kernels.
-#include "work/modules.h"
+#include "work/kernels.h"
 
 #include <string.h>
 
@@ -51,14 +51,6 @@ CARD_API int cuModuleGetFunction(Kernel **kernel, Module *module, const char *na
 CARD_API int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *module, const char *name) {
   return driver_call([&] { return give_variable(module, name, address, bytes); });
 }
-CARD_ALIAS(cuModuleGetGlobal_v2) int cuModuleGetGlobal(Address *, size_t *, Module *, const char *);
-CARD_API int cuModuleGetLoadingMode(int *mode) {
-  return driver_call([&]() -> int {
-    if (!mode) return CARD_INVALID_VALUE;
-    *mode = 2;  // lazy
-    return 0;
-  });
-}
 
 CARD_API int cuLibraryLoadData(Module **library, const void *image, int *, void **, unsigned, int *, void **,
                                unsigned) {
@@ -73,21 +65,13 @@ CARD_API int cuLibraryGetKernel(Kernel **kernel, Module *library, const char *na
   return cuModuleGetFunction(kernel, library, name);
 }
 CARD_API int cuLibraryGetModule(Module **module, Module *library) {
-  return driver_call([&]() -> int {
-    if (!module || !library) return CARD_INVALID_VALUE;
-    *module = library;
-    return 0;
-  });
+  return driver_call([&]() -> int { return library ? tell(module, library) : CARD_INVALID_VALUE; });
+}
+CARD_API int cuLibraryGetKernelCount(unsigned *count, Module *library) {
+  return driver_call([&]() -> int { return library ? tell(count, library->kernels.size()) : CARD_INVALID_VALUE; });
 }
 CARD_API int cuLibraryGetGlobal(Address *address, size_t *bytes, Module *library, const char *name) {
   return cuModuleGetGlobal_v2(address, bytes, library, name);
-}
-CARD_API int cuLibraryGetKernelCount(unsigned *count, Module *library) {
-  return driver_call([&]() -> int {
-    if (!count || !library) return CARD_INVALID_VALUE;
-    *count = static_cast<unsigned>(library->kernels.size());
-    return 0;
-  });
 }
 CARD_API int cuLibraryEnumerateKernels(Kernel **kernels, unsigned count, Module *library) {
   return driver_call([&]() -> int {
@@ -103,29 +87,17 @@ CARD_API int cuLibraryEnumerateKernels(Kernel **kernels, unsigned count, Module 
 // ---- kernels
 
 CARD_API int cuKernelGetFunction(Kernel **function, Kernel *handle) {
-  return kernel_call(handle, [&](Kernel &kernel) -> int {
-    if (!function) return CARD_INVALID_VALUE;
-    *function = &kernel;
-    return 0;
-  });
+  return kernel_call(handle, [&](Kernel &kernel) { return tell(function, &kernel); });
+}
+CARD_API int cuFuncGetName(const char **name, Kernel *handle) {
+  return kernel_call(handle, [&](Kernel &kernel) { return tell(name, kernel.name.c_str()); });
+}
+CARD_API int cuFuncGetModule(const void **module, Kernel *handle) {
+  return kernel_call(handle, [&](Kernel &kernel) { return tell(module, kernel.module); });
 }
 
-CARD_API int cuFuncGetName(const char **name, Kernel *handle) {
-  return kernel_call(handle, [&](Kernel &kernel) -> int {
-    if (!name) return CARD_INVALID_VALUE;
-    *name = kernel.name.c_str();
-    return 0;
-  });
-}
 CARD_API int cuKernelGetName(const char **name, Kernel *handle) { return cuFuncGetName(name, handle); }
 
-CARD_API int cuFuncGetModule(const void **module, Kernel *handle) {
-  return kernel_call(handle, [&](Kernel &kernel) -> int {
-    if (!module) return CARD_INVALID_VALUE;
-    *module = kernel.module;
-    return 0;
-  });
-}
 CARD_API int cuKernelGetLibrary(const void **library, Kernel *handle) { return cuFuncGetModule(library, handle); }
 
 CARD_API int cuFuncGetParamInfo(Kernel *handle, size_t index, size_t *offset, size_t *bytes) {
@@ -156,23 +128,6 @@ CARD_API int cuFuncSetAttribute(Kernel *handle, int attribute, int value) {
 }
 CARD_API int cuKernelSetAttribute(int attribute, int value, Kernel *handle, int) {
   return cuFuncSetAttribute(handle, attribute, value);
-}
-// Accepted: preferences between L1 and shared memory, and loading ahead of the first launch.
-CARD_API int cuFuncSetCacheConfig(Kernel *handle, int) {
-  return kernel_call(handle, [](Kernel &) { return 0; });
-}
-CARD_API int cuKernelSetCacheConfig(Kernel *handle, int, int) {
-  return kernel_call(handle, [](Kernel &) { return 0; });
-}
-CARD_API int cuFuncLoad(Kernel *handle) {
-  return kernel_call(handle, [](Kernel &) { return 0; });
-}
-CARD_API int cuFuncIsLoaded(int *state, Kernel *handle) {
-  return kernel_call(handle, [&](Kernel &) -> int {
-    if (!state) return CARD_INVALID_VALUE;
-    *state = 1;
-    return 0;
-  });
 }
 
 // ---- launches
@@ -224,11 +179,8 @@ CARD_API int cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, Kernel *h
 }
 
 CARD_API int cuOccupancyMaxActiveClusters(int *clusters, Kernel *handle, const KernelConfig *) {
-  return kernel_call(handle, [&](Kernel &) -> int {
-    if (!clusters) return CARD_INVALID_VALUE;
-    *clusters = settings().description.major >= 9 ? settings().description.multiprocessors / 2 : 0;
-    return 0;
-  });
+  auto &d = settings().description;
+  return kernel_call(handle, [&](Kernel &) { return tell(clusters, d.major >= 9 ? d.multiprocessors / 2 : 0); });
 }
 
 // A tensor map is an opaque argument of kernels: it keeps the address, so that a launch is seen to use it.
@@ -243,9 +195,5 @@ CARD_API int cuTensorMapEncodeTiled(void *map, int, uint32_t rank, void *address
 }
 
 CARD_API int cuTensorMapReplaceAddress(void *map, void *address) {
-  return driver_call([&]() -> int {
-    if (!map) return CARD_INVALID_VALUE;
-    memcpy(map, &address, sizeof address);
-    return 0;
-  });
+  return driver_call([&] { return tell(static_cast<void **>(map), address); });
 }

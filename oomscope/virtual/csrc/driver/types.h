@@ -3,12 +3,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The same function under the name that older callers use.
-#define CARD_ALIAS(target) CARD_API __attribute__((alias(#target)))
-
 namespace card {
 
 using Address = uintptr_t;  // CUdeviceptr
+inline void *pointer_of(Address address) { return reinterpret_cast<void *>(address); }
+
+constexpr size_t pitch_unit = 512;  // rows of pitched memory begin at multiples of it
 
 struct Context {
   int device;
@@ -17,6 +17,9 @@ struct Context {
 
 // The context of the calling thread's device.
 Context *current_context();
+
+// The driver's function of that name in that version of CUDA (major * 1000 + minor * 10); null: there is none.
+void *cuda_entry_point(const char *name, int version);
 
 struct MemoryLocation {
   int type;  // 1 device, 2 host, 3 NUMA node
@@ -32,9 +35,13 @@ struct AllocationProperties {
   unsigned char reserved[4];
 };
 
-struct AccessDescription {
+struct PoolProperties {
+  int allocation_type, handle_types;
   MemoryLocation location;
-  int flags;
+  void *security;
+  size_t max_bytes;
+  unsigned short usage;
+  unsigned char reserved[54];
 };
 
 struct KernelConfig {

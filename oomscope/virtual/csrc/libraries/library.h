@@ -41,6 +41,9 @@ void library_zero(void *pointer, size_t bytes, void *stream);
 /* Notes, once by name, that a call answered an estimate of a workspace that only the closed library knows. */
 void library_unknown_workspace(const char *name);
 
+/* What a call of NVML answers that has nothing to tell of the device: its status. */
+int nvml_check(const void *device);
+
 /* Bytes of one element of a cudaDataType_t; 0 for an unknown one. */
 size_t library_type_bytes(int type);
 /* The version of an NVIDIA package, as major * 10000 + minor * 100 + patch, that the torch in this process was built

@@ -15,7 +15,7 @@
 #include "libraries/library.h"
 #include "libraries/nccl_exchange.h"
 #include "libraries/nccl_reduction.h"
-#include "work/capture.h"
+#include "work/graphs.h"
 #include "work/streams.h"
 
 using nccl::Call;

@@ -8,8 +8,8 @@
 #include "core/settings.h"
 #include "libraries/nccl.h"
 #include "libraries/nccl_reduction.h"
-#include "memory/budget.h"
-#include "memory/content.h"
+#include "memory/allocations.h"
+#include "memory/space.h"
 #include "memory/copies.h"
 #include "memory/values.h"
 

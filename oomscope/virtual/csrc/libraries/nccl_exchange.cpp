@@ -10,11 +10,9 @@
 
 #include "core/settings.h"
 #include "libraries/nccl_reduction.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
-#include "memory/content.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
 #include "memory/copies.h"
-#include "memory/ranges.h"
 #include "memory/values.h"
 
 namespace nccl {

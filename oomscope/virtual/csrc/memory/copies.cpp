@@ -7,11 +7,9 @@
 
 #include "core/counts.h"
 #include "core/process.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
-#include "memory/content.h"
-#include "memory/host_memory.h"
-#include "memory/ranges.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
+#include "memory/memory.h"
 #include "memory/values.h"
 
 namespace card {

@@ -1,14 +1,12 @@
-#include "memory/mapped.h"
+#include "memory/memory.h"
 
 #include <algorithm>
 #include <map>
 #include <unordered_map>
 
 #include "core/process.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
-#include "memory/content.h"
-#include "memory/ranges.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
 #include "memory/values.h"
 
 namespace card {

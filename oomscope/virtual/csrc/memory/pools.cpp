@@ -1,4 +1,4 @@
-#include "memory/pools.h"
+#include "memory/memory.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/process.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
 #include "memory/values.h"
 
 namespace card {

@@ -2,12 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/attributes.h"
-#include "core/identity.h"
+#include "core/device.h"
 #include "core/process.h"
 #include "runtime/types.h"
-#include "work/stale_stack.h"
-#include "work/streams.h"
+#include "work/stack.h"
 
 using namespace card;
 
@@ -94,69 +92,19 @@ int fill(Properties *properties, int device) {
   return 0;
 }
 
-// What cudaDeviceGetLimit answers, by cudaLimit: stack, printf buffer, heap, depth, launches, L2 fetch, persisting L2.
-constexpr size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
-
 }  // namespace
-
-CARD_API int cudaGetDeviceCount(int *count) {
-  if (count) *count = 0;
-  return runtime_call([&]() -> int {
-    if (!count) return CARD_INVALID_VALUE;
-    *count = settings().description.devices;
-    return 0;
-  });
-}
 
 CARD_API int cudaGetDevice(int *device) {
   tidy_stack();
   if (device) *device = 0;
-  return is_forked() ? 0 : runtime_call([&]() -> int {
-    if (!device) return CARD_INVALID_VALUE;
-    *device = current_device;
-    return 0;
-  });
+  return is_forked() ? 0 : runtime_call([&] { return tell(device, current_device); });
 }
 
 CARD_API int cudaSetDevice(int device) {
   tidy_stack();
-  return runtime_call([&]() -> int {
-    if (!valid_device(device)) return CARD_INVALID_DEVICE;
-    current_device = device;
-    return 0;
-  });
-}
-
-CARD_API int cudaInitDevice(int device, unsigned, unsigned) {
-  return runtime_call([&]() -> int { return valid_device(device) ? 0 : CARD_INVALID_DEVICE; });
-}
-
-CARD_API int cudaSetValidDevices(int *, int) {
-  return runtime_call([] { return 0; });
-}
-
-CARD_API int cudaSetDeviceFlags(unsigned) {
-  return runtime_call([] { return 0; });
-}
-
-CARD_API int cudaGetDeviceFlags(unsigned *flags) {
-  return runtime_call([&]() -> int {
-    if (!flags) return CARD_INVALID_VALUE;
-    *flags = 8;  // host memory can be mapped
-    return 0;
-  });
-}
-
-CARD_API int cudaDriverGetVersion(int *version) {
-  if (!version) return last_error = CARD_INVALID_VALUE;
-  *version = driver_version;
-  return 0;
-}
-
-CARD_API int cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
-
-CARD_API int cudaDeviceGetAttribute(int *value, int attribute, int device) {
-  return runtime_call([&] { return device_attribute(attribute, device, value); });
+  int status = card_runtime_status(card_check_device(device));
+  if (!status) current_device = device;
+  return status;
 }
 
 CARD_API int cudaGetDeviceProperties(DeviceProperties *properties, int device) {
@@ -172,91 +120,8 @@ CARD_API int cudaGetDeviceProperties_v2(DeviceProperties12 *properties, int devi
   return runtime_call([&] { return fill(properties, device); });
 }
 
-CARD_API int cudaDeviceGetPCIBusId(char *text, int size, int device) {
-  return runtime_call([&]() -> int {
-    if (!text || size < 13) return CARD_INVALID_VALUE;
-    if (!valid_device(device)) return CARD_INVALID_DEVICE;
-    snprintf(text, static_cast<size_t>(size), "%s", device_bus_id(installed(device)).c_str() + 4);
-    return 0;
-  });
-}
-
-CARD_API int cudaDeviceGetByPCIBusId(int *device, const char *text) {
-  return runtime_call([&]() -> int {
-    if (!device || !text) return CARD_INVALID_VALUE;
-    unsigned domain, bus, slot;
-    if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CARD_INVALID_VALUE;
-    for (*device = 0; *device < settings().description.devices; ++*device)
-      if (bus == static_cast<unsigned>(device_bus(installed(*device)))) return 0;
-    *device = 0;
-    return CARD_INVALID_DEVICE;
-  });
-}
-
-CARD_API int cudaDeviceSynchronize(void) {
-  return runtime_call([] { return synchronize_device(); });
-}
-
-CARD_API int cudaDeviceGetStreamPriorityRange(int *lowest, int *highest) {
-  return runtime_call([&] {
-    if (lowest) *lowest = 0;
-    if (highest) *highest = highest_priority;
-    return 0;
-  });
-}
-
-CARD_API int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  if (can) *can = 0;
-  return runtime_call([&]() -> int {
-    if (!can) return CARD_INVALID_VALUE;
-    if (!valid_device(device) || !valid_device(peer)) return CARD_INVALID_DEVICE;
-    *can = device != peer;
-    return 0;
-  });
-}
-
 CARD_API int cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return runtime_call([&]() -> int { return valid_device(peer) && peer != current_device ? 0 : CARD_INVALID_DEVICE; });
 }
 
 CARD_API int cudaDeviceDisablePeerAccess(int peer) { return cudaDeviceEnablePeerAccess(peer, 0); }
-
-CARD_API int cudaDeviceGetP2PAttribute(int *value, int attribute, int from, int to) {
-  if (value) *value = 0;
-  return runtime_call([&]() -> int {
-    if (!value || attribute < 1 || attribute > 4) return CARD_INVALID_VALUE;
-    if (!valid_device(from) || !valid_device(to) || from == to) return CARD_INVALID_DEVICE;
-    *value = attribute == 2 || attribute == 3;  // access and atomics; rank 0, no arrays
-    return 0;
-  });
-}
-
-CARD_API int cudaDeviceGetLimit(size_t *value, int limit) {
-  if (value) *value = 0;
-  return runtime_call([&]() -> int {
-    if (!value) return CARD_INVALID_VALUE;
-    if (limit < 0 || limit >= static_cast<int>(sizeof limits / sizeof *limits)) return 215;  // unsupported limit
-    *value = limits[limit];
-    return 0;
-  });
-}
-
-// Accepted: tuning on which no memory depends here.
-CARD_API int cudaDeviceSetLimit(int limit, size_t) {
-  return runtime_call([&] { return limit < 0 || limit > 6 ? 215 : 0; });
-}
-CARD_API int cudaDeviceSetCacheConfig(int) {
-  return runtime_call([] { return 0; });
-}
-CARD_API int cudaDeviceGetCacheConfig(int *config) {
-  return runtime_call([&] { return config ? *config = 0 : static_cast<int>(CARD_INVALID_VALUE); });
-}
-CARD_API int cudaCtxResetPersistingL2Cache(void) {
-  return runtime_call([] { return 0; });
-}
-CARD_API int cudaProfilerStart(void) {
-  return runtime_call([] { return 0; });
-}
-CARD_API int cudaProfilerStop(void) {
-  return runtime_call([] { return 0; });
-}

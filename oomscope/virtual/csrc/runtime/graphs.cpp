@@ -1,4 +1,4 @@
-// The runtime's capturing of streams, and graphs.
+// The runtime's graphs; streams are captured by calls of the driver (driver/streams.cpp).
 #include "work/graphs.h"
 
 #include <string.h>
@@ -7,15 +7,12 @@
 
 #include "core/process.h"
 #include "runtime/types.h"
-#include "work/stale_stack.h"
 
 using namespace card;
 
 namespace {
 
 constexpr size_t edge_bytes = 8;  // cudaGraphEdgeData
-
-thread_local int capture_mode = 0;
 
 // Copies a list to the caller: without `out` only its length is told.
 template <class Get>
@@ -30,80 +27,8 @@ void give_list(size_t have, size_t *count, Node **out, Get get) {
 
 }  // namespace
 
-CARD_API int cudaThreadExchangeStreamCaptureMode(int *mode) {
-  return runtime_call([&]() -> int {
-    if (!mode) return CARD_INVALID_VALUE;
-    std::swap(*mode, capture_mode);
-    return 0;
-  });
-}
-
-CARD_API int cudaStreamBeginCapture(Stream_t stream, int mode) {
-  return runtime_call([&] { return begin_capture(find_stream(stream), mode, nullptr, {}); });
-}
-
-CARD_API int cudaStreamBeginCaptureToGraph(Stream_t stream, Graph *graph, Node *const *dependencies, const void *,
-                                           size_t count, int mode) {
-  return runtime_call([&]() -> int {
-    if (!graph || (count && !dependencies)) return CARD_INVALID_VALUE;
-    return begin_capture(find_stream(stream), mode, graph, {dependencies, dependencies + count});
-  });
-}
-
-CARD_API int cudaStreamEndCapture(Stream_t stream, Graph **graph) {
-  return runtime_call([&] { return end_capture(find_stream(stream), graph); });
-}
-
-CARD_API int cudaStreamIsCapturing(Stream_t handle, int *status) {
-  tidy_stack();
-  if (status) *status = 0;
-  return runtime_call([&]() -> int {
-    Stream *stream = find_stream(handle);
-    if (!stream || !status) return stream ? CARD_INVALID_VALUE : CARD_INVALID_HANDLE;
-    if (stream->capture) *status = capture_info(stream).status;
-    return 0;
-  });
-}
-
-CARD_API int cudaStreamGetCaptureInfo(Stream_t handle, int *status, unsigned long long *id, Graph **graph,
-                                      Node *const **dependencies, const void **edges, size_t *count) {
-  return runtime_call([&]() -> int {
-    Stream *stream = find_stream(handle);
-    if (!stream || !status) return stream ? CARD_INVALID_VALUE : CARD_INVALID_HANDLE;
-    CaptureInfo info;
-    if (stream->capture) info = capture_info(stream);
-    *status = info.status;
-    if (id) *id = info.id;
-    if (graph) *graph = info.graph;
-    if (dependencies) *dependencies = info.dependencies;
-    if (edges) *edges = nullptr;
-    if (count) *count = info.dependency_count;
-    return 0;
-  });
-}
-
-// What programs built for CUDA 12 call.
-CARD_API int cudaStreamGetCaptureInfo_v2(Stream_t handle, int *status, unsigned long long *id, Graph **graph,
-                                         Node *const **dependencies, size_t *count) {
-  return cudaStreamGetCaptureInfo(handle, status, id, graph, dependencies, nullptr, count);
-}
-
-CARD_API int cudaStreamUpdateCaptureDependencies(Stream_t stream, Node **nodes, const void *, size_t count,
-                                                 unsigned flags) {
-  return runtime_call([&]() -> int {
-    constexpr unsigned set = 1;
-    return flags > set ? CARD_INVALID_VALUE : set_capture_dependencies(find_stream(stream), nodes, count, flags == set);
-  });
-}
-
-// ---- graphs
-
 CARD_API int cudaGraphCreate(Graph **graph, unsigned) {
-  return runtime_call([&]() -> int {
-    if (!graph) return CARD_INVALID_VALUE;
-    *graph = new Graph;
-    return 0;
-  });
+  return runtime_call([&]() -> int { return graph ? tell(graph, new Graph) : CARD_INVALID_VALUE; });
 }
 
 CARD_API int cudaGraphDestroy(Graph *graph) {
@@ -115,11 +40,7 @@ CARD_API int cudaGraphDestroy(Graph *graph) {
 }
 
 CARD_API int cudaGraphInstantiate(GraphExec **exec, Graph *graph, unsigned long long) {
-  return runtime_call([&]() -> int {
-    if (!exec || !graph) return CARD_INVALID_VALUE;
-    *exec = instantiate(*graph);
-    return 0;
-  });
+  return runtime_call([&]() -> int { return exec && graph ? tell(exec, instantiate(*graph)) : CARD_INVALID_VALUE; });
 }
 
 CARD_API int cudaGraphInstantiateWithFlags(GraphExec **exec, Graph *graph, unsigned long long flags) {
@@ -171,11 +92,7 @@ CARD_API int cudaGraphNodeGetDependencies(Node *node, Node **dependencies, void 
 }
 
 CARD_API int cudaGraphNodeGetType(Node *node, int *type) {
-  return runtime_call([&]() -> int {
-    if (!node || !type) return CARD_INVALID_VALUE;
-    *type = static_cast<int>(node->type);
-    return 0;
-  });
+  return runtime_call([&]() -> int { return node ? tell(type, node->type) : CARD_INVALID_VALUE; });
 }
 
 CARD_API int cudaGraphAddEmptyNode(Node **node, Graph *graph, Node *const *dependencies, size_t count) {

@@ -126,11 +126,7 @@ CARD_API int __cudaLaunchKernel(const void *kernel, Dim3 grid, Dim3 block, void 
 }
 
 CARD_API int cudaGetKernel(const void **kernel, const void *function) {
-  return runtime_call([&]() -> int {
-    if (!kernel || !name_of_host(function)) return CARD_INVALID_VALUE;
-    *kernel = function;
-    return 0;
-  });
+  return runtime_call([&]() -> int { return name_of_host(function) ? tell(kernel, function) : CARD_INVALID_VALUE; });
 }
 
 CARD_API int cudaGetFuncBySymbol(const void **result, const void *function) { return cudaGetKernel(result, function); }
@@ -170,11 +166,6 @@ CARD_API int cudaKernelSetAttributeForDevice(const void *kernel, int attribute, 
   return cudaFuncSetAttribute(kernel, attribute, value);
 }
 
-// Accepted: preferences between L1 and shared memory.
-CARD_API int cudaFuncSetCacheConfig(const void *, int) {
-  return runtime_call([] { return 0; });
-}
-
 CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *, int threads,
                                                                     size_t shared, unsigned) {
   return runtime_call([&]() -> int {
@@ -200,17 +191,10 @@ CARD_API int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *shared, const voi
 }
 
 CARD_API int cudaOccupancyMaxActiveClusters(int *clusters, const void *, const LaunchConfig *) {
-  return runtime_call([&]() -> int {
-    if (!clusters) return CARD_INVALID_VALUE;
-    *clusters = settings().description.major >= 9 ? settings().description.multiprocessors / 2 : 0;
-    return 0;
-  });
+  auto &d = settings().description;
+  return runtime_call([&] { return tell(clusters, d.major >= 9 ? d.multiprocessors / 2 : 0); });
 }
 
 CARD_API int cudaOccupancyMaxPotentialClusterSize(int *size, const void *, const LaunchConfig *) {
-  return runtime_call([&]() -> int {
-    if (!size) return CARD_INVALID_VALUE;
-    *size = settings().description.major >= 9 ? 8 : 0;
-    return 0;
-  });
+  return runtime_call([&] { return tell(size, settings().description.major >= 9 ? 8 : 0); });
 }

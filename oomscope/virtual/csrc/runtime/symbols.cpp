@@ -4,8 +4,8 @@
 
 #include "core/process.h"
 #include "runtime/types.h"
-#include "work/modules.h"
-#include "work/transfers.h"
+#include "work/kernels.h"
+#include "work/streams.h"
 
 using namespace card;
 
@@ -76,18 +76,18 @@ CARD_API int cudaGetSymbolSize(size_t *bytes, const void *symbol) {
 }
 
 CARD_API int cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int) {
-  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_and_wait(at, {}, from, {}, {bytes}); });
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return transfer(waiting, at, from, bytes); });
 }
 CARD_API int cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, int) {
-  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_and_wait(to, {}, at, {}, {bytes}); });
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return transfer(waiting, to, at, bytes); });
 }
 CARD_API int cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes, size_t offset, int,
                                      Stream_t stream) {
-  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_on(stream, at, {}, from, {}, {bytes}); });
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return transfer(on(stream), at, from, bytes); });
 }
 CARD_API int cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int,
                                        Stream_t stream) {
-  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_on(stream, to, {}, at, {}, {bytes}); });
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return transfer(on(stream), to, at, bytes); });
 }
 
 // ---- libraries
@@ -99,26 +99,4 @@ CARD_API int cudaLibraryLoadData(Module **library, const void *image, int *, voi
 CARD_API int cudaLibraryLoadFromFile(Module **library, const char *path, int *, void **, unsigned, int *, void **,
                                      unsigned) {
   return runtime_call([&] { return load_module_file(library, path); });
-}
-CARD_API int cudaLibraryUnload(Module *library) {
-  return runtime_call([&] { return unload_module(library); });
-}
-CARD_API int cudaLibraryGetKernel(Kernel **kernel, Module *library, const char *name) {
-  return runtime_call([&] { return module_kernel(library, name, kernel); });
-}
-CARD_API int cudaLibraryGetKernelCount(unsigned *count, Module *library) {
-  return runtime_call([&]() -> int {
-    if (!count || !library) return CARD_INVALID_VALUE;
-    *count = static_cast<unsigned>(library->kernels.size());
-    return 0;
-  });
-}
-CARD_API int cudaLibraryGetGlobal(void **pointer, size_t *bytes, Module *library, const char *name) {
-  return runtime_call([&]() -> int {
-    Variable variable{};
-    int status = module_variable(library, name, &variable);
-    if (pointer) *pointer = reinterpret_cast<void *>(variable.address);
-    if (bytes) *bytes = variable.bytes;
-    return status;
-  });
 }

@@ -12,11 +12,6 @@ struct Dim3 {
   unsigned x, y, z;
 };
 
-struct Location {
-  int type;  // 1 device, 2 host, 3 NUMA node
-  int id;
-};
-
 struct Extent {
   size_t width, height, depth;
 };
@@ -69,15 +64,6 @@ struct PointerAttributes {
   int type;  // 0 unregistered, 1 host, 2 device, 3 managed
   int device;
   void *device_pointer, *host_pointer;  // CUDA 13 has room behind these, CUDA 12 has none
-};
-
-struct PoolProperties {
-  int allocation_type, handle_types;
-  Location location;
-  void *security;
-  size_t max_bytes;
-  unsigned short usage;
-  unsigned char reserved[54];
 };
 
 struct DeviceProperties {

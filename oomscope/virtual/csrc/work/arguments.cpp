@@ -9,10 +9,10 @@
 #include <atomic>
 
 #include "card.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
 #include "memory/values.h"
-#include "work/own_stack.h"
+#include "work/stack.h"
 
 namespace card {
 namespace {

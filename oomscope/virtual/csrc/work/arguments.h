@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "work/signature.h"
+#include "code/cubin.h"
 
 namespace card {
 

@@ -8,8 +8,8 @@
 #include "core/counts.h"
 #include "core/process.h"
 #include "work/arguments.h"
-#include "work/capture.h"
-#include "work/stale_stack.h"
+#include "work/graphs.h"
+#include "work/stack.h"
 
 namespace card {
 namespace {
@@ -192,4 +192,8 @@ void card_host_function(void *stream_handle, void (*function)(void *), void *arg
   using namespace card;
   auto run = [function, argument] { function(argument); };
   if (!add_captured(find_stream(stream_handle), NodeType::host, run)) run();
+}
+
+int card_check_kernel(const void *kernel) {
+  return card::driver_call([&]() -> int { return card::find_kernel(kernel) ? 0 : CARD_INVALID_HANDLE; });
 }

@@ -1,4 +1,4 @@
-#include "work/modules.h"
+#include "work/kernels.h"
 
 #include <stdio.h>
 
@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "core/process.h"
-#include "memory/addresses.h"
-#include "memory/budget.h"
-#include "memory/ranges.h"
-#include "work/cubin.h"
+#include "memory/space.h"
+#include "memory/allocations.h"
+#include "code/cubin.h"
 
 namespace card {
 namespace {

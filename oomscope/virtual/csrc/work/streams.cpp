@@ -1,11 +1,14 @@
 #include "work/streams.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
+#include "core/counts.h"
 #include "core/process.h"
-#include "memory/pools.h"
-#include "work/capture.h"
+#include "memory/memory.h"
+#include "work/graphs.h"
+#include "work/stack.h"
 
 namespace card {
 namespace {
@@ -149,4 +152,122 @@ void wait_for(Stream *stream, Reached point) {
   stream->waits.push_back(point);
 }
 
+namespace {
+
+// Work takes no time on the card. A count stands in for a clock, so that what is chosen by time (Triton's autotuning)
+// is the same in every run: each launch and each recorded event lasts a millisecond.
+uint64_t next_millisecond() {
+  static std::atomic<uint64_t> recorded{0};
+  return ++recorded + counts.launches.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Event *new_event(unsigned flags) {
+  auto *event = new Event;
+  event->flags = flags;
+  return event;
+}
+
+Event *find_event(void *handle) {
+  auto *event = static_cast<Event *>(handle);
+  return event && event->mark == Event::live ? event : nullptr;
+}
+
+int destroy_event(void *handle) {
+  Event *event = find_event(handle);
+  if (!event) return CARD_INVALID_HANDLE;
+  event->mark = 0;
+  delete event;
+  return 0;
+}
+
+int record_event(void *handle, void *stream_handle) {
+  Event *event = find_event(handle);
+  Stream *stream = find_stream(stream_handle);
+  if (!event || !stream) return CARD_INVALID_HANDLE;
+  event->capture = stream->capture;
+  if (event->capture) {
+    event->tails = capture_tails(stream);
+    return 0;
+  }
+  event->millisecond = next_millisecond();
+  event->point = record_on(stream, &event->polls);
+  event->is_recorded = true;
+  return 0;
+}
+
+int query_event(void *handle) {
+  Event *event = find_event(handle);
+  if (!event) return CARD_INVALID_HANDLE;
+  if (event->capture) return capture_event;
+  return has_completed(event->point, event->polls) ? 0 : CARD_NOT_READY;
+}
+
+int synchronize_event(void *handle) {
+  Event *event = find_event(handle);
+  if (!event) return CARD_INVALID_HANDLE;
+  if (event->capture) return capture_event;
+  complete(event->point);
+  if (event->point.stream) trim_pools(event->point.stream->device);
+  return 0;
+}
+
+int elapsed_milliseconds(float *milliseconds, void *from, void *to) {
+  Event *start = find_event(from), *end = find_event(to);
+  if (!milliseconds) return CARD_INVALID_VALUE;
+  *milliseconds = 0;
+  if (!start || !end || !start->is_recorded || !end->is_recorded) return CARD_INVALID_HANDLE;
+  if ((start->flags | end->flags) & Event::no_timing) return CARD_INVALID_HANDLE;
+  for (Event *event : {start, end})
+    if (!has_completed(event->point, event->polls)) return CARD_NOT_READY;
+  *milliseconds = static_cast<float>(static_cast<int64_t>(end->millisecond - start->millisecond));
+  return 0;
+}
+
+int wait_event(void *stream_handle, void *handle) {
+  Event *event = find_event(handle);
+  Stream *stream = find_stream(stream_handle);
+  if (!event || !stream) return CARD_INVALID_HANDLE;
+  if (event->capture) return join_capture(stream, event->capture, event->tails);
+  if (stream->capture) return event->is_recorded ? capture_isolation : 0;
+  wait_for(stream, event->point);
+  return 0;
+}
+
+
+int transfer(Order order, void *to, Strides to_strides, const void *from, Strides from_strides, Block block) {
+  Stream *stream = find_stream(order.stream);
+  if (!stream) return CARD_INVALID_HANDLE;
+  if (!order.waits && stream->capture.load(std::memory_order_relaxed)) {
+    auto replay = [=] { copy_block(to, to_strides, from, from_strides, block); };
+    if (add_captured(stream, NodeType::copy, replay)) return 0;
+  }
+  leave_stack_dirty();
+  int status = copy_block(to, to_strides, from, from_strides, block);
+  return status || !order.waits ? status : synchronize_stream(stream);
+}
+
+int fill_on(void *stream_handle, void *to, Strides strides, uint32_t element, size_t element_bytes, Block block) {
+  Stream *stream = find_stream(stream_handle);
+  if (!stream) return CARD_INVALID_HANDLE;
+  if (stream->capture.load(std::memory_order_relaxed)) {
+    auto replay = [=] { fill_block(to, strides, element, element_bytes, block); };
+    if (add_captured(stream, NodeType::fill, replay)) return 0;
+  }
+  return fill_block(to, strides, element, element_bytes, block);
+}
+
 }  // namespace card
+
+int card_copy(void *to, const void *from, size_t bytes, void *stream) {
+  return card::transfer(card::on(stream), to, from, bytes);
+}
+
+int card_fill(void *to, int byte, size_t bytes, void *stream) {
+  return card::fill_on(stream, to, {}, static_cast<uint32_t>(byte & 0xff), 1, {bytes});
+}
+
+int card_check_stream(void *stream) {
+  return card::driver_call([&]() -> int { return card::find_stream(stream) ? 0 : CARD_INVALID_HANDLE; });
+}

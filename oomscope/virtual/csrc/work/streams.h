@@ -1,4 +1,4 @@
-// Streams, and how far their events have come.
+// Streams: how far their events have come, and copies in their order.
 //
 // Work is done when it is asked for, so a stream has nothing to wait for. What PyTorch can see is when events complete:
 // at once, or with an event lag of N after N further polls of their stream (PyTorch's allocator polls each stream once
@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <vector>
+
+#include "memory/copies.h"
 
 namespace card {
 
@@ -53,5 +55,42 @@ Reached record_on(Stream *stream, uint64_t *polls);
 bool has_completed(Reached point, uint64_t polls_then);
 void complete(Reached point);
 void wait_for(Stream *stream, Reached point);
+
+// An event: a point in a stream, with the count that stands for its time.
+struct Event {
+  static constexpr uint32_t live = 0x65766e74;
+  static constexpr unsigned no_timing = 2;
+  uint32_t mark = live;
+  unsigned flags = 0;
+  bool is_recorded = false;
+  Reached point{nullptr, 0};
+  uint64_t polls = 0;        // of the stream, when it was recorded
+  uint64_t millisecond = 0;  // of the clock in streams.cpp
+  Capture *capture = nullptr;
+  std::vector<Node *> tails;  // where it was recorded in a capture
+};
+
+Event *new_event(unsigned flags);
+Event *find_event(void *handle);
+int destroy_event(void *handle);
+int record_event(void *event, void *stream);
+int query_event(void *event);
+int synchronize_event(void *event);
+int elapsed_milliseconds(float *milliseconds, void *from, void *to);
+int wait_event(void *stream, void *event);
+
+// When a copy is done: in the order of a stream, as a node where that captures, or at once, while the caller waits.
+struct Order {
+  void *stream;
+  bool waits;
+};
+constexpr Order waiting{nullptr, true};
+inline Order on(void *stream) { return {stream, false}; }
+
+int transfer(Order order, void *to, Strides to_strides, const void *from, Strides from_strides, Block block);
+inline int transfer(Order order, void *to, const void *from, size_t bytes) {
+  return transfer(order, to, {}, from, {}, {bytes});
+}
+int fill_on(void *stream, void *to, Strides strides, uint32_t element, size_t element_bytes, Block block);
 
 }  // namespace card

@@ -1,4 +1,4 @@
-#include "work/cubin.h"
+#include "code/cubin.h"
 
 #include <elf.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// The names by which the card's devices are told apart, the same in the driver, the runtime and NVML.
+// What a device says of itself, the same in the driver, the runtime and NVML.
 #pragma once
 #include <string>
 
@@ -7,7 +7,10 @@ namespace card {
 constexpr int driver_version = 13000;  // CUDA 13.0: what every build for CUDA 13 runs on
 constexpr const char *driver_release = "580.95.05";
 
-// `device` counts the installed devices, not the visible ones.
+// By the numbers of CUdevice_attribute. Returns CARD_INVALID_VALUE for a number that no CUDA 13 knows.
+int device_attribute(int attribute, int device, int *value);
+
+// Here `device` counts the installed devices, not the visible ones.
 std::string device_uuid(int device);  // "GPU-6f6f6d73-..."
 void device_uuid_bytes(int device, unsigned char bytes[16]);
 std::string device_bus_id(int device);  // "00000000:18:00.0"

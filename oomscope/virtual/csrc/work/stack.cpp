@@ -1,11 +1,25 @@
-#include "work/stale_stack.h"
+#include "work/stack.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "work/own_stack.h"
-
 namespace card {
+
+Stack own_stack() {
+  static __thread Stack stack{0, 0};
+  if (stack.high) return stack;
+  pthread_attr_t attributes;
+  void *low = nullptr;
+  size_t bytes = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    pthread_attr_getstack(&attributes, &low, &bytes);
+    pthread_attr_destroy(&attributes);
+  }
+  stack = {reinterpret_cast<uintptr_t>(low), reinterpret_cast<uintptr_t>(low) + bytes};
+  return stack;
+}
+
 namespace {
 
 constexpr size_t wiped_bytes = 24 << 10, spared_bytes = 64 << 10;

@@ -6,9 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "work/signature.h"
-
 namespace card {
+
+struct Signature {
+  bool is_known = false;
+  std::vector<uint32_t> bytes;  // of each parameter
+};
 
 struct CubinKernel {
   std::string name;

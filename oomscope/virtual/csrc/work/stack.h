@@ -5,9 +5,18 @@
 // that tensor would seem to be given it. So for a while after a copy the calls of the runtime clear the unused part of
 // their thread's stack. Nothing depends on it but how many held bytes become unknown without need.
 #pragma once
+#include <stdint.h>
+
 #include <atomic>
 
 namespace card {
+
+struct Stack {
+  uintptr_t low, high;
+};
+
+// The calling thread's stack; {0, 0} where it is not known. Its lowest part may not be mapped yet.
+Stack own_stack();
 
 extern std::atomic<unsigned> copies_made;
 extern __thread unsigned copies_heeded;

@@ -1,9 +1,9 @@
-#include "work/fat_binary.h"
+#include "code/fat_binary.h"
 
 #include <string.h>
 
-#include "work/cubin.h"
-#include "work/zstd.h"
+#include "code/cubin.h"
+#include "code/zstd.h"
 
 namespace card {
 namespace {

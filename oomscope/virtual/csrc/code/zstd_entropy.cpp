@@ -1,4 +1,4 @@
-#include "work/zstd_entropy.h"
+#include "code/zstd_entropy.h"
 
 #include <string.h>
 

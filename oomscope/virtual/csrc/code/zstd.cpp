@@ -1,4 +1,4 @@
-#include "work/zstd.h"
+#include "code/zstd.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "work/zstd_entropy.h"
+#include "code/zstd_entropy.h"
 
 namespace card {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "work/signature.h"
+#include "code/cubin.h"
 
 namespace card {
 
