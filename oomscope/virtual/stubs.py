@@ -5,7 +5,7 @@ The tables name every function that leaves the card's library. The sections of a
 - ``[compute] REASON``: launches a kernel and succeeds. Its outputs are named.
 - ``[accept] REASON``: succeeds (or answers what stands behind ``->``), for nothing on the card depends on it.
 - ``[estimate] REASON``: succeeds with a size that only the closed library knows; noted as an unknown workspace.
-- ``[older] REASON``: is the function with ``_v2`` behind its name.
+- ``[older] REASON``: is the function with ``_v2`` behind its name, or what stands behind ``=``.
 - ``[driver] REASON``: a call of the runtime that is the driver's: ``cudaX`` is ``cuX``, or what stands behind ``=``.
 - ``[names] PREFIX``: all other names, without the prefix. A definition in a hand-written source wins over these weak
   ones, which answer the library's status for what is not supported and are noted by name.
@@ -202,9 +202,9 @@ def _definition(function: Function) -> str:
         return f"WEAK {head}(void) {{ {answer} }}\n"
     if function.kind in {"older", "driver"}:
         call = f"{function.result}(a, b, c, d, e, f)"
-        answer = f"card_runtime_status({call})" if function.kind == "driver" else call
+        answer = f"card_runtime_status((int){call})" if function.kind == "driver" else call
         taken = ", ".join(_REGISTERS)
-        return f"int {function.result}({taken});\n{head}({taken}) {{ return {answer}; }}\n"
+        return f"long {function.result}({taken});\n{head}({taken}) {{ return {answer}; }}\n"
     body = "".join(f"  {line}\n" for line in _statements(function))
     parameters = ", ".join(map(_declaration, function.parameters)) or "void"
     return f"{head}({parameters}) {{\n{body}  return (long)({function.result});\n}}\n"

@@ -14,7 +14,7 @@ struct Settings {
   AddressOrder order = AddressOrder::ascending;
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
   bool threes = false;       // the second rule: unknown values read as 3 (memory/copies.cpp), not as 0
-  bool has_peers = false;    // the other ranks of a world are processes that share the ledger (libraries/nccl_exchange.h)
+  bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)
   std::string ledger;        // file through which processes of one machine share its cards; empty: none
   int installed = 1;         // devices in the machine
   std::vector<int> visible;  // which of them this process sees, in the order of its ordinals

@@ -1,4 +1,4 @@
-/* cuFFT: plans by number, and an estimate of their work area.
+/* cuFFT: plans by number, and an estimate of their work area. Calls of few words stand in names/others.txt.
  *
  * cuFFT's own work areas are not published. The rule here, from its manual: one dimension whose length has no prime
  * factor above 7 and fits one kernel (8192 points) needs none; otherwise as much as the transformed data, and for
@@ -75,17 +75,6 @@ CARD_API int cufftSetWorkArea(int number, void *area) {
   p->work_area = area;
   return SUCCESS;
 }
-CARD_API int cufftGetVersion(int *version) {
-  *version = 12200;
-  return SUCCESS;
-}
-CARD_API int cufftGetProperty(int part, int *value) {
-  static const int parts[] = {12, 2, 0};
-  if (part < 0 || part > 2 || !value) return INVALID_VALUE;
-  *value = parts[part];
-  return SUCCESS;
-}
-
 static long long largest_factor(long long n) {
   long long largest = 1;
   for (long long factor = 2; factor * factor <= n; factor++)
@@ -129,14 +118,13 @@ static size_t complex_element(int input, int output) {
   return in > out ? in : out;
 }
 
-CARD_API int cufftMakePlan1d(int p, int nx, int type, int batch, size_t *bytes) {
-  return make_plan(p, 1, (long long[]){nx}, batch, element_of(type), bytes);
+int cufft_make_plan(int p, int rank, long long nx, long long ny, long long nz, long long batch, int type,
+                    size_t *bytes) {
+  return make_plan(p, rank, (long long[]){nx, ny, nz}, batch, element_of(type), bytes);
 }
-CARD_API int cufftMakePlan2d(int p, int nx, int ny, int type, size_t *bytes) {
-  return make_plan(p, 2, (long long[]){nx, ny}, 1, element_of(type), bytes);
-}
-CARD_API int cufftMakePlan3d(int p, int nx, int ny, int nz, int type, size_t *bytes) {
-  return make_plan(p, 3, (long long[]){nx, ny, nz}, 1, element_of(type), bytes);
+int cufft_new_plan(int *p, int rank, int nx, int ny, int nz, int batch, int type) {
+  int status = cufftCreate(p);
+  return status ? status : cufft_make_plan(*p, rank, nx, ny, nz, batch, type, NULL);
 }
 CARD_API int cufftMakePlanMany(int p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
                           int ostride, int odist, int type, int batch, size_t *bytes) {
@@ -157,17 +145,6 @@ CARD_API int cufftXtMakePlanMany(int p, int rank, const long long *n, const long
   (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist, (void)execution;
   return make_plan(p, rank, n, batch, complex_element(input, output), bytes);
 }
-static int create_and_make(int *p, int rank, const long long *n, int batch, int type) {
-  int status = cufftCreate(p);
-  return status ? status : make_plan(*p, rank, n, batch, element_of(type), NULL);
-}
-CARD_API int cufftPlan1d(int *p, int nx, int type, int batch) {
-  return create_and_make(p, 1, (long long[]){nx}, batch, type);
-}
-CARD_API int cufftPlan2d(int *p, int nx, int ny, int type) { return create_and_make(p, 2, (long long[]){nx, ny}, 1, type); }
-CARD_API int cufftPlan3d(int *p, int nx, int ny, int nz, int type) {
-  return create_and_make(p, 3, (long long[]){nx, ny, nz}, 1, type);
-}
 CARD_API int cufftPlanMany(int *p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
                       int ostride, int odist, int type, int batch) {
   int status = cufftCreate(p);
@@ -181,7 +158,7 @@ CARD_API int cufftGetSize(int number, size_t *bytes) {
   return SUCCESS;
 }
 
-static int execute(int number, void *output) {
+int cufft_execute(int number, void *output) {
   plan *p = plan_of(number);
   if (!p) return INVALID_PLAN;
   card_launched(p->stream);
@@ -189,24 +166,3 @@ static int execute(int number, void *output) {
   library_written(p->work_area, 0);
   return SUCCESS;
 }
-CARD_API int cufftXtExec(int p, void *input, void *output, int direction) {
-  (void)input, (void)direction;
-  return execute(p, output);
-}
-CARD_API int cufftExecC2C(int p, void *input, void *output, int direction) {
-  (void)input, (void)direction;
-  return execute(p, output);
-}
-CARD_API int cufftExecZ2Z(int p, void *input, void *output, int direction) {
-  (void)input, (void)direction;
-  return execute(p, output);
-}
-#define EXECUTE(name)                                 \
-  CARD_API int name(int p, void *input, void *output) {    \
-    (void)input;                                      \
-    return execute(p, output);                 \
-  }
-EXECUTE(cufftExecR2C)
-EXECUTE(cufftExecC2R)
-EXECUTE(cufftExecD2Z)
-EXECUTE(cufftExecZ2D)

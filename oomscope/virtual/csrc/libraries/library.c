@@ -8,10 +8,16 @@
 static const uint32_t mark = 0x6f6f6d73;
 static const uintptr_t first_page = 4096; /* below: small numbers that some libraries use as handles */
 
-void *library_new(size_t bytes) {
-  library_object *object = calloc(1, bytes < sizeof *object ? sizeof *object : bytes);
+int library_create(void *out) {
+  library_object *object = calloc(1, LIBRARY_OBJECT_BYTES);
   if (object) object->mark = mark;
-  return object;
+  memcpy(out, &object, sizeof object);
+  return !object;
+}
+
+int library_destroy(void *object) {
+  free(object);
+  return 0;
 }
 
 static const library_object *object_of(const void *pointer) {
@@ -24,10 +30,27 @@ void *library_stream(const void *handle) {
   return object ? object->stream : NULL;
 }
 
+int library_set_stream(void *handle, void *stream) {
+  ((library_object *)handle)->stream = stream;
+  return 0;
+}
+
 void *library_values(const void *descriptor) {
   const library_object *object = object_of(descriptor);
   return object ? object->values : NULL;
 }
+
+int library_set_values(void *descriptor, void *values) {
+  ((library_object *)descriptor)->values = values;
+  return 0;
+}
+
+int library_set(void *object, int number, int value) {
+  ((library_object *)object)->settings[number] = value;
+  return 0;
+}
+
+int library_get(const void *object, int number) { return ((const library_object *)object)->settings[number]; }
 
 void library_written(void *pointer, size_t bytes) {
   if (!pointer) return;

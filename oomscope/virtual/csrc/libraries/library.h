@@ -1,8 +1,8 @@
 /* What the stand-ins for NVIDIA's libraries share: handles that know their stream, and what a call leaves behind.
  *
- * A call is written by hand here, or described in a table (../names, read by stubs.py): it computes, is accepted, or
- * answers an estimate of a size that only the closed library knows. Anything else is not supported. The last two are
- * noted by name. */
+ * A call is written by hand, or described in a table (../names, read by stubs.py): it computes, is accepted, or answers
+ * an estimate of a size that only the closed library knows. Anything else is not supported. The last two are noted by
+ * name. */
 #ifndef OOMSCOPE_LIBRARY_H
 #define OOMSCOPE_LIBRARY_H
 
@@ -20,19 +20,26 @@ extern "C" {
 /* Begins every handle and descriptor of ours. */
 typedef struct {
   uint32_t mark;
-  uint32_t kind;
   union {
     void *stream; /* of a handle: where its kernels are launched */
     void *values; /* of a descriptor: the array that it describes */
   };
+  int settings[4]; /* that are given back as they were set */
 } library_object;
 
-/* A zeroed object of so many bytes that begins with a library_object; free() ends it. NULL without host memory. */
-void *library_new(size_t bytes);
+/* A zeroed object with room for every record of these libraries. Returns whether there is no host memory. */
+enum { LIBRARY_OBJECT_BYTES = 256 };
+int library_create(void *out);
+int library_destroy(void *object);
+
 /* The stream of a handle; the default stream for anything that is no object of ours. */
 void *library_stream(const void *handle);
+int library_set_stream(void *handle, void *stream);
 /* The array that a descriptor describes; NULL for anything that is no object of ours. */
 void *library_values(const void *descriptor);
+int library_set_values(void *descriptor, void *values);
+int library_set(void *object, int number, int value);
+int library_get(const void *object, int number);
 
 /* A kernel writes what starts at this address. On the host it is a scalar result of so many bytes, which nobody knows. */
 void library_written(void *pointer, size_t bytes);
@@ -40,17 +47,26 @@ void library_written(void *pointer, size_t bytes);
 void library_zero(void *pointer, size_t bytes, void *stream);
 /* Notes, once by name, that a call answered an estimate of a workspace that only the closed library knows. */
 void library_unknown_workspace(const char *name);
-
-/* What a call of NVML answers that has nothing to tell of the device: its status. */
-int nvml_check(const void *device);
-
 /* Bytes of one element of a cudaDataType_t; 0 for an unknown one. */
 size_t library_type_bytes(int type);
+
 /* The version of an NVIDIA package, as major * 10000 + minor * 100 + patch, that the torch in this process was built
  * with: the requirement that begins with the name ("nvidia-cudnn-cu") in torch's own metadata. Else the given one. */
 int library_version(const char *package, int otherwise);
 int library_version_of_toolkit(void);
 int library_version_of_cublas(void);
+int library_version_of_cudnn(void);
+/* Major, minor or patch of such a number. */
+int library_part(int version, int part);
+
+/* ---- what the tables call of single libraries */
+int cudnn_convolution_algorithm(const void *convolution, int wanted, void *results);
+int cufft_make_plan(int plan, int rank, long long nx, long long ny, long long nz, long long batch, int type,
+                    size_t *bytes);
+int cufft_new_plan(int *plan, int rank, int nx, int ny, int nz, int batch, int type);
+int cufft_execute(int plan, void *output);
+int cusparse_create(void *out, int format, int64_t rows, int64_t columns, int64_t entries, void *values, int base);
+int nvml_check(const void *device);
 
 #ifdef __cplusplus
 }

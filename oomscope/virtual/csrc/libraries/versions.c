@@ -61,3 +61,14 @@ int library_version_of_toolkit(void) {
 
 /* cuBLAS counts its minor versions otherwise than the toolkit that carries it: 13.0 has 13.1, 13.2 has 13.4. */
 int library_version_of_cublas(void) { return library_version_of_toolkit() < 130200 ? 130100 : 130401; }
+
+/* Where torch's metadata does not say: the highest version that a supported torch was built with. */
+int library_version_of_cudnn(void) {
+  static int version;
+  if (!version) version = library_version("nvidia-cudnn-cu", 92600);
+  return version;
+}
+
+int library_part(int version, int part) {
+  return part == 0 ? version / 10000 : part == 1 ? version / 100 % 100 : part == 2 ? version % 100 : 0;
+}

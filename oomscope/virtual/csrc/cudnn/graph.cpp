@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "libraries/cudnn.h"
+#include "cudnn/cudnn.h"
 
 namespace {
 

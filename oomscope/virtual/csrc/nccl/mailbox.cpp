@@ -1,4 +1,4 @@
-#include "libraries/nccl_mailbox.h"
+#include "nccl/mailbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

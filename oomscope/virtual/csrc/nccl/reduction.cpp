@@ -1,4 +1,4 @@
-#include "libraries/nccl_reduction.h"
+#include "nccl/reduction.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "libraries/nccl_exchange.h"
+#include "nccl/exchange.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/settings.h"
-#include "libraries/nccl_reduction.h"
+#include "nccl/reduction.h"
 #include "memory/space.h"
 #include "memory/allocations.h"
 #include "memory/copies.h"

@@ -1,7 +1,7 @@
 // NCCL: communicators, and calls in the order of their stream.
 //
 // Buffers that a real NCCL allocates for itself follow its tuning and the links between cards; they are named unknown.
-#include "libraries/nccl.h"
+#include "nccl/communicator.h"
 
 #include <string.h>
 
@@ -13,19 +13,14 @@
 #include "core/counts.h"
 #include "core/process.h"
 #include "libraries/library.h"
-#include "libraries/nccl_exchange.h"
-#include "libraries/nccl_reduction.h"
+#include "nccl/exchange.h"
+#include "nccl/reduction.h"
 #include "work/graphs.h"
 #include "work/streams.h"
 
-using nccl::Call;
-using nccl::Communicator;
-using nccl::Kind;
 using namespace nccl;
 
 namespace {
-
-constexpr int newest_version = 23007;
 
 struct unique_id {
   char bytes[128];  // a text that new_id made
@@ -129,11 +124,6 @@ int launch_group() {
 
 }  // namespace
 
-// Since NCCL 2.9 the number is made as library_version makes it.
-CARD_API int ncclGetVersion(int *version) {
-  *version = library_version("nvidia-nccl-cu", newest_version);
-  return success;
-}
 CARD_API int ncclGetUniqueId(unique_id *id) {
   memset(id, 0, sizeof *id);
   new_id().copy(id->bytes, sizeof *id);
@@ -189,11 +179,6 @@ CARD_API int ncclCommAbort(Communicator *c) {
   if (c->exchange) c->exchange->abandon();
   return success;
 }
-CARD_API int ncclCommFinalize(Communicator *) { return success; }
-CARD_API int ncclCommGetAsyncError(Communicator *, int *status) {
-  *status = success;
-  return success;
-}
 CARD_API int ncclCommCount(const Communicator *c, int *size) {
   *size = c->size;
   return success;
@@ -214,29 +199,6 @@ CARD_API int ncclGroupEnd(void) {
   if (!open_groups) return invalid_usage;
   return --open_groups ? success : launch_group();
 }
-CARD_API int ncclGroupSimulateEnd(void *) { return success; }
-CARD_API int ncclMemAlloc(void **pointer, size_t bytes) { return card_malloc(pointer, bytes) ? cuda_error : success; }
-CARD_API int ncclMemFree(void *pointer) { return card_free(pointer) ? cuda_error : success; }
-// A registration or window stands for its buffer.
-CARD_API int ncclCommRegister(const Communicator *, void *buffer, size_t, void **registration) {
-  *registration = buffer;
-  return success;
-}
-CARD_API int ncclCommDeregister(const Communicator *, void *) { return success; }
-CARD_API int ncclCommWindowRegister(Communicator *, void *buffer, size_t, void **window, int) {
-  *window = buffer;
-  return success;
-}
-CARD_API int ncclCommWindowDeregister(Communicator *, void *) { return success; }
-CARD_API int ncclWinGetUserPtr(Communicator *, void *window, void **buffer) {
-  *buffer = window;
-  return success;
-}
-CARD_API int ncclRedOpCreatePreMulSum(int *operation, void *, int, int, Communicator *) {
-  *operation = first_own_operation;
-  return success;
-}
-CARD_API int ncclRedOpDestroy(int, Communicator *) { return success; }
 
 CARD_API int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, Communicator *c,
                            void *stream) {

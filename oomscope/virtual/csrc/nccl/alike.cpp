@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/settings.h"
-#include "libraries/nccl.h"
-#include "libraries/nccl_reduction.h"
+#include "nccl/communicator.h"
+#include "nccl/reduction.h"
 #include "memory/allocations.h"
 #include "memory/space.h"
 #include "memory/copies.h"

@@ -3,7 +3,7 @@
  * Weights lie dense, as torch.nn's flattened parameters need them: all matrices of a layer (each direction is a layer of
  * its own), input before recurrent, gate after gate, then the projection; behind all matrices the biases in the same
  * order. Sizes of temporary and reserve space are estimates: cuDNN's own are not published. */
-#include "libraries/cudnn.h"
+#include "cudnn/cudnn.h"
 
 enum { RELU = 0, TANH = 1, LSTM = 2, GRU = 3 };
 enum { NO_BIAS = 0, INPUT_BIAS = 1, BOTH_BIASES = 2, RECURRENT_BIAS = 3 };
@@ -12,43 +12,26 @@ enum { INFERENCE = 0 };
 
 typedef struct {
   library_object object;
-  int algorithm, cell, bias, direction, input_mode, type, precision, math;
-  int input, hidden, projection, layers;
-  void *dropout;
-  uint32_t flags;
+  int cell, bias, direction, input_mode, type, input, hidden, projection, layers;
 } network;
 
 typedef struct {
   library_object object;
-  int type, layout, longest, batch, width;
+  int longest, batch;
 } sequence;
-
-static int create(void **out, size_t bytes) {
-  *out = library_new(bytes);
-  return *out ? CUDNN_SUCCESS : CUDNN_ALLOC_FAILED;
-}
-static int destroy(void *object) {
-  free(object);
-  return CUDNN_SUCCESS;
-}
-CARD_API int cudnnCreateRNNDescriptor(void **out) { return create(out, sizeof(network)); }
-CARD_API int cudnnDestroyRNNDescriptor(void *n) { return destroy(n); }
-CARD_API int cudnnCreateRNNDataDescriptor(void **out) { return create(out, sizeof(sequence)); }
-CARD_API int cudnnDestroyRNNDataDescriptor(void *s) { return destroy(s); }
 
 CARD_API int cudnnSetRNNDescriptor_v8(network *n, int algorithm, int cell, int bias, int direction, int input_mode,
                                       int type, int precision, int math, int32_t input, int32_t hidden,
                                       int32_t projection, int32_t layers, void *dropout, uint32_t flags) {
-  n->algorithm = algorithm, n->cell = cell, n->bias = bias, n->direction = direction, n->input_mode = input_mode;
-  n->type = type, n->precision = precision, n->math = math;
+  (void)algorithm, (void)precision, (void)math, (void)dropout, (void)flags;
+  n->cell = cell, n->bias = bias, n->direction = direction, n->input_mode = input_mode, n->type = type;
   n->input = input, n->hidden = hidden, n->projection = projection, n->layers = layers;
-  n->dropout = dropout, n->flags = flags;
   return CUDNN_SUCCESS;
 }
 CARD_API int cudnnSetRNNDataDescriptor(sequence *s, int type, int layout, int longest, int batch, int width,
                                        const int *lengths, void *padding) {
-  (void)lengths, (void)padding;
-  s->type = type, s->layout = layout, s->longest = longest, s->batch = batch, s->width = width;
+  (void)type, (void)layout, (void)width, (void)lengths, (void)padding;
+  s->longest = longest, s->batch = batch;
   return CUDNN_SUCCESS;
 }
 

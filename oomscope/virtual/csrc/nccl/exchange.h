@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-#include "libraries/nccl.h"
-#include "libraries/nccl_mailbox.h"
+#include "nccl/communicator.h"
+#include "nccl/mailbox.h"
 
 namespace nccl {
 

@@ -1,7 +1,7 @@
 // A communicator of the NCCL stand-in, and a call on it.
 //
-// In a world of one process every rank is taken to hold what this one holds (nccl_alike.h). In a world of several
-// processes a communicator has an exchange (nccl_exchange.h), through which their small data really passes.
+// In a world of one process every rank is taken to hold what this one holds (nccl/alike.h). In a world of several
+// processes a communicator has an exchange (nccl/exchange.h), through which their small data really passes.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* NVRTC: a program "compiles" to a text that names what it came from, which the driver stand-in loads as a module.
+/* NVRTC and nvJitLink: a program "compiles" or links to a text, which the driver stand-in loads as a module.
  *
  * Lowered names are the expressions themselves: kernels of such modules are looked up by name only. */
 #define _GNU_SOURCE
@@ -7,6 +7,7 @@
 #include "libraries/library.h"
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 1, INVALID_INPUT = 3, INVALID_PROGRAM = 4, NO_LOWERED_NAMES = 9, NOT_VALID = 10 };
+enum { LINK_NULL_INPUT = 10 };
 
 typedef struct name {
   struct name *next;
@@ -18,20 +19,11 @@ typedef struct {
   int is_compiled;
 } program;
 
-CARD_API int nvrtcVersion(int *major, int *minor) {
-  int toolkit = library_version_of_toolkit();
-  *major = toolkit / 10000, *minor = toolkit / 100 % 100;
-  return SUCCESS;
-}
 CARD_API const char *nvrtcGetErrorString(int status) {
   return status ? "NVRTC_ERROR: the virtual card does not support this" : "NVRTC_SUCCESS";
 }
 /* The capabilities that CUDA 13 compiles for. */
 static const int capabilities[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
-CARD_API int nvrtcGetNumSupportedArchs(int *count) {
-  *count = sizeof capabilities / sizeof *capabilities;
-  return SUCCESS;
-}
 CARD_API int nvrtcGetSupportedArchs(int *out) {
   memcpy(out, capabilities, sizeof capabilities);
   return SUCCESS;
@@ -80,7 +72,7 @@ CARD_API int nvrtcGetLoweredName(program *p, const char *expression, const char 
     }
   return NOT_VALID;
 }
-#define OUTPUT(kind)                                                   \
+#define COMPILED(kind)                                                 \
   CARD_API int nvrtcGet##kind##Size(program *p, size_t *bytes) {       \
     *bytes = p->is_compiled ? strlen(p->image) + 1 : 0;                \
     return SUCCESS;                                                    \
@@ -90,16 +82,32 @@ CARD_API int nvrtcGetLoweredName(program *p, const char *expression, const char 
     memcpy(out, p->image, strlen(p->image) + 1);                       \
     return SUCCESS;                                                    \
   }
-OUTPUT(PTX)
-OUTPUT(CUBIN)
-OUTPUT(LTOIR)
-CARD_API int nvrtcGetProgramLogSize(program *p, size_t *bytes) {
-  (void)p;
-  *bytes = 1;
+COMPILED(PTX)
+COMPILED(CUBIN)
+COMPILED(LTOIR)
+
+/* ---- nvJitLink */
+
+static const char image[] = "// virtual card: linked\n";
+
+CARD_API int nvJitLinkDestroy(void **link) {
+  if (!link) return LINK_NULL_INPUT;
+  free(*link);
+  *link = NULL;
   return SUCCESS;
 }
-CARD_API int nvrtcGetProgramLog(program *p, char *log) {
-  (void)p;
-  *log = 0;
-  return SUCCESS;
-}
+#define LINKED(name, text)                                                     \
+  CARD_API int nvJitLinkGet##name##Size(void *link, size_t *bytes) {     \
+    (void)link;                                                                \
+    *bytes = sizeof text;                                                      \
+    return SUCCESS;                                                            \
+  }                                                                            \
+  CARD_API int nvJitLinkGet##name(void *link, void *out) {               \
+    (void)link;                                                                \
+    memcpy(out, text, sizeof text);                                            \
+    return SUCCESS;                                                            \
+  }
+LINKED(LinkedCubin, image)
+LINKED(LinkedPtx, image)
+LINKED(ErrorLog, "")
+LINKED(InfoLog, "")
