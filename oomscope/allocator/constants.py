@@ -94,13 +94,11 @@ UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one for each pool: unmapped parts of 
 STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
 
 # ---- a private pool --------------------------------------------------------------------------------------------
-POOL_ROW = 6
+POOL_ROW = 4
 (
     POOL_NUMBER,
     NEXT_POOL,  # chains all of them, in order of creation
     POOL_IN_USE,  # by a graph, a MemPool or a thread that allocates in it: its cached blocks stay
-    HAS_ALLOCATOR,  # an allocator of its own serves it, without expandable segments
-    POOL_RETRIES,  # its requests release what is cached before they fail, as outside a capture in torch 2.13
     LOWEST_OF_POOL,  # the first of its streams by handle
 ) = range(POOL_ROW)
 

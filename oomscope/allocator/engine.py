@@ -27,7 +27,6 @@ from oomscope.allocator.constants import (
     FREE,
     FREE_SETS,
     GC_BYTES,
-    HAS_ALLOCATOR,
     INACTIVE_SPLIT,
     INACTIVE_SPLIT_BYTES,
     LARGE,
@@ -52,7 +51,6 @@ from oomscope.allocator.constants import (
     PAGE,
     POOL,
     POOL_IN_USE,
-    POOL_RETRIES,
     QUEUED,
     RECORD_STREAM,
     REJECTED,
@@ -138,14 +136,9 @@ def malloc(m: Memory, request: int, stream: int) -> int:
 def malloc_in_pool(m: Memory, request: int, stream: int) -> int:
     """Serve a request in the pool of the row ``stream``; a private one is in use from here on."""
     private = m[stream + OWNER]
-    expandable = m[EXPANDABLE]
     if private != NONE:
         m[private + POOL_IN_USE] = 1
-        if m[private + HAS_ALLOCATOR]:
-            m[EXPANDABLE] = 0
-    block = malloc(m, request, stream)
-    m[EXPANDABLE] = expandable
-    return block
+    return malloc(m, request, stream)
 
 
 def free(m: Memory, block: int) -> None:
@@ -249,8 +242,7 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
 
     As in PyTorch, the pool is not searched again after something was released. Under ``throw_on_cudamalloc_oom``, and
     without a limit, a request that exceeds the whole device is REJECTED before anything is tried. Requests of private
-    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block, unless the
-    pool is known to retry.
+    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block.
     """
     if m[THROW_ON_OOM] and m[LIMIT] == NONE and segment_size(m, size) > m[TOTAL]:
         return REJECTED
@@ -259,7 +251,7 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     block = _ask_driver(m, size, stream, pool)
     if block == NONE and release_available(m, size, stream, pool):
         block = _ask_driver(m, size, stream, pool)
-    if block == NONE and (m[stream + OWNER] == NONE or m[m[stream + OWNER] + POOL_RETRIES]):
+    if block == NONE and m[stream + OWNER] == NONE:
         release_cached(m)
         m[RETRIES] += 1
         block = _ask_driver(m, size, stream, pool)

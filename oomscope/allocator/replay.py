@@ -7,7 +7,7 @@ does not), and runs as Python otherwise. The results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -110,8 +110,6 @@ class Replay(AllocatorState):
         held: what it begins with.
         pool_streams: the private pools that occur, as numbers above 0, each with the handle of a stream on which
             something is allocated in it; all are in use at first.
-        with_allocator: those of them that an allocator of their own serves (``MemPool(allocator)``).
-        retrying: those whose requests release what is cached before they fail, as those of the default pool do.
 
     Raises:
         UsageError: what it is to hold contradicts itself, or does not fit on the device.
@@ -129,8 +127,6 @@ class Replay(AllocatorState):
         compiled: bool = False,
         held: Held = NOTHING_HELD,
         pool_streams: Iterable[tuple[int, int]] = (),
-        with_allocator: Collection[int] = (),
-        retrying: Collection[int] = (),
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
         self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
@@ -138,10 +134,7 @@ class Replay(AllocatorState):
         for handle in (*streams, *(segment.stream for segment in held.segments), *(handle for _, handle in pairs)):
             if handle not in self._streams:
                 self._streams[handle] = add_stream(self._memory, handle)
-        self._pools = {
-            number: add_pool(self._memory, number, has_allocator=number in with_allocator, retries=number in retrying)
-            for number in sorted({number for number, _ in pairs})
-        }
+        self._pools = {number: add_pool(self._memory, number) for number in sorted({number for number, _ in pairs})}
         self._pool_rows = {
             (number, handle): add_pool_stream(self._memory, self._pools[number], self._streams[handle])
             for number, handle in dict.fromkeys(pairs)
@@ -277,8 +270,6 @@ def replay(
     compiled: bool | None = None,
     held: Held = NOTHING_HELD,
     pools: ArrayLike | None = None,
-    with_allocator: Collection[int] = (),
-    retrying: Collection[int] = (),
 ) -> ReplayOutcome:
     """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
 
@@ -294,8 +285,6 @@ def replay(
         compiled: whether to run compiled; None decides by the length of the trace and by what lies on disk.
         held: what the allocator holds before.
         pools: numbers of private pools, see ``Replay.run``; None puts everything into the default pool.
-        with_allocator: see ``Replay``.
-        retrying: see ``Replay``.
 
     Raises:
         UsageError: see ``Replay`` and ``Replay.run``.
@@ -314,8 +303,6 @@ def replay(
         compiled=compiled,
         held=held,
         pool_streams=_pairs(streams, pools),
-        with_allocator=with_allocator,
-        retrying=retrying,
     )
     return allocator.run(kinds, id_column, nbytes, streams, pools)
 

@@ -23,7 +23,6 @@ from oomscope.allocator.constants import (
     FREES_SHORT,
     GC_BYTES,
     HANDLE,
-    HAS_ALLOCATOR,
     HIGHEST_STREAM,
     LARGE_SEGMENT,
     LIMIT,
@@ -39,7 +38,6 @@ from oomscope.allocator.constants import (
     PEAK,
     POOL_IN_USE,
     POOL_NUMBER,
-    POOL_RETRIES,
     POOL_ROW,
     QUEUE_HEAD,
     QUEUE_TAIL,
@@ -139,15 +137,13 @@ def add_stream(m: Memory, handle: int) -> int:
     return stream
 
 
-def add_pool(m: Memory, number: int, *, has_allocator: bool = False, retries: bool = False) -> int:
+def add_pool(m: Memory, number: int) -> int:
     """Return a new private pool, in use and without a stream, at the end of a list."""
     m.extend([0] * (m[TOP] + POOL_ROW - len(m)))
     pool = take(m, POOL_ROW)
     m[pool + POOL_NUMBER] = number
     m[pool + NEXT_POOL] = NONE
     m[pool + POOL_IN_USE] = 1
-    m[pool + HAS_ALLOCATOR] = int(has_allocator)
-    m[pool + POOL_RETRIES] = int(retries)
     m[pool + LOWEST_OF_POOL] = NONE
     if m[FIRST_POOL] == NONE:
         m[FIRST_POOL] = pool

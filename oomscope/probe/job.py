@@ -248,8 +248,6 @@ class ProbeJob:
     """Variables that this job sets on top of the user's; null takes one away."""
     snapshot_path: str | None = None
     """Where to write the snapshot; null means none is kept."""
-    snapshot_force: bool = True
-    """Replace a file that exists there by then; without it the snapshot is lost, and a note says so."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

@@ -314,6 +314,6 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
 
     told = replace(measurement.snapshot, provenance=origin_of(measurement, job))
     try:
-        return measurement, str(write_snapshot(told, job.snapshot_path, force=job.snapshot_force))
+        return measurement, str(write_snapshot(told, job.snapshot_path, force=True))
     except SnapshotError as error:
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None

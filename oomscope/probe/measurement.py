@@ -131,8 +131,6 @@ class Measurement:
     """Largest requested bytes of the same run without a limit; None where it was not run."""
     leak_after: LeakSuspect | None = None
     """What grows from iteration to iteration in that run."""
-    host_bytes: int = 0
-    """Peak bytes copied to pageable host memory and kept."""
     pinned_bytes: int = 0
     """Peak pinned host bytes."""
     truncated: bool = False

@@ -206,8 +206,6 @@ class ProbeResult:
     """Requested bytes, maximum in each of up to 120 equal slices of the events."""
     curves: RunCurves | None = None
     """Live and reserved bytes in up to 400 slices, with their iterations; null where nothing was recorded."""
-    host_bytes: int | None = None
-    """Peak bytes copied to pageable host memory and kept."""
     pinned_bytes: int | None = None
     """Peak pinned host bytes."""
     flops: dict[str, int] = field(default_factory=dict)

@@ -118,9 +118,8 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, str | parts.C
         yield "Retries", retries
     if result.allocator_conf is not None or result.backend != "command":
         yield "Allocator", allocator_text(result)
-    if result.host_bytes or result.pinned_bytes:
-        pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
-        yield "Host", f"{pinned} pinned, {pageable} pageable"
+    if result.pinned_bytes:
+        yield "Host", f"{format_size(result.pinned_bytes)} pinned"
     if flops := flops_text(result):
         yield "Work", flops
     if cost := cost_text(result):

@@ -24,7 +24,7 @@ from oomscope.probe.targets.harness import harness_files
 
 KEY_VERSION = 3
 
-_NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "snapshot_force", "environment")
+_NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "environment")
 """Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result.
 Variables count by their hash, and to a bundled target only the measured ones."""
 _DRIVER = Path("/proc/driver/nvidia")

@@ -248,8 +248,7 @@ class Prober:
             return experiment, measured, False
 
         def take(job: ProbeJob) -> ProbeResult:
-            name, key = self._key(experiment, job)
-            known = self._known(name, key) or self._run(name, key, experiment, job, ahead)
+            name, known = self._found(experiment, job, ahead)
             measured[name] = self._known_by_name[name] = known
             for line in known.remarks:
                 self.note(line)
@@ -274,12 +273,10 @@ class Prober:
         job = replace(experiment.job, rank=result.rank, confirm=True)
         if not is_wanted(job, "virtual", result.verdict):
             return result
-        name, key = self._key(experiment, job)
         try:
-            known = self._known(name, key) or self._run(name, key, experiment, job, tuple)
+            answer = self._found(experiment, job, tuple)[1].answer
         except OutOfTimeError:
             return result
-        answer = known.answer
         return answer if isinstance(answer, ProbeResult) and answer.verdict is not None else result
 
     def foreseen(self, experiment: Experiment | Untestable) -> Answer | None:
@@ -288,11 +285,7 @@ class Prober:
             return Answer.UNTESTABLE
 
         def look(job: ProbeJob) -> ProbeResult:
-            name, key = self._key(experiment, job)
-            known = self._known(name, key) or self.scheduler.look(name)
-            if known is None:
-                raise LookupError(name)
-            return _result_of(known)
+            return _result_of(self._found(experiment, job, None)[1])
 
         try:
             return self._judged(probe_ranks(experiment.job, list(experiment.ranks), look)).answer
@@ -365,6 +358,20 @@ class Prober:
         if experiment.repeat:
             key["repeat"] = experiment.repeat
         return digest_of(key), key
+
+    def _found(self, experiment: Experiment, job: ProbeJob, ahead: Ahead | None) -> tuple[str, Measured]:
+        """Return the name and the measurement of one rank; what is not known is measured now.
+
+        Raises:
+            LookupError: it is not known, and ``ahead`` is None: nothing is to be measured.
+        """
+        name, key = self._key(experiment, job)
+        known = self._known(name, key)
+        if known is None:
+            known = self.scheduler.look(name) if ahead is None else self._run(name, key, experiment, job, ahead)
+        if known is None:
+            raise LookupError(name)
+        return name, known
 
     def _known(self, name: str, key: dict[str, Any]) -> Measured | None:
         """Return a measurement that needs no probe."""

@@ -76,7 +76,6 @@ def analyse(
         truncated=measurement.truncated,
         timeline=decimate(timeline.requested),
         curves=RunCurves.of(timeline),
-        host_bytes=measurement.host_bytes,
         pinned_bytes=measurement.pinned_bytes,
         flops=flops,
         cost=cost,

@@ -63,7 +63,7 @@ class Variant:
     available_bytes: int | None = None
     """What the process may use of the card."""
     host_bytes: int | None = None
-    """Pinned and pageable host bytes of the rank."""
+    """Pinned host bytes of the rank."""
     step_s: float | None = None
     """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost.step_time``)."""
     sequence_s: float | None = None
@@ -153,7 +153,6 @@ def objection_text(error: ConfigError) -> str:
 
 def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
     """Return what ``result`` says of a variant."""
-    host = None if result.peak is None else (result.pinned_bytes or 0) + (result.host_bytes or 0)
     verdict = result.verdict
     live, held = (result.peak.requested_bytes, result.peak.reserved_bytes) if result.peak else (None, None)
     margin = result.margin_bytes
@@ -172,7 +171,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
         peak=None if live is None else Bytes(requested_bytes=live, reserved_bytes=held),
         margin_bytes=margin,
         available_bytes=result.available_bytes,
-        host_bytes=host,
+        host_bytes=None if result.peak is None else result.pinned_bytes or 0,
     )
 
 

@@ -98,12 +98,6 @@ def test_a_request_of_a_private_pool_releases_nothing_of_others():
     assert outcome.allocator.num_alloc_retries == 0
 
 
-def test_a_pool_known_to_retry_releases_what_others_have_cached():
-    outcome = play([malloc(0, 700), free(0), malloc(1, 700, GRAPH)], retrying=[GRAPH])
-    assert actions(outcome) == [("segment_alloc", 700, 0), ("segment_free", 700, 0), ("segment_alloc", 700, GRAPH)]
-    assert outcome.allocator.num_alloc_retries == 1
-
-
 def test_a_request_releases_oversize_blocks_of_its_own_pool():
     ops = [malloc(0, 300, GRAPH), malloc(1, 300), free(0), free(1), malloc(2, 600, GRAPH)]
     outcome = play(ops, total=1000 * MiB, conf="max_split_size_mb:200")
@@ -121,17 +115,6 @@ def test_what_is_cached_of_a_pool_can_be_given_back(kind, kept):
 def test_a_pool_in_use_is_not_emptied():
     outcome = play([malloc(0, 20, GRAPH), free(0), Op(ReplayOp.EMPTY_POOL, pool=GRAPH)])
     assert [segment.pool for segment in outcome.allocator.segments()] == [GRAPH]
-
-
-def test_a_pool_with_an_allocator_of_its_own_has_no_expandable_segments():
-    ops = [malloc(0, 40), malloc(1, 40, GRAPH), malloc(2, 40, OTHER)]
-    outcome = play(ops, conf="expandable_segments:True", with_allocator=[OTHER])
-    assert {segment.pool: segment.is_expandable for segment in outcome.allocator.segments()} == {
-        0: True,
-        GRAPH: True,
-        OTHER: False,
-    }
-    assert outcome.allocator.settings.expandable_segments
 
 
 def test_garbage_is_collected_in_the_default_pool_only():

@@ -124,7 +124,6 @@ CHOSEN_BY_THE_CALLER = {
     "rank",
     "world_size",
     "snapshot_path",
-    "snapshot_force",
     "measure_demand",
     "confirm",
     "environment",

@@ -379,11 +379,3 @@ def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) ->
     [card] = told.cards
     assert card.total_bytes == result.limit_bytes
     assert card.free_bytes == result.available_bytes - held
-
-
-def test_a_snapshot_that_may_replace_nothing_leaves_what_somebody_else_wrote(bench: Bench, tmp_path: Path) -> None:
-    path = tmp_path / "out.pickle"
-    path.write_text("theirs")
-    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path), snapshot_force=False)
-    assert (result.outcome, result.snapshot, path.read_text()) == ("fits", None, "theirs")
-    assert any(note.startswith(f"no snapshot: {path}: file exists") for note in result.notes)

@@ -115,7 +115,10 @@ class TestSource:
         text = source(tmp_path, monkeypatch, "[older] r\nlibGet\n[driver] r\ncudaGet cudaPut=cuSet_v2\n")
         assert "{ return libGet_v2(a, b, c, d, e, f); }" in text
         assert "{ return card_runtime_status((int)cuGet(a, b, c, d, e, f)); }" in text
-        assert "long cudaPut(long a, long b, long c, long d, long e, long f) { return card_runtime_status((int)cuSet" in text
+        assert (
+            "long cudaPut(long a, long b, long c, long d, long e, long f) { return card_runtime_status((int)cuSet"
+            in text
+        )
 
 
 class TestTables:

@@ -53,7 +53,7 @@ JOB_ROWS: dict[str, Any] = {
     "max_entries": 5,
     "max_frames": 5,
 }
-HOW_IT_IS_RUN = {"target", "timeout_s", "snapshot_path", "snapshot_force", "environment"}
+HOW_IT_IS_RUN = {"target", "timeout_s", "snapshot_path", "environment"}
 
 
 @pytest.mark.parametrize("row", JOB_ROWS)
@@ -68,7 +68,7 @@ def test_no_field_of_the_job_is_forgotten() -> None:
 
 def test_how_a_job_is_run_does_not_matter() -> None:
     moved = HarnessTarget(harness="/elsewhere/h.py", repo="/other clone")
-    assert digest(replace(HARNESS, timeout_s=1.0, snapshot_path="/x", snapshot_force=False, target=moved)) == digest()
+    assert digest(replace(HARNESS, timeout_s=1.0, snapshot_path="/x", target=moved)) == digest()
 
 
 def test_variables_that_a_job_sets_count_where_the_target_can_see_them() -> None:
