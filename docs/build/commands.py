@@ -30,6 +30,8 @@ A run's peak is `peak.requested_bytes` and `peak.reserved_bytes` in every docume
 name: the two may be different moments. What else stood at the peak of requested bytes is `at_peak`, or ends in
 `_at_peak_bytes`. Where one of the two is known alone, as for a setting that was replayed, it is `peak_reserved_bytes`.
 
+`--json --summary` prints a [summary](summary.md) below 2 KB where a command has it.
+
 This page is written by `make docs`.
 
 ```console

@@ -26,7 +26,7 @@ from oomscope.units import parse_size
 from oomscope.virtual.cards import find_card
 
 FRAME = (
-    '<iframe sandbox="allow-scripts" srcdoc="{}" '
+    '<iframe title="oomscope explain" sandbox="allow-scripts" srcdoc="{}" '
     'style="width:100%;height:48rem;border:1px solid #8884;resize:vertical"></iframe>'
 )
 """The page in a document of its own: it reaches nothing of the notebook, nor does the notebook's style reach it."""

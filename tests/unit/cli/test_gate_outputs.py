@@ -124,6 +124,13 @@ def test_closed_streams_are_no_green(place: Path, closed: str, code: ExitCode) -
     assert done.returncode == code
 
 
+def test_the_document_and_its_summary_replace_the_report(capsys) -> None:
+    code, out, _ = report(capsys, "red.json", "--json")
+    assert (code, json.loads(out)["kind"]) == (ExitCode.REGRESSION, "gate")
+    code, out, _ = report(capsys, "red.json", "--json", "--summary")
+    assert (code, json.loads(out)["outcome"]) == (ExitCode.REGRESSION, "red")
+
+
 def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
     step = Path("step.md")
     step.write_text("Another command was here.\n")

@@ -25,7 +25,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_cell_shows_the_page_in_a_frame_without_access_to_the_notebook(file: Path) -> None:
     found = oomscope.explain(file)
-    sandbox, page = re.fullmatch(r'<iframe sandbox="(.*?)" srcdoc="([^"]*)".*</iframe>', found._repr_html_()).groups()
+    sandbox, page = re.fullmatch(
+        r'<iframe title=".*?" sandbox="(.*?)" srcdoc="([^"]*)".*</iframe>', found._repr_html_()
+    ).groups()
     assert sandbox == "allow-scripts"
     assert html.unescape(page) == found.page()
 
