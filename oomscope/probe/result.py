@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from oomscope.snapshot.sites import Site, SiteBytes
+from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import Bytes
 
@@ -66,6 +67,9 @@ class Peak:
     """Requested bytes at the peak; sums to requested_bytes."""
     sites: tuple[SiteBytes, ...] = ()
     """Requested bytes at the peak by site; sums to requested_bytes."""
+    stacks: LiveStacks | None = None
+    """Requested bytes by whole stack at the peak, and beside it at a failed allocation and at the end; None where no
+    stack is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

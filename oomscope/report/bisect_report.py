@@ -16,7 +16,7 @@ from oomscope.report import bisect, parts
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
-from oomscope.report.verdict import fix_table, verdict_parts
+from oomscope.report.verdict import LINE_TABLE, fix_table, verdict_parts
 from oomscope.units import Bytes, format_size
 
 ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
@@ -201,7 +201,7 @@ def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, uncha
     ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
     table = parts.Table(
         title="Lines whose requested bytes differ; they sum to the change",
-        name="lines",
+        name=LINE_TABLE,
         columns=columns("change:Change", "size:Before", "size:After", "category:Category", "code:Line"),
         rows=[
             (

@@ -10,6 +10,7 @@ from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, moment_text, percent, site_text, three_digits
 from oomscope.report.verdict import (
     LESS,
+    LINE_TABLE,
     SHOWN,
     advice_text,
     fix_table,
@@ -84,23 +85,23 @@ def _parts(result: ProbeResult, title: str, figures: Iterable[parts.Figure], sho
         yield parts.advice(text)
     if result.verdict:
         yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
-    yield from measurement_parts(result, figures, shown)
+    yield from measurement_parts(result, figures, shown, name=LINE_TABLE)
     if len(result.ranks) > 1:
         yield rank_table(result.ranks)
     yield from map(parts.note, result.notes)
 
 
 def measurement_parts(
-    result: ProbeResult, figures: Iterable[parts.Figure] = (), shown: int = SHOWN
+    result: ProbeResult, figures: Iterable[parts.Figure] = (), shown: int = SHOWN, *, name: str = ""
 ) -> Iterator[parts.Part]:
-    """Yield the peak, by category, line and phase, and the settings that were tried."""
+    """Yield the peak, by category, line and phase, and the settings tried; ``name``: of the table of lines."""
     if result.peak:
         yield parts.BLANK
         yield parts.Facts(rows=list(_facts(result, result.peak)))
         yield from figures
         at_peak = "Requested at the peak" if result.outcome == "fits" else "Requested at the peak before the failure"
         yield category_table(result.peak.categories, f"{at_peak}, by category")
-        yield line_table(f"{at_peak}, by line", result.peak.sites, shown)
+        yield line_table(f"{at_peak}, by line", result.peak.sites, shown, name=name)
     yield phase_table(result.phases)
     if result.verdict:
         yield fix_table(result.verdict, tried_title(result.verdict), has_margin=result.available_bytes is not None)

@@ -16,6 +16,8 @@ from oomscope.units import format_size
 NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
 """Where torch reads its allocator's settings since 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
 LESS: Final = "reduce live memory"
+LINE_TABLE: Final = "lines"
+"""Id of the table of code lines in a page that has one, in which charts look lines up."""
 SHOWN: Final = 8
 """Lines of code in a table on a terminal."""
 _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")

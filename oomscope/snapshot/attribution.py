@@ -1,21 +1,33 @@
-"""Say what requested bytes belong to: category, code line, module. Every table sums exactly to what it explains.
+"""Say what requested bytes belong to: category, code line, module, stack. Every table sums exactly to what it explains.
 
 What cannot be attributed (no stack, alive before the recording began) is a row of its own, never spread over others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks, bytes_by
-from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.sites import (
+    Frame,
+    Site,
+    SiteBytes,
+    Stack,
+    is_measuring,
+    is_python,
+    is_user_code,
+    over_layers,
+    site_of,
+    user_frame,
+)
+from oomscope.snapshot.stack_tree import LiveStacks, StackBytes, place
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Stack
+from oomscope.snapshot.trace import Category
 from oomscope.units import GiB, MiB
 
 SiteOf = Callable[[Stack, str], Site | None]
@@ -66,8 +78,8 @@ def by_site(
     table, trace = timeline.lifetimes, timeline.trace
     rows = timeline.requested_at(event) if rows is None else rows
     stacks = stacks_of(timeline, rows)
-    modules = _column(timeline, rows, trace.module_id)
-    kinds = _column(timeline, rows, trace.category) if categories is None else categories[rows]
+    modules = column_of(timeline, rows, trace.module_id)
+    kinds = column_of(timeline, rows, trace.category) if categories is None else categories[rows]
     chosen: dict[tuple[Stack, int], Site | None] = {}
     totals: dict[tuple[Site, int], list[int]] = {}
     for row, stack, module, category in zip(rows.tolist(), stacks, modules.tolist(), kinds.tolist(), strict=True):
@@ -85,7 +97,99 @@ def by_site(
     return tuple(sorted(found, key=lambda row: (-row.bytes, str(row.site), row.site.module, row.category)))
 
 
-def _column(timeline: Timeline, rows: Indices, column: NDArray[np.integer]) -> Indices:
+def by_stack(
+    timeline: Timeline,
+    moments: Mapping[str, Indices],
+    categories: NDArray[np.int8] | None = None,
+    *,
+    choose: Callable[[Stack], Frame | None] = user_frame,
+    name: Callable[[str], str] = str,
+    merge_layers: bool = True,
+) -> LiveStacks:
+    """Return the requested bytes at some moments by stack, module and category.
+
+    What backward allocated has the stack of the forward operation that caused it, where that is known.
+
+    Args:
+        timeline: the trace.
+        moments: of each the blocks that count, as rows of the lifetimes (:meth:`Timeline.requested_at` of an event).
+        categories: as for :func:`by_site`.
+        choose: which frame stands for a stack in a table.
+        name: what a file is called.
+        merge_layers: give the equal modules of a list one name.
+    """
+    table, trace, frames = timeline.lifetimes, timeline.trace, _Frames(choose, name)
+    modules = [over_layers(module) if merge_layers else module for module in trace.modules]
+    totals: dict[tuple[tuple[int, ...], int, str, int], list[list[int]]] = {}
+    for moment, rows in enumerate(moments.values()):
+        kinds = column_of(timeline, rows, trace.category) if categories is None else categories[rows]
+        columns = (table.size[rows], table.born[rows], column_of(timeline, rows, trace.module_id), kinds)
+        blocks = zip(stacks_of(timeline, rows), *(column.tolist() for column in columns), strict=True)
+        for stack, size, born, module, kind in blocks:
+            numbers, line = frames.numbers(stack, OLDER if born == BEFORE else NO_STACK)
+            key = numbers, line, modules[module], kind
+            total = totals.setdefault(key, [[0, 0] for _ in moments])[moment]
+            total[0] += size
+            total[1] += 1
+    found = [
+        StackBytes(*key[:3], Category(key[3]).label, *(tuple(column) for column in zip(*total, strict=True)))
+        for key, total in totals.items()
+    ]
+    return LiveStacks(
+        moments=tuple(moments),
+        frames=tuple(frames.known),
+        own=tuple(sorted(frames.own)),
+        rows=tuple(sorted(found, key=lambda row: (-max(row.bytes), row))),
+    )
+
+
+AT_PEAK: Final = "at the peak"
+
+
+def moments_shown(timeline: Timeline, *, failed_event: int | None = None) -> dict[str, Indices]:
+    """Return the blocks that are live at a failed allocation, at the peak and at the end, as far as these differ."""
+    last = len(timeline.trace) - 1
+    peak = timeline.peak_event()
+    moments = {}
+    if failed_event is not None:
+        moments["at the failed allocation"] = timeline.lifetimes.held_at(failed_event - 1)
+    if last >= 0:
+        moments[AT_PEAK] = timeline.requested_at(peak)
+    if peak != last or last < 0:
+        moments["at the end"] = timeline.requested_at(last)
+    return moments
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """The distinct frames, numbered as they are found."""
+
+    choose: Callable[[Stack], Frame | None]
+    name: Callable[[str], str]
+    known: dict[Frame, int] = field(default_factory=dict)
+    own: set[int] = field(default_factory=set)
+    _seen: dict[tuple[Stack, Site], tuple[tuple[int, ...], int]] = field(default_factory=dict)
+
+    def numbers(self, stack: Stack, unknown: Site) -> tuple[tuple[int, ...], int]:
+        """Return the frames of ``stack``, outermost first, and the position of the one that stands for it."""
+        if (stack, unknown) not in self._seen:
+            shown = [frame for frame in stack if is_python(frame) and not is_measuring(frame)]
+            chosen = self.choose(stack)
+            if not shown:
+                shown = [place((site_of(stack) or unknown).function)]
+            position = shown.index(chosen) if chosen in shown else 0
+            numbers = tuple(self._number(frame) for frame in reversed(shown))
+            self._seen[stack, unknown] = numbers, len(shown) - 1 - position
+        return self._seen[stack, unknown]
+
+    def _number(self, frame: Frame) -> int:
+        number = self.known.setdefault(frame._replace(filename=self.name(frame.filename)), len(self.known))
+        if is_user_code(frame):
+            self.own.add(number)
+        return number
+
+
+def column_of(timeline: Timeline, rows: Indices, column: NDArray[np.integer]) -> Indices:
     """Return a column of the alloc events of ``rows``; 0, the unknown, for what was alive before."""
     born = timeline.lifetimes.born[rows]
     values = np.zeros(len(rows), dtype=np.int64)
@@ -96,7 +200,7 @@ def _column(timeline: Timeline, rows: Indices, column: NDArray[np.integer]) -> I
 def _totals(timeline: Timeline, event: int, rows: Indices | None, column: NDArray[np.integer]) -> list[tuple[int, int]]:
     """Return the distinct values of a column among the blocks that count, each with its bytes, largest first."""
     rows = timeline.requested_at(event) if rows is None else rows
-    values, place = np.unique(_column(timeline, rows, column), return_inverse=True)
+    values, place = np.unique(column_of(timeline, rows, column), return_inverse=True)
     totals = bytes_by(place, timeline.lifetimes.size[rows], len(values))
     return sorted(zip(values.tolist(), totals.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
 

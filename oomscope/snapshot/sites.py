@@ -11,10 +11,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from oomscope.snapshot.trace import Frame, Stack
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    filename: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} {self.name}"
+
+
+Stack = tuple[Frame, ...]
+"""Innermost frame first, as in PyTorch's snapshots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +54,11 @@ def short_path(path: str, parts: int = 3) -> str:
     return path if len(pieces) <= parts else "/".join(["…", *pieces[-parts:]])
 
 
+def over_layers(module: str) -> str:
+    """Return one name for the equal modules of a list: ``layers.*.mlp`` for ``layers.3.mlp``."""
+    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SiteBytes:
     """Requested bytes of one site, by category."""
@@ -53,7 +70,7 @@ class SiteBytes:
     category: str
 
 
-UserCode: TypeAlias = "Callable[[Frame], bool]"
+UserCode: TypeAlias = Callable[[Frame], bool]
 """Says whether a frame is the user's own code."""
 
 _NOT_USER_CODE: Final = re.compile(
@@ -76,6 +93,15 @@ _CPP_OPERATIONS: Final = (
     (re.compile(r"at::_ops::(\w+)::call"), "{} (operator, C++)"),
 )
 """Nodes as torch/csrc/autograd/generated/Functions.h names them, operators as ATen/ops does."""
+
+
+_MEASURING: Final = re.compile(r"(^|/)oomscope/(probe|capture)/")
+"""Code of oomscope that runs inside the program that is measured."""
+
+
+def is_measuring(frame: Frame) -> bool:
+    """Return whether a frame is oomscope's own, between the program and PyTorch."""
+    return bool(_MEASURING.search(frame.filename))
 
 
 def is_python(frame: Frame) -> bool:

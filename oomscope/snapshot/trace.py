@@ -15,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.provenance import Provenance
+from oomscope.snapshot.sites import Frame, Stack
+
+__all__ = ["Frame", "Stack"]  # beside what is defined here
 
 
 class Action(IntEnum):
@@ -60,21 +63,6 @@ class Category(IntEnum):
     def label(self) -> str:
         """Return the name used in reports and JSON, such as ``optimizer_state``."""
         return self.name.lower()
-
-
-class Frame(NamedTuple):
-    """One line of a stack."""
-
-    filename: str
-    line: int
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.filename}:{self.line} {self.name}"
-
-
-Stack = tuple[Frame, ...]
-"""Innermost frame first, as in PyTorch's snapshots."""
 
 
 class Moment(NamedTuple):

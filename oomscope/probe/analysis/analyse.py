@@ -16,7 +16,7 @@ from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
-from oomscope.snapshot.attribution import by_category, by_site
+from oomscope.snapshot.attribution import by_category, by_site, by_stack, moments_shown
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.judge.leaks import undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge, leak_in
@@ -63,7 +63,7 @@ def analyse(
         non_torch_bytes=budget.non_torch_bytes,
         other_process_bytes=budget.other_process_bytes,
         available_bytes=budget.available_bytes,
-        peak=peak_of(job, measurement),
+        peak=peak_of(job, measurement, out_of_memory),
         reserved_peak=reserved_peak_of(timeline, rules_of(measurement)) if len(timeline.trace) else None,
         end_requested_bytes=stats.requested_bytes_current,
         end_allocated_bytes=stats.allocated_bytes_current,
@@ -107,8 +107,14 @@ def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
     )
 
 
-def peak_of(job: ProbeJob, measurement: Measurement) -> Peak | None:
-    """Return the largest amount of requested bytes and what was requested then; None where nothing was recorded."""
+def peak_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None = None) -> Peak | None:
+    """Return the largest amount of requested bytes and what was requested then; None where nothing was recorded.
+
+    Args:
+        job: what was asked.
+        measurement: what was recorded.
+        failed: what ended the run: its stacks are shown beside those of the peak.
+    """
     timeline, rule, stats = timeline_of(measurement), site_rule(job), measurement.stats
     if not len(timeline.trace):
         return None
@@ -122,7 +128,18 @@ def peak_of(job: ProbeJob, measurement: Measurement) -> Peak | None:
         event=event,
         categories=by_category(timeline, event),
         sites=by_site(timeline, event, rule.group_of),
+        stacks=by_stack(
+            timeline,
+            moments_shown(timeline, failed_event=failed_event_of(failed)),
+            choose=rule.frame_of,
+            name=rule.name_of,
+        ),
     )
+
+
+def failed_event_of(failed: OutOfMemory | None) -> int | None:
+    """Return the event of the failed allocation; None where none is known."""
+    return failed.event if isinstance(failed, FailedAllocation) else None
 
 
 def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> ReservedPeak:
@@ -176,7 +193,7 @@ def rules_of(measurement: Measurement) -> Rules:
 def _oom_of(job: ProbeJob, failed: OutOfMemory, trace: Trace) -> Oom:
     """Return what ended the run as it is reported."""
     rule = site_rule(job)
-    event = failed.event if isinstance(failed, FailedAllocation) else None
+    event = failed_event_of(failed)
     recorded = None if event is None else place_of(trace, event, rule.site_of)["site"]
     return Oom(
         requested_bytes=failed.requested_bytes,

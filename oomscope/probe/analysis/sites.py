@@ -18,6 +18,7 @@ from pathlib import Path
 import oomscope
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.result import Site
+from oomscope.snapshot.sites import over_layers
 from oomscope.snapshot.trace import Frame, Stack
 
 _PACKAGE = Path(oomscope.__file__).resolve().parent
@@ -71,8 +72,7 @@ class SiteRule:
 
         In a table the same line of eighty equal layers is one row.
         """
-        parts = ("*" if part.isdigit() else part for part in module.split("."))
-        return self.site_of(stack, ".".join(parts))
+        return self.site_of(stack, over_layers(module))
 
     def name_of(self, filename: str) -> str:
         """Return ``filename`` as it reads in any checkout."""

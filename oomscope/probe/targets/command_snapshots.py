@@ -17,11 +17,11 @@ from oomscope.probe.analysis.sites import SiteRule, site_rule
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.result import Oom, Peak, ProbeResult, RunCurves, Site
-from oomscope.snapshot.attribution import by_site
+from oomscope.snapshot.attribution import by_site, by_stack, moments_shown
 from oomscope.snapshot.explain.analysis import Analysis, analyse
 from oomscope.snapshot.judge.verdict import failure_of
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.sites import site_of
+from oomscope.snapshot.sites import site_of, user_frame
 from oomscope.snapshot.timeline import decimate
 from oomscope.snapshot.trace import Stack
 from oomscope.units import format_size
@@ -101,8 +101,9 @@ def _has_oom(analysis: Analysis) -> bool:
 def _result(job: ProbeJob, analysis: Analysis, *, has_failed: bool) -> ProbeResult:
     predicted = analysis.cut_short is not None
     timeline, rules, verdict = analysis.timeline, analysis.recording.rules, analysis.verdict
-    choose = _chooser(site_rule(job))
-    peak = _peak_of(analysis, choose)
+    rule = site_rule(job)
+    choose = _chooser(rule)
+    peak = _peak_of(analysis, rule)
     is_oom = has_failed or predicted
     survived = not is_oom and verdict.kind != "headroom"
     oom = None
@@ -140,13 +141,14 @@ def _result(job: ProbeJob, analysis: Analysis, *, has_failed: bool) -> ProbeResu
     )
 
 
-def _peak_of(analysis: Analysis, choose: ChooseSite) -> Peak | None:
+def _peak_of(analysis: Analysis, rule: SiteRule) -> Peak | None:
     """Return the largest amount of requested bytes and what was live then; None where the recording shows nothing."""
+    choose, categories_of = _chooser(rule), analysis.evidence.category
     timeline, event = analysis.timeline, analysis.timeline.peak_event()
     live, here = timeline.requested_bytes_at(event), analysis.at_peak
     if not live and event < 0:
         return None
-    sites = by_site(timeline, event, choose, categories=analysis.evidence.category)
+    sites = by_site(timeline, event, choose, categories=categories_of)
     categories: dict[str, int] = {}
     for row in sites:
         categories[row.category] = categories.get(row.category, 0) + row.bytes
@@ -159,7 +161,18 @@ def _peak_of(analysis: Analysis, choose: ChooseSite) -> Peak | None:
         event=event,
         categories=dict(sorted(categories.items(), key=lambda item: -item[1])),
         sites=sites,
+        stacks=by_stack(
+            timeline,
+            moments_shown(timeline, failed_event=analysis.failure_event),
+            categories_of,
+            choose=lambda stack: rule.preferred_frame(stack) or user_frame(stack),
+            name=lambda file: _named(rule, file),
+        ),
     )
+
+
+def _named(rule: SiteRule, file: str) -> str:
+    return rule.name_of(file) if Path(file).is_absolute() else file
 
 
 def _chooser(rule: SiteRule) -> ChooseSite:
@@ -168,6 +181,6 @@ def _chooser(rule: SiteRule) -> ChooseSite:
     def choose(stack: Stack, module: str = "") -> Site | None:
         own = rule.preferred_frame(stack)
         site = site_of(stack if own is None else (own,), module)
-        return site and replace(site, file=rule.name_of(site.file) if Path(site.file).is_absolute() else site.file)
+        return site and replace(site, file=_named(rule, site.file))
 
     return choose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -10,11 +11,13 @@ from oomscope.bisect.results.result import BisectResult
 from oomscope.gate.ledger.history import Trend, gravest_first
 from oomscope.gate.night.result import GateResult
 from oomscope.gate.suite.metrics import METRICS
+from oomscope.probe.demand import recorded_peak
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report import diff, explain, gate_history, gate_report, parts
 from oomscope.report.bisect_report import PageDetail, bisect_report, view_of
 from oomscope.report.charts.curves import Series, curves, overlaid
+from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
 from oomscope.report.charts.range import range_chart
 from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
@@ -24,10 +27,14 @@ from oomscope.report.charts.trend import trend_plot
 from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.probe import probe_report
 from oomscope.report.tuning import sweep_report
+from oomscope.report.verdict import LINE_TABLE
+from oomscope.snapshot.attribution import AT_PEAK
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
+from oomscope.snapshot.compare.stack_changes import side_by_side
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
+from oomscope.snapshot.stack_tree import LiveStacks
 
 LINES_SHOWN: Final = 300
 """Lines of code in their table; what is beyond is one row, so that the sum holds."""
@@ -43,6 +50,8 @@ TIMELINE_ROOM: Final = 600 * 1024
 """Bytes of a page that the data of its timelines may take, all devices together."""
 SEGMENTS_ROOM: Final = 240 * 1024
 """The same of its maps of segments."""
+FLAME_ROOM: Final = 200 * 1024
+"""The same of its flame graphs."""
 
 
 def _shown(share: float, most: int) -> int:
@@ -53,17 +62,19 @@ def probe_page(result: ProbeResult, *, title: str) -> str:
     """Return the page of one rank's measurement."""
 
     def page(share: float) -> str:
-        report = probe_report(result, figures=_run_figure(result), shown=_shown(share, LINES_SHOWN))
-        return render(report, title=title, share=share, versions=result.versions)
+        report = probe_report(result, figures=_run_figures(result, share), shown=_shown(share, LINES_SHOWN))
+        return render(report, "flame.js", title=title, share=share, versions=result.versions)
 
     return fitting(page)
 
 
-def _run_figure(result: ProbeResult) -> Iterator[parts.Figure]:
+def _run_figures(result: ProbeResult, share: float) -> Iterator[parts.Figure]:
     if result.timeline:
         series = Series(label="requested", values=result.timeline, style="second")
         chart = curves([series], title="Requested bytes over the run", available=result.available_bytes)
         yield parts.Figure(title="Requested memory over the run", markup=chart)
+    if result.peak:
+        yield from _flame_figure(result.peak.stacks, "flame", table=LINE_TABLE, share=share)
 
 
 def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
@@ -85,7 +96,7 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
             shown=_shown(share, 20),
             figures=lambda device: _device_figures(device, pictures[device.index], own),
         )
-        return render(report, "timeline.js", "segments.js", title=title, share=share)
+        return render(report, "timeline.js", "segments.js", "flame.js", title=title, share=share)
 
     return fitting(page)
 
@@ -102,6 +113,7 @@ def _device_figures(device: DeviceExplanation, drawing: Drawing, share: float) -
             bins = bins.coarser(times)
             data = embedded(timeline_data(bins, failed_event=failed_event_of(device)))
         yield parts.Figure(title="Requested memory by category", markup=chart, data=data, name=name)
+    yield from _flame_figure(drawing.live, f"flame-{device.index}", table=table, share=share)
     if drawing.plan and drawing.plan.segments:
         name, tiny, when = f"segments-{device.index}", TINY, explain.when_text(device)
         while True:
@@ -114,25 +126,44 @@ def _device_figures(device: DeviceExplanation, drawing: Drawing, share: float) -
         yield parts.Figure(title=f"Segments {when}, to scale", markup=chart, data=data, name=name)
 
 
+def _flame_figure(
+    live: LiveStacks | None, name: str, *, share: float, table: str = "", is_difference: bool = False
+) -> Iterator[parts.Figure]:
+    """Yield the flame graph of ``live``, if there is any, with a ``share`` of all detail."""
+    if live is None or not live.rows:
+        return
+    graph = FlameGraph(live=live, is_difference=is_difference)
+    while True:
+        chart, data = flame_chart(graph, name, table=table), embedded(flame_data(graph))
+        if len(chart) + len(data) <= share * FLAME_ROOM or graph.least > 1 / 8:
+            break
+        graph = replace(graph, least=2 * graph.least)
+    title = "Live bytes by stack, as a difference" if is_difference else "Live bytes by stack"
+    yield parts.Figure(title=title, markup=chart, data=data, name=name)
+
+
 def diff_page(difference: Difference) -> str:
     """Return the page of a difference."""
     title = f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}"
 
     def page(share: float) -> str:
-        return render(parts.report(_diff_parts(difference, _shown(share, 500))), title=title, share=share)
+        return render(parts.report(_diff_parts(difference, share)), "flame.js", title=title, share=share)
 
     return fitting(page)
 
 
-def _diff_parts(difference: Difference, shown: int) -> Iterator[parts.Part]:
+def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
     yield from diff.heading_parts(difference)
-    for device in difference.devices[:DEVICES_SHOWN]:
+    devices, shown = difference.devices[:DEVICES_SHOWN], _shown(share, 500)
+    for number, device in enumerate(devices):
         if len(difference.devices) > 1:
             yield parts.Heading(text=diff.device_name(device).capitalize())
         tables: list[diff.By] = ["category", "line", "size"]
         if len(device.modules) > 1:
             tables.insert(2, "module")
-        yield from diff.device_parts(difference, device, tables, shown, _overlay_figure(device))
+        flame = _flame_figure(device.stacks, f"flame-{number}", share=share / len(devices), is_difference=True)
+        figures = (*_overlay_figure(device), *flame)
+        yield from diff.device_parts(difference, device, tables, shown, figures)
     if (more := len(difference.devices) - DEVICES_SHOWN) > 0:
         yield parts.line(f"{more} further ones, which grew less, have no section.", "soft")
     yield from map(parts.note, diff.not_compared(difference))
@@ -152,17 +183,16 @@ def _overlay_figure(device: DeviceDifference) -> Iterator[parts.Figure]:
 
 def bisect_page(result: BisectResult, *, title: str) -> str:
     """Return the page of a search."""
-    figures = tuple(_search_figures(result))
     versions = result.first_bad.result.versions if result.first_bad else {}
 
     def page(share: float) -> str:
-        detail = PageDetail(figures=figures, lines=_shown(share, LINES_SHOWN))
-        return render(bisect_report(result, detail), title=title, share=share, versions=versions)
+        detail = PageDetail(figures=tuple(_search_figures(result, share)), lines=_shown(share, LINES_SHOWN))
+        return render(bisect_report(result, detail), "flame.js", title=title, share=share, versions=versions)
 
     return fitting(page)
 
 
-def _search_figures(result: BisectResult) -> Iterator[parts.Figure]:
+def _search_figures(result: BisectResult, share: float) -> Iterator[parts.Figure]:
     """Yield the line from end to end and those that merges brought in, then both runs over each other."""
     for walked in result.lines[: 1 + BRANCHES_SHOWN]:
         view = view_of(walked, result)
@@ -177,6 +207,10 @@ def _search_figures(result: BisectResult) -> Iterator[parts.Figure]:
     good, bad = result.last_good, result.first_bad
     if good and bad and (chart := overlaid(good.result, bad.result)):
         yield parts.Figure(title="Both runs over each other", markup=chart)
+    before, after = (recorded_peak(each.result) if each else None for each in (good, bad))
+    if before and after and before.stacks and after.stacks:
+        live = side_by_side(before.stacks.at(AT_PEAK), after.stacks.at(AT_PEAK), ("last good", "first bad"))
+        yield from _flame_figure(live, "flame", share=share, table=LINE_TABLE, is_difference=True)
 
 
 def sweep_page(sweep: Sweep, *, title: str) -> str:

@@ -15,9 +15,11 @@ from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes
 from oomscope.snapshot.compare.matching import unchanged
 from oomscope.snapshot.compare.side import Facts, Overlay, Side, overlay
+from oomscope.snapshot.compare.stack_changes import side_by_side
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 3
@@ -49,6 +51,8 @@ class DeviceDifference:
     """By size of block, in the allocator's classes."""
     phases: tuple[PhasePeaks, ...]
     timeline: Overlay
+    stacks: LiveStacks
+    """Both peaks by whole stack, under the names ``A`` and ``B``."""
     rank: int | None = None
     """Of folders with one file a rank: which rank."""
 
@@ -236,10 +240,11 @@ def _listed(devices: Iterable[int]) -> str:
 
 def _compare(before: Side, after: Side) -> DeviceDifference:
     old, new = before.phase_peaks(), after.phase_peaks()
+    same_files = unchanged(before.recorded, after.recorded)
     return DeviceDifference(
         before=before.facts(),
         after=after.facts(),
-        lines=line_changes(before.sites, after.sites, unchanged=unchanged(before.recorded, after.recorded)),
+        lines=line_changes(before.sites, after.sites, unchanged=same_files),
         categories=named_changes(*(side.by(lambda row: row.category) for side in (before, after))),
         modules=named_changes(*(side.by(lambda row: row.site.module) for side in (before, after))),
         sizes=named_changes(before.by_size(), after.by_size()),
@@ -248,4 +253,5 @@ def _compare(before: Side, after: Side) -> DeviceDifference:
             for name in dict.fromkeys((*old, *new))
         ),
         timeline=overlay(before.timeline, after.timeline),
+        stacks=side_by_side(before.stacks, after.stacks, ("A", "B"), same_files),
     )

@@ -13,11 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.attribution import OLDER, by_site, by_size
+from oomscope.snapshot.attribution import OLDER, by_site, by_size, by_stack
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
-from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.sites import Site, SiteBytes, over_layers, site_of
+from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.timeline import Timeline, iterations_of
 from oomscope.snapshot.trace import Action, Stack, Trace
 from oomscope.units import Bytes
@@ -87,6 +88,11 @@ class Side(Inferred):
         """Requested bytes at the peak by line, module and category; the equal modules of a list are one."""
         return by_site(self.bare, self.event, _over_layers, self.evidence.category)
 
+    @cached_property
+    def stacks(self) -> LiveStacks:
+        """Requested bytes at the peak by whole stack."""
+        return by_stack(self.bare, {"": self.bare.requested_at(self.event)}, self.evidence.category)
+
     def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:
         """Return requested bytes at the peak by some name of their lines."""
         held: dict[str, Held] = {}
@@ -133,7 +139,7 @@ class Side(Inferred):
 
 def _over_layers(stack: Stack, module: str) -> Site | None:
     """Return the line of a stack, with one name for the equal modules of a list: ``layers.*.mlp``."""
-    return site_of(stack, ".".join("*" if part.isdigit() else part for part in module.split(".")))
+    return site_of(stack, over_layers(module))
 
 
 POINTS: Final = 240

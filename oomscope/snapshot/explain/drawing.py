@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomscope.snapshot.attribution import by_stack, moments_shown
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import Bins, bins_of
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
+from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.trace import Segment
 
 
@@ -105,13 +107,16 @@ class Drawing:
     bins: Bins
     plan: FloorPlan | None
     """At the failed allocation, else at the peak; None where the segments of then are unknown."""
+    live: LiveStacks
+    """At the failed allocation if there is one, at the peak and at the end."""
 
 
 def draw(analysis: Analysis, most_bins: int = MOST_BINS) -> Drawing:
     """Return the pictures of a device: as many events a bin as lead to at most ``most_bins``."""
-    timeline = analysis.timeline
-    here = analysis.of_interest
+    timeline, here = analysis.timeline, analysis.of_interest
+    moments = moments_shown(timeline, failed_event=analysis.failure_event)
     return Drawing(
         bins=bins_of(timeline, analysis.evidence, max(1, -(-len(timeline.trace) // most_bins))),
         plan=floor_plan(here, analysis.describe),
+        live=by_stack(timeline, moments, analysis.evidence.category),
     )

@@ -108,10 +108,11 @@ const Charts = (() => {
     });
   };
 
-  // A line of text about what is pointed at, and a button that looks its code line up in the table.
+  // A line of text about what is pointed at, and a button that looks its code line up in the table, if there is one.
   const say = (readout, text, place, table) => {
     readout.replaceChildren(text);
     if (!place) return;
+    if (!table) return readout.append(" · ", place);
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "find", title: "find this line in the table", textContent: place });
     button.addEventListener("click", () => {

@@ -1,0 +1,218 @@
+"""The live bytes as a flame graph: callers above what they call, each as wide as the bytes that it holds.
+
+The picture is complete without a script: by call, at the first moment. ``flame.js`` draws the same trees for the other
+moments, by module and by category, zooms and searches. Of two runs a frame is as wide as in the larger of both, and its
+colour says which one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import numpy as np
+from markupsafe import Markup
+
+from oomscope.printable import printable
+from oomscope.report.charts.html import add_legend, box, figure, markup, packed, share
+from oomscope.report.charts.plot import Key
+from oomscope.report.sentences import category_text, count, percent
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.stack_tree import By, LiveStacks, Node, stack_tree
+from oomscope.snapshot.trace import Category, Frame
+from oomscope.units import format_size
+
+VIEWS: Final[dict[By, str]] = {"stack": "By call", "module": "By module", "category": "By category"}
+ROW: Final = 20
+"""Pixels of a frame's height."""
+NARROWEST: Final = 1 / 1000
+"""Share of the width below which a frame is not drawn without a script."""
+PALEST, STRONGEST = 14, 64
+"""Per cent of red or blue in a frame that changed little, and in the one that changed most."""
+CATEGORIES: Final = tuple(category.label for category in Category)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlameGraph:
+    """What is drawn.
+
+    Args:
+        live: the bytes.
+        is_difference: its two moments are two runs.
+        least: share of the bytes below which a frame is left out of its parent.
+    """
+
+    live: LiveStacks
+    is_difference: bool = False
+    least: float = 1 / 4000
+
+    @cached_property
+    def trees(self) -> dict[By, tuple[Node, ...]]:
+        """The trees by what is merged; without modules there is none by them."""
+        has_modules = any(row.module for row in self.live.rows)
+        return {by: self._pruned(stack_tree(self.live, by)) for by in VIEWS if by != "module" or has_modules}
+
+    def _pruned(self, tree: Sequence[Node]) -> tuple[Node, ...]:
+        least = [max(1, self.least * size) for size in tree[0].bytes]
+        kept: list[Node] = []
+        for node in tree:
+            is_below = node.depth and node.depth > kept[-1].depth + 1
+            if not is_below and any(size >= limit for size, limit in zip(node.bytes, least, strict=True)):
+                kept.append(node)
+        return tuple(kept)
+
+    def widths(self, tree: Sequence[Node]) -> list[int]:
+        """Return how wide each node is: its bytes at the first moment; of two runs the larger amount of each part."""
+        if not self.is_difference:
+            return [node.bytes[0] for node in tree]
+        widths = [0] * len(tree)
+        below: list[tuple[int, tuple[int, ...], int]] = []
+        """Of the nodes after one and not yet in a parent: depth, bytes and width."""
+        for at in range(len(tree) - 1, -1, -1):
+            node, children = tree[at], []
+            while below and below[-1][0] == node.depth + 1:
+                children.append(below.pop())
+            own = (size - sum(child[1][run] for child in children) for run, size in enumerate(node.bytes))
+            widths[at] = max(own) + sum(child[2] for child in children)
+            below.append((node.depth, node.bytes, widths[at]))
+        return widths
+
+
+def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
+    """Return the flame graph as a figure.
+
+    Args:
+        graph: what is drawn.
+        name: id of the element with the trees.
+        table: id of the table in which a code line is looked up; empty: there is none.
+    """
+    chart = figure("flame", "Live bytes by stack")
+    chart.set("data-flame", name)
+    chart.set("data-table", table)
+    _controls(chart, graph)
+    tree = graph.trees["stack"]
+    drawn = list(_laid_out(tree, graph.widths(tree)))
+    height = (1 + max((node.depth for node, _, _ in drawn), default=0)) * ROW
+    cells = box(chart, "cells", tag="div", height=f"{height}px")
+    most = max((abs(_change(node)) for node in tree), default=0)
+    for node, left, width in drawn:
+        style = {"top": f"{node.depth * ROW}px", "left": share(left, 1), "width": share(width, 1)}
+        if graph.is_difference:
+            style["--mix"] = f"{_strength(node, most)}%"
+        tone = _tone(node) if graph.is_difference else node.category
+        cell = box(cells, f"cell {tone}", frame_label(node.frame), tag="div", **style)
+        cell.set("title", printable(_said(node, tree[0], graph)))
+    box(chart, "readout soft", _caption(graph), tag="p").set("aria-live", "polite")
+    add_legend(chart, _legend(graph))
+    return markup(chart)
+
+
+def flame_data(graph: FlameGraph) -> dict[str, Any]:
+    """Return what the script draws, as JSON values: the trees one after another, each beginning at depth 0."""
+    frames: dict[Frame, int] = {}
+    rows = [
+        (
+            node.depth,
+            frames.setdefault(node.frame, len(frames)),
+            CATEGORIES.index(node.category),
+            width,
+            *node.bytes,
+            *node.blocks,
+        )
+        for tree in graph.trees.values()
+        for node, width in zip(tree, graph.widths(tree), strict=True)
+    ]
+    return {
+        "moments": list(graph.live.moments),
+        "isDifference": graph.is_difference,
+        "categories": [[name, category_text(name)] for name in CATEGORIES],
+        "frames": [[frame_label(frame), place_of(frame)] for frame in frames],
+        "mix": [PALEST, STRONGEST],
+        **packed(list(np.array(rows, dtype=np.int64).T)),
+    }
+
+
+def frame_label(frame: Frame) -> str:
+    """Return ``forward model.py:88``, or what a frame that is no line of code is called."""
+    if not frame.filename:
+        return category_text(frame.name)
+    return f"{frame.name} {frame.filename.rpartition('/')[2]}:{frame.line}"
+
+
+def place_of(frame: Frame) -> str:
+    """Return a frame as a table of code lines shows it; empty where it is no line."""
+    return Site(file=frame.filename, line=frame.line, function=frame.name).brief if frame.filename else ""
+
+
+def _controls(chart: ET.Element, graph: FlameGraph) -> None:
+    """Add what is chosen and searched with, which stays hidden where no script runs."""
+    controls = box(chart, "controls", tag="div")
+    controls.set("hidden", "")
+    moments = list(graph.live.moments)
+    choices = [
+        [("view", str(at), VIEWS[by]) for at, by in enumerate(graph.trees)],
+        [("moment", str(at), text) for at, text in enumerate([*moments, *["Difference"] * graph.is_difference])],
+    ]
+    for group in choices:
+        for kind, value, text in group if len(group) > 1 else ():
+            button = box(controls, "choice", text[:1].upper() + text[1:], tag="button")
+            button.set("type", "button")
+            button.set(f"data-{kind}", value)
+    button = box(controls, "button", "Whole graph", tag="button")
+    button.set("type", "button")
+    button.set("data-do", "reset")
+    search = ET.SubElement(controls, "input", {"type": "search", "placeholder": "Search: regular expression"})
+    search.set("aria-label", "Search the flame graph by a regular expression")
+    box(controls, "matches", tag="output")
+
+
+def _laid_out(tree: Sequence[Node], widths: Sequence[int]) -> Iterator[tuple[Node, float, float]]:
+    """Yield the nodes that are wide enough, with left edge and width from 0 to 1."""
+    whole, ends = max(1, widths[0]), [0]
+    """Where the next node of each depth begins."""
+    for node, width in zip(tree, widths, strict=True):
+        left = ends[node.depth]
+        ends[node.depth :] = [left + width, left]
+        if width >= NARROWEST * whole:
+            yield node, left / whole, width / whole
+
+
+def _change(node: Node) -> int:
+    return node.bytes[-1] - node.bytes[0]
+
+
+def _tone(node: Node) -> str:
+    change = _change(node)
+    return "grew" if change > 0 else "shrank" if change < 0 else "same"
+
+
+def _strength(node: Node, most: int) -> int:
+    return round(PALEST + (STRONGEST - PALEST) * abs(_change(node)) / most) if _change(node) else 0
+
+
+def _said(node: Node, root: Node, graph: FlameGraph) -> str:
+    """Return what a frame is and holds, in one line."""
+    what = place_of(node.frame) or frame_label(node.frame)
+    if graph.is_difference:
+        before, after = map(format_size, node.bytes)
+        return f"{what}: {format_size(_change(node), signed=True)}, {before} → {after}"
+    held = f"{format_size(node.bytes[0])} ({percent(node.bytes[0], root.bytes[0])}) in {count(node.blocks[0], 'block')}"
+    return f"{what}: {held}, mostly {category_text(node.category)}"
+
+
+def _caption(graph: FlameGraph) -> str:
+    """Return how it is read; a script writes here what is pointed at."""
+    if graph.is_difference:
+        first, second = graph.live.moments
+        return f"As wide as the larger of both. Red: more bytes in {second}. Blue: more in {first}."
+    return f"Live bytes {graph.live.moments[0]}: callers above, and below each what it called, as wide as its bytes."
+
+
+def _legend(graph: FlameGraph) -> list[Key]:
+    if graph.is_difference:
+        return [Key(text="grew", style="grew"), Key(text="shrank", style="shrank")]
+    present = {row.category for row in graph.live.rows}
+    return [Key(text=category_text(name), style=name) for name in CATEGORIES if name in present]
