@@ -16,6 +16,7 @@ from oomscope.report import bisect, parts
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
+from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict import LINE_TABLE, fix_table, verdict_parts
 from oomscope.units import Bytes, format_size
 
@@ -42,6 +43,8 @@ class PageDetail(NamedTuple):
     """The range, and both runs over each other."""
     lines: int
     """Lines of code whose bytes differ."""
+    stacks: Stacks
+    """Those behind these lines."""
 
 
 def plan_report(plan: SearchPlan) -> parts.Report:
@@ -84,7 +87,8 @@ def _sections(result: BisectResult, page: PageDetail | None) -> Iterator[parts.P
     if result.suspects:
         yield _suspect_table(result)
     if result.sites:
-        yield growth_table(result.sites, page.lines if page else GROWTH_SHOWN, unchanged=bisect.unchanged_bytes(result))
+        lines, stacks = (page.lines, page.stacks) if page else (GROWTH_SHOWN, NO_STACKS)
+        yield growth_table(result.sites, lines, unchanged=bisect.unchanged_bytes(result), stacks=stacks)
     yield from _step_parts(result)
     if page:
         yield _key_matrix(result)
@@ -196,7 +200,9 @@ def _suspect_table(result: BisectResult) -> parts.Table:
     )
 
 
-def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, unchanged: int = 0) -> parts.Table:
+def growth_table(
+    rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, unchanged: int = 0, stacks: Stacks = NO_STACKS
+) -> parts.Table:
     """Return the lines that changed most, the rest as one row, those that did not change, and the sum of all."""
     ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
     table = parts.Table(
@@ -207,7 +213,7 @@ def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, uncha
             (
                 *(row.delta_bytes, row.before_bytes, row.after_bytes),
                 row.category if row.site else "",
-                parts.Cell(text=bisect.growth_text(row), title=str(row.site or "")),
+                stacks.cell(row.site, row.category, bisect.growth_text(row)),
             )
             for row in ordered
         ],

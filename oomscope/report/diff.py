@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from oomscope.report import parts
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, moment_text, one_line, site_text, unread_text
+from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.attribution import NO_STACK, OLDER
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
@@ -69,7 +70,9 @@ def device_parts(
     device: DeviceDifference,
     tables: Sequence[By],
     shown: int,
+    *,
     figures: Iterable[parts.Figure] = (),
+    stacks: Stacks = NO_STACKS,
 ) -> Iterator[parts.Part]:
     """Yield what differs on one device: the answer, both peaks, and the tables that were asked for."""
     tone = "bad" if device.delta_bytes > 0 else "good" if device.delta_bytes < 0 else ""
@@ -80,7 +83,7 @@ def device_parts(
     yield from figures
     for by in tables:
         if by == "line":
-            yield line_table(device.lines, shown)
+            yield line_table(device.lines, shown, stacks)
         else:
             named = {"category": device.categories, "module": device.modules, "size": device.sizes}[by]
             yield named_table(named, "size of block" if by == "size" else by, shown)
@@ -127,12 +130,12 @@ def place(side: Facts) -> str:
     return f"{when}, at {site_text(side.site)}" if side.site else when
 
 
-def line_table(rows: Sequence[LineChange], shown: int) -> parts.Table:
+def line_table(rows: Sequence[LineChange], shown: int, stacks: Stacks = NO_STACKS) -> parts.Table:
     """Return the lines that changed most, those that did not as one row, and the sum, which is that of the peaks."""
     changed, same = ([row for row in rows if row.differs is differs] for differs in (True, False))
     top, rest = cut(changed, shown)
     cells: list[parts.Row] = [
-        (*_numbers([row]), row.category, parts.Cell(text=line_name(row), title=str(row.site))) for row in top
+        (*_numbers([row]), row.category, stacks.cell(row.site, row.category, line_name(row))) for row in top
     ]
     if rest:
         cells.append((*_numbers(rest), "", count(len(rest), "further line")))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from oomscope.allocator.settings import parse_version
 from oomscope.report import parts
 from oomscope.report.parts import bar, columns, line
 from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, unread_text
+from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict import (
     NEW_VARIABLE,
     SHOWN,
@@ -42,7 +43,16 @@ _NEW_SINCE: Final = (2, 10)
 _FOUND_BEFORE_2_12: Final = "2.11"
 """Stands for every torch up to 2.11, wherever rules were found by what repeats the recording best."""
 
-Figures = Callable[[DeviceExplanation], Iterable[parts.Figure]]
+
+class PageDetail(NamedTuple):
+    """What a page shows of a device beyond the report on a terminal."""
+
+    figures: Iterable[parts.Figure] = ()
+    stacks: Stacks = NO_STACKS
+    """Those behind its tables of lines."""
+
+
+Detail = Callable[[DeviceExplanation], PageDetail]
 
 
 def explain_report(
@@ -51,7 +61,7 @@ def explain_report(
     top: int = SHOWN,
     full: bool = True,
     shown: int = SHOWN,
-    figures: Figures = lambda _: (),
+    detail: Detail = lambda _: PageDetail(),
 ) -> parts.Report:
     """Return the report of one file, or of a folder's ranks side by side and then of the worst.
 
@@ -60,13 +70,13 @@ def explain_report(
         top: lines of code to show; the rest is one row.
         full: every table of a file, not its first eight lines alone.
         shown: rows of other tables.
-        figures: charts of a device, for a page.
+        detail: what a page shows beside it.
     """
-    return parts.report(_all_parts(found, top, shown, figures, full=full))
+    return parts.report(_all_parts(found, top, shown, detail, full=full))
 
 
 def _all_parts(
-    found: Explanation | RankSet, top: int, shown: int, figures: Figures, *, full: bool
+    found: Explanation | RankSet, top: int, shown: int, detail: Detail, *, full: bool
 ) -> Iterator[parts.Part]:
     if isinstance(found, RankSet):
         yield from _rank_parts(found)
@@ -76,7 +86,7 @@ def _all_parts(
     for device in found.devices:
         if device is not found.devices[0]:
             yield parts.BLANK
-        yield from _device_parts(found, device, top, shown, figures) if full else _summary(found, device)
+        yield from _device_parts(found, device, top, shown, detail(device)) if full else _summary(found, device)
 
 
 def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Part]:
@@ -141,7 +151,7 @@ def rank_table(ranks: Sequence[RankRow]) -> parts.Table:
 
 
 def _device_parts(
-    explanation: Explanation, device: DeviceExplanation, top: int, shown: int, figures: Figures
+    explanation: Explanation, device: DeviceExplanation, top: int, shown: int, detail: PageDetail
 ) -> Iterator[parts.Part]:
     yield line(heading_text(explanation, device), "soft")
     yield _status(device)
@@ -151,12 +161,17 @@ def _device_parts(
         yield parts.advice(setting)
     yield parts.BLANK
     yield parts.Facts(rows=list(_facts(device)))
-    yield from figures(device)
+    yield from detail.figures
     held, when = device.failure or device.composition, when_text(device)
     if held.bytes:
         yield _category_table(held, f"Live {when}, by category")
         yield line_table(
-            f"Live {when}, by line", held.sites, top, modules=not held.modules_are_files, name=table_name(device)
+            f"Live {when}, by line",
+            held.sites,
+            top,
+            modules=not held.modules_are_files,
+            name=table_name(device),
+            stacks=detail.stacks,
         )
         kind = "file" if held.modules_are_files else "module"
         modules = parts.Table(
@@ -167,8 +182,8 @@ def _device_parts(
         )
         yield parts.cut(modules, max(FEW, shown - SHOWN), kind)
     if device.pins and device.pins.pinned_bytes >= WORTH_SHOWING:
-        yield from _pin_tables(device.pins, when, shown)
-    yield from _small_tables(device, shown)
+        yield from _pin_tables(device.pins, when, shown, detail.stacks)
+    yield from _small_tables(device, shown, detail.stacks)
     if device.verdict.tried:
         yield _tried(device)
     yield from map(parts.note, device.caveats)
@@ -229,12 +244,15 @@ def _category_table(held: Composition, title: str) -> parts.Table:
     )
 
 
-def _pin_tables(pins: Pins, when: str, shown: int) -> Iterator[parts.Table]:
+def _pin_tables(pins: Pins, when: str, shown: int, stacks: Stacks) -> Iterator[parts.Table]:
     """Yield the lines whose blocks keep segments, and the largest segments that are mostly empty."""
     lines = parts.Table(
         title=f"What pins {format_size(pins.pinned_bytes)} of unused memory {when}, by the line that stays longest",
         columns=columns("size:Unused", "count:Segments", "size:Held there", "category:Category", "code:Line"),
-        rows=[(row.unused_bytes, row.segments, row.held_bytes, row.category, _place(row.site)) for row in pins.lines],
+        rows=[
+            (row.unused_bytes, row.segments, row.held_bytes, row.category, stacks.cell(row.site, row.category))
+            for row in pins.lines
+        ],
         is_sum=True,
         hint="A segment goes back to the driver only when all of it is free.",
     )
@@ -256,13 +274,13 @@ def _held_by(segment: PinnedSegment) -> str:
     return f"{held}, and {count(len(others), 'other line')}" if others else held
 
 
-def _small_tables(device: DeviceExplanation, shown: int) -> Iterator[parts.Table]:
+def _small_tables(device: DeviceExplanation, shown: int, stacks: Stacks) -> Iterator[parts.Table]:
     """Yield what a stream still uses, private pools, and lines that grow; a table without rows is left out."""
     yield parts.Table(
         title="Freed, but in use by a stream at the peak",
         columns=columns("size:Bytes", "count:Blocks", "Stream", "code:Line"),
         rows=[
-            (row.bytes, row.count, f"{row.stream:#x}" if row.stream else "default", _place(row.site))
+            (row.bytes, row.count, f"{row.stream:#x}" if row.stream else "default", stacks.cell(row.site))
             for row in device.pending[:shown]
         ],
     )
@@ -278,7 +296,7 @@ def _small_tables(device: DeviceExplanation, shown: int) -> Iterator[parts.Table
         title="Lines whose live blocks grow from iteration to iteration",
         columns=columns("size:An iteration", "size:Alive in all", "count:Blocks", "count:From iterations", "code:Line"),
         rows=[
-            (row.bytes_per_iteration, row.bytes, row.count, row.iterations, _place(row.site))
+            (row.bytes_per_iteration, row.bytes, row.count, row.iterations, stacks.cell(row.site))
             for row in device.suspects[:shown]
         ],
     )
@@ -304,10 +322,6 @@ def _tried(device: DeviceExplanation) -> parts.Table:
             for fix in verdict.tried
         ],
     )
-
-
-def _place(site: Site | None) -> parts.Cell:
-    return parts.Cell(text=line_text(site), title=str(site or ""))
 
 
 def heading_text(explanation: Explanation, device: DeviceExplanation) -> str:

@@ -47,6 +47,8 @@ class Cell:
     number: float | None = None
     """What a page sorts by."""
     span: Span | None = None
+    details: Sequence[str] = ()
+    """A caption and lines that a page shows when the cell is opened."""
 
 
 Value: TypeAlias = "Cell | Span | str | float | None"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from oomscope.probe.result import WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, moment_text, percent, site_text, three_digits
+from oomscope.report.stacks import Stacks
 from oomscope.report.verdict import (
     LESS,
     LINE_TABLE,
@@ -101,7 +102,8 @@ def measurement_parts(
         yield from figures
         at_peak = "Requested at the peak" if result.outcome == "fits" else "Requested at the peak before the failure"
         yield category_table(result.peak.categories, f"{at_peak}, by category")
-        yield line_table(f"{at_peak}, by line", result.peak.sites, shown, name=name)
+        stacks = Stacks(result.peak.stacks)
+        yield line_table(f"{at_peak}, by line", result.peak.sites, shown, name=name, stacks=stacks)
     yield phase_table(result.phases)
     if result.verdict:
         yield fix_table(result.verdict, tried_title(result.verdict), has_margin=result.available_bytes is not None)

@@ -9,6 +9,7 @@ from typing import Final
 
 from oomscope.report import parts
 from oomscope.report.sentences import count, site_text
+from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
@@ -247,7 +248,13 @@ def code_lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[CodeLine]
 
 
 def line_table(
-    title: str, sites: Iterable[SiteBytes], shown: int = SHOWN, *, modules: bool = True, name: str = ""
+    title: str,
+    sites: Iterable[SiteBytes],
+    shown: int = SHOWN,
+    *,
+    modules: bool = True,
+    name: str = "",
+    stacks: Stacks = NO_STACKS,
 ) -> parts.Table:
     """Return the lines of code that hold most bytes, the others as one row, and the sum."""
     found = code_lines(sites, shown)
@@ -257,7 +264,7 @@ def line_table(
         name=name,
         columns=parts.columns("size:Bytes", "count:Blocks", "category:Category", "code:Line", *module),
         rows=[
-            (each.bytes, each.count, each.category, place_cell(each), *([each.module] if modules else []))
+            (each.bytes, each.count, each.category, place_cell(each, stacks), *([each.module] if modules else []))
             for each in found
         ],
         total=(
@@ -270,11 +277,11 @@ def line_table(
     )
 
 
-def place_cell(each: CodeLine) -> parts.Cell:
-    """Return the line of code in short, its whole path as the title."""
+def place_cell(each: CodeLine, stacks: Stacks) -> parts.Cell:
+    """Return the line of code in short, its stack behind it."""
     if each.site is None:
         return parts.Cell(text=count(each.lines, "further line"))
-    return parts.Cell(text=site_text(each.site), title=str(each.site))
+    return stacks.cell(each.site, each.category)
 
 
 def holders(sites: Iterable[SiteBytes], shown: int = 3) -> list[tuple[str, str, str]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from oomscope.snapshot.sites import Frame, Site
@@ -46,6 +47,13 @@ class LiveStacks:
     own: tuple[int, ...]
     """Indices of those that are code of the program or of its libraries, not of PyTorch or Python."""
     rows: tuple[StackBytes, ...]
+
+    @cached_property
+    def trees(self) -> dict[By, tuple[Node, ...]]:
+        """The trees by what is merged; there is none by modules where none is known."""
+        ways: tuple[By, ...] = ("stack", "module", "category")
+        has_modules = any(row.module for row in self.rows)
+        return {by: stack_tree(self, by) for by in ways if by != "module" or has_modules}
 
     def stack(self, row: StackBytes) -> tuple[Frame, ...]:
         """Return the frames of ``row``, outermost first."""
@@ -91,19 +99,21 @@ def stack_tree(live: LiveStacks, by: By = "stack") -> tuple[Node, ...]:
         by: ``stack``: what called what. ``module``: the parts of the modules' names, then the line.
             ``category``: the category, then what called what.
     """
-    root, own = _Branch(place("all")), frozenset(live.own)
+    root, own = _Branch(place("all"), len(live.moments)), frozenset(live.own)
     for row in live.rows:
         branch = root
-        branch.rows.append(row)
+        branch.add(row)
         for frame in _path(live, row, by, own):
-            branch = branch.below.setdefault(frame, _Branch(frame))
-            branch.rows.append(row)
+            if frame not in branch.below:
+                branch.below[frame] = _Branch(frame, len(live.moments))
+            branch = branch.below[frame]
+            branch.add(row)
     found, waiting = [], [(0, root)]
     while waiting:
         depth, branch = waiting.pop()
-        found.append(branch.node(depth, len(live.moments)))
-        below = sorted(branch.below.values(), key=lambda each: sum(sum(row.bytes) for row in each.rows))
-        waiting += [(depth + 1, each) for each in below]
+        category = max(branch.categories, key=branch.categories.__getitem__, default="unknown")
+        found.append(Node(depth, branch.frame, tuple(branch.bytes), tuple(branch.blocks), category))
+        waiting += [(depth + 1, each) for each in sorted(branch.below.values(), key=lambda each: sum(each.bytes))]
     return tuple(found)
 
 
@@ -124,19 +134,19 @@ def _path(live: LiveStacks, row: StackBytes, by: By, own: frozenset[int]) -> Ite
             yield frame
 
 
-@dataclass(frozen=True)
 class _Branch:
     """A node while its tree grows."""
 
-    frame: Frame
-    rows: list[StackBytes] = field(default_factory=list)
-    below: dict[Frame, _Branch] = field(default_factory=dict)
+    def __init__(self, frame: Frame, moments: int) -> None:
+        self.frame = frame
+        self.bytes = [0] * moments
+        self.blocks = [0] * moments
+        self.categories: Counter[str] = Counter()
+        self.below: dict[Frame, _Branch] = {}
 
-    def node(self, depth: int, moments: int) -> Node:
-        """Return it with what its rows sum to."""
-        categories = Counter({"unknown": 0})
-        for row in self.rows:
-            categories[row.category] += sum(row.bytes)
-        sizes = tuple(sum(row.bytes[moment] for row in self.rows) for moment in range(moments))
-        blocks = tuple(sum(row.blocks[moment] for row in self.rows) for moment in range(moments))
-        return Node(depth, self.frame, sizes, blocks, categories.most_common(1)[0][0])
+    def add(self, row: StackBytes) -> None:
+        """Add what ``row`` holds."""
+        for moment, size in enumerate(row.bytes):
+            self.bytes[moment] += size
+            self.blocks[moment] += row.blocks[moment]
+        self.categories[row.category] += sum(row.bytes)

@@ -8,8 +8,7 @@ colour says which one that is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -19,50 +18,41 @@ from markupsafe import Markup
 from oomscope.printable import printable
 from oomscope.report.charts.html import add_legend, box, figure, markup, packed, share
 from oomscope.report.charts.plot import Key
-from oomscope.report.sentences import category_text, count, percent
+from oomscope.report.sentences import category_text, count, percent, shortened
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.stack_tree import By, LiveStacks, Node, stack_tree
+from oomscope.snapshot.stack_tree import By, LiveStacks, Node
 from oomscope.snapshot.trace import Category, Frame
 from oomscope.units import format_size
 
 VIEWS: Final[dict[By, str]] = {"stack": "By call", "module": "By module", "category": "By category"}
 ROW: Final = 20
 """Pixels of a frame's height."""
-NARROWEST: Final = 1 / 1000
-"""Share of the width below which a frame is not drawn without a script."""
+DRAWN: Final = 400
+"""Frames drawn without a script."""
 PALEST, STRONGEST = 14, 64
 """Per cent of red or blue in a frame that changed little, and in the one that changed most."""
+LONGEST: Final = 80
+"""Characters of a function's name in a frame."""
 CATEGORIES: Final = tuple(category.label for category in Category)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlameGraph:
-    """What is drawn.
+    """What is drawn."""
 
-    Args:
-        live: the bytes.
-        is_difference: its two moments are two runs.
-        least: share of the bytes below which a frame is left out of its parent.
-    """
+    moments: tuple[str, ...]
+    trees: dict[By, tuple[Node, ...]]
+    is_difference: bool
+    """The two moments are two runs."""
 
-    live: LiveStacks
-    is_difference: bool = False
-    least: float = 1 / 4000
+    @classmethod
+    def of(cls, live: LiveStacks, *, is_difference: bool = False) -> FlameGraph:
+        """Return the graph of ``live``."""
+        return cls(moments=live.moments, trees=live.trees, is_difference=is_difference)
 
-    @cached_property
-    def trees(self) -> dict[By, tuple[Node, ...]]:
-        """The trees by what is merged; without modules there is none by them."""
-        has_modules = any(row.module for row in self.live.rows)
-        return {by: self._pruned(stack_tree(self.live, by)) for by in VIEWS if by != "module" or has_modules}
-
-    def _pruned(self, tree: Sequence[Node]) -> tuple[Node, ...]:
-        least = [max(1, self.least * size) for size in tree[0].bytes]
-        kept: list[Node] = []
-        for node in tree:
-            is_below = node.depth and node.depth > kept[-1].depth + 1
-            if not is_below and any(size >= limit for size, limit in zip(node.bytes, least, strict=True)):
-                kept.append(node)
-        return tuple(kept)
+    def pruned(self, most: int) -> FlameGraph:
+        """Return the graph with at most about the ``most`` largest frames of each tree; the others stay in parents."""
+        return replace(self, trees={by: tuple(_largest(tree, most)) for by, tree in self.trees.items()})
 
     def widths(self, tree: Sequence[Node]) -> list[int]:
         """Return how wide each node is: its bytes at the first moment; of two runs the larger amount of each part."""
@@ -81,6 +71,13 @@ class FlameGraph:
         return widths
 
 
+def _largest(tree: Sequence[Node], most: int) -> Iterator[Node]:
+    """Yield the nodes that hold most at any moment, none without its parent."""
+    shares = [max(size / max(1, whole) for size, whole in zip(node.bytes, tree[0].bytes, strict=True)) for node in tree]
+    least = sorted(shares, reverse=True)[min(most, len(shares)) - 1]
+    return (node for node, share in zip(tree, shares, strict=True) if share >= least and share > 0)
+
+
 def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
     """Return the flame graph as a figure.
 
@@ -93,7 +90,7 @@ def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
     chart.set("data-flame", name)
     chart.set("data-table", table)
     _controls(chart, graph)
-    tree = graph.trees["stack"]
+    tree = graph.pruned(DRAWN).trees["stack"]
     drawn = list(_laid_out(tree, graph.widths(tree)))
     height = (1 + max((node.depth for node, _, _ in drawn), default=0)) * ROW
     cells = box(chart, "cells", tag="div", height=f"{height}px")
@@ -126,7 +123,7 @@ def flame_data(graph: FlameGraph) -> dict[str, Any]:
         for node, width in zip(tree, graph.widths(tree), strict=True)
     ]
     return {
-        "moments": list(graph.live.moments),
+        "moments": list(graph.moments),
         "isDifference": graph.is_difference,
         "categories": [[name, category_text(name)] for name in CATEGORIES],
         "frames": [[frame_label(frame), place_of(frame)] for frame in frames],
@@ -139,7 +136,7 @@ def frame_label(frame: Frame) -> str:
     """Return ``forward model.py:88``, or what a frame that is no line of code is called."""
     if not frame.filename:
         return category_text(frame.name)
-    return f"{frame.name} {frame.filename.rpartition('/')[2]}:{frame.line}"
+    return f"{shortened(frame.name, LONGEST)} {frame.filename.rpartition('/')[2]}:{frame.line}"
 
 
 def place_of(frame: Frame) -> str:
@@ -148,10 +145,10 @@ def place_of(frame: Frame) -> str:
 
 
 def _controls(chart: ET.Element, graph: FlameGraph) -> None:
-    """Add what is chosen and searched with, which stays hidden where no script runs."""
+    """Add what is chosen with, which stays hidden where no script runs."""
     controls = box(chart, "controls", tag="div")
     controls.set("hidden", "")
-    moments = list(graph.live.moments)
+    moments = list(graph.moments)
     choices = [
         [("view", str(at), VIEWS[by]) for at, by in enumerate(graph.trees)],
         [("moment", str(at), text) for at, text in enumerate([*moments, *["Difference"] * graph.is_difference])],
@@ -164,19 +161,16 @@ def _controls(chart: ET.Element, graph: FlameGraph) -> None:
     button = box(controls, "button", "Whole graph", tag="button")
     button.set("type", "button")
     button.set("data-do", "reset")
-    search = ET.SubElement(controls, "input", {"type": "search", "placeholder": "Search: regular expression"})
-    search.set("aria-label", "Search the flame graph by a regular expression")
-    box(controls, "matches", tag="output")
 
 
 def _laid_out(tree: Sequence[Node], widths: Sequence[int]) -> Iterator[tuple[Node, float, float]]:
-    """Yield the nodes that are wide enough, with left edge and width from 0 to 1."""
+    """Yield the nodes that have a width, with left edge and width from 0 to 1."""
     whole, ends = max(1, widths[0]), [0]
     """Where the next node of each depth begins."""
     for node, width in zip(tree, widths, strict=True):
         left = ends[node.depth]
         ends[node.depth :] = [left + width, left]
-        if width >= NARROWEST * whole:
+        if width:
             yield node, left / whole, width / whole
 
 
@@ -206,13 +200,13 @@ def _said(node: Node, root: Node, graph: FlameGraph) -> str:
 def _caption(graph: FlameGraph) -> str:
     """Return how it is read; a script writes here what is pointed at."""
     if graph.is_difference:
-        first, second = graph.live.moments
+        first, second = graph.moments
         return f"As wide as the larger of both. Red: more bytes in {second}. Blue: more in {first}."
-    return f"Live bytes {graph.live.moments[0]}: callers above, and below each what it called, as wide as its bytes."
+    return f"Live bytes {graph.moments[0]}: callers above, and below each what it called, as wide as its bytes."
 
 
 def _legend(graph: FlameGraph) -> list[Key]:
     if graph.is_difference:
         return [Key(text="grew", style="grew"), Key(text="shrank", style="shrank")]
-    present = {row.category for row in graph.live.rows}
+    present = {node.category for tree in graph.trees.values() for node in tree}
     return [Key(text=category_text(name), style=name) for name in CATEGORIES if name in present]

@@ -104,6 +104,11 @@ def _cell(column: Column, value: Value) -> Markup:
     elif cell.text and (tag == "code" or cell.title):
         title = Markup(' title="{}"').format(printable(cell.title)) if cell.title else ""
         text = Markup("<{}{}>{}</{}>").format(tag, title, text, tag)
+    if cell.details:
+        caption, *lines = map(_words, cell.details)
+        frames = Markup("").join(Markup("<li><code>{}</code></li>").format(line) for line in lines)
+        opened = Markup("<p>{}</p><ol>{}</ol>").format(caption, frames)
+        text = Markup('<details class="stack"><summary>{}</summary>{}</details>').format(text, opened)
     if cell.tone and column.kind != "category":
         classes.append(cell.tone)
     attributes = Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -26,6 +25,7 @@ from oomscope.report.charts.timeline import failed_event_of, timeline_chart, tim
 from oomscope.report.charts.trend import trend_plot
 from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.probe import probe_report
+from oomscope.report.stacks import Stacks
 from oomscope.report.tuning import sweep_report
 from oomscope.report.verdict import LINE_TABLE
 from oomscope.snapshot.attribution import AT_PEAK
@@ -38,6 +38,8 @@ from oomscope.snapshot.stack_tree import LiveStacks
 
 LINES_SHOWN: Final = 300
 """Lines of code in their table; what is beyond is one row, so that the sum holds."""
+STACKS_SHOWN: Final = 60
+"""Of these lines the stack that holds most."""
 DETAILS_SHOWN: Final = 60
 """Cases of the gate with their evidence."""
 NIGHTS_SHOWN: Final = 8000
@@ -50,6 +52,8 @@ TIMELINE_ROOM: Final = 600 * 1024
 """Bytes of a page that the data of its timelines may take, all devices together."""
 SEGMENTS_ROOM: Final = 240 * 1024
 """The same of its maps of segments."""
+FRAMES_SHOWN: Final = 2048
+"""Frames of each tree of a flame graph."""
 FLAME_ROOM: Final = 200 * 1024
 """The same of its flame graphs."""
 
@@ -90,11 +94,18 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
 
     def page(share: float) -> str:
         own = share / max(1, len(drawings))
+
+        def detail(device: DeviceExplanation) -> explain.PageDetail:
+            drawing = pictures[device.index]
+            return explain.PageDetail(
+                _device_figures(device, drawing, own), Stacks(drawing.live, _shown(own, STACKS_SHOWN))
+            )
+
         report = explain.explain_report(
             found,
             top=_shown(own, LINES_SHOWN),
             shown=_shown(share, 20),
-            figures=lambda device: _device_figures(device, pictures[device.index], own),
+            detail=detail,
         )
         return render(report, "timeline.js", "segments.js", "flame.js", title=title, share=share)
 
@@ -132,12 +143,13 @@ def _flame_figure(
     """Yield the flame graph of ``live``, if there is any, with a ``share`` of all detail."""
     if live is None or not live.rows:
         return
-    graph = FlameGraph(live=live, is_difference=is_difference)
+    graph, frames = FlameGraph.of(live, is_difference=is_difference), _shown(share, FRAMES_SHOWN)
     while True:
-        chart, data = flame_chart(graph, name, table=table), embedded(flame_data(graph))
-        if len(chart) + len(data) <= share * FLAME_ROOM or graph.least > 1 / 8:
+        shown = graph.pruned(frames)
+        chart, data = flame_chart(shown, name, table=table), embedded(flame_data(shown))
+        if len(chart) + len(data) <= share * FLAME_ROOM or frames < FEWEST:
             break
-        graph = replace(graph, least=2 * graph.least)
+        frames //= 2
     title = "Live bytes by stack, as a difference" if is_difference else "Live bytes by stack"
     yield parts.Figure(title=title, markup=chart, data=data, name=name)
 
@@ -163,7 +175,8 @@ def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
             tables.insert(2, "module")
         flame = _flame_figure(device.stacks, f"flame-{number}", share=share / len(devices), is_difference=True)
         figures = (*_overlay_figure(device), *flame)
-        yield from diff.device_parts(difference, device, tables, shown, figures)
+        stacks = Stacks(device.stacks, _shown(share, STACKS_SHOWN) // len(devices))
+        yield from diff.device_parts(difference, device, tables, shown, figures=figures, stacks=stacks)
     if (more := len(difference.devices) - DEVICES_SHOWN) > 0:
         yield parts.line(f"{more} further ones, which grew less, have no section.", "soft")
     yield from map(parts.note, diff.not_compared(difference))
@@ -184,15 +197,20 @@ def _overlay_figure(device: DeviceDifference) -> Iterator[parts.Figure]:
 def bisect_page(result: BisectResult, *, title: str) -> str:
     """Return the page of a search."""
     versions = result.first_bad.result.versions if result.first_bad else {}
+    live = _stacks_of_both(result)
 
     def page(share: float) -> str:
-        detail = PageDetail(figures=tuple(_search_figures(result, share)), lines=_shown(share, LINES_SHOWN))
+        detail = PageDetail(
+            figures=tuple(_search_figures(result, live, share)),
+            lines=_shown(share, LINES_SHOWN),
+            stacks=Stacks(live, _shown(share, STACKS_SHOWN)),
+        )
         return render(bisect_report(result, detail), "flame.js", title=title, share=share, versions=versions)
 
     return fitting(page)
 
 
-def _search_figures(result: BisectResult, share: float) -> Iterator[parts.Figure]:
+def _search_figures(result: BisectResult, live: LiveStacks | None, share: float) -> Iterator[parts.Figure]:
     """Yield the line from end to end and those that merges brought in, then both runs over each other."""
     for walked in result.lines[: 1 + BRANCHES_SHOWN]:
         view = view_of(walked, result)
@@ -207,10 +225,17 @@ def _search_figures(result: BisectResult, share: float) -> Iterator[parts.Figure
     good, bad = result.last_good, result.first_bad
     if good and bad and (chart := overlaid(good.result, bad.result)):
         yield parts.Figure(title="Both runs over each other", markup=chart)
-    before, after = (recorded_peak(each.result) if each else None for each in (good, bad))
-    if before and after and before.stacks and after.stacks:
-        live = side_by_side(before.stacks.at(AT_PEAK), after.stacks.at(AT_PEAK), ("last good", "first bad"))
+    if live is not None:
         yield from _flame_figure(live, "flame", share=share, table=LINE_TABLE, is_difference=True)
+
+
+def _stacks_of_both(result: BisectResult) -> LiveStacks | None:
+    """Return the peaks of the last good and the first bad run by stack; None where one of them is unknown."""
+    good, bad = result.last_good, result.first_bad
+    before, after = (recorded_peak(each.result) if each else None for each in (good, bad))
+    if before is None or after is None or before.stacks is None or after.stacks is None:
+        return None
+    return side_by_side(before.stacks.at(AT_PEAK), after.stacks.at(AT_PEAK), ("last good", "first bad"))
 
 
 def sweep_page(sweep: Sweep, *, title: str) -> str:

@@ -32,6 +32,7 @@ from oomscope.report.html.pages import (
     probe_page,
     sweep_page,
 )
+from oomscope.snapshot.attribution import by_stack, moments_shown
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.composition import Composition, composition_at
 from oomscope.snapshot.explain.curves import Bins, bins_of
@@ -39,6 +40,7 @@ from oomscope.snapshot.explain.drawing import Drawing, floor_plan
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.infer.categorise import categorise
 from oomscope.snapshot.replay.segment_map import SegmentMap
+from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Segment
 from oomscope.units import Bytes, GiB, MiB
@@ -304,23 +306,24 @@ def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @cache
-def long() -> tuple[Composition, Bins]:
-    """What is live at the peak of a hundred thousand events, and these one by one."""
+def long() -> tuple[Composition, Bins, LiveStacks]:
+    """What is live at the peak of a hundred thousand events, these one by one, and the stacks that are live."""
     snapshot = drawn.long()
     timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
     evidence = categorise(timeline)
-    return composition_at(timeline, timeline.peak_event(), evidence), bins_of(timeline, evidence, 1)
+    live = by_stack(timeline, moments_shown(timeline), evidence.category)
+    return composition_at(timeline, timeline.peak_event(), evidence), bins_of(timeline, evidence, 1), live
 
 
 def test_a_hundred_thousand_events_and_as_many_blocks_fit_into_a_mebibyte() -> None:
-    _, bins = long()
+    _, bins, live = long()
     found, (drawing,) = drawn.explained(drawn.failing())
-    page = explain_page(found, [Drawing(bins=bins, plan=drawing.plan)])
+    page = explain_page(found, [Drawing(bins=bins, plan=drawing.plan, live=live)])
     assert len(bins) >= 100_000
     assert '"perBin":1,' in page
     assert len(page.encode()) < MiB
     many = floor_plan(_comb(100_000), lambda row: (found.devices[0].composition.sites[0].site, "activation"))
-    assert len(explain_page(found, [Drawing(bins=bins, plan=many)]).encode()) < MiB
+    assert len(explain_page(found, [Drawing(bins=bins, plan=many, live=live)]).encode()) < MiB
 
 
 def _comb(blocks: int) -> SegmentMap:
@@ -340,11 +343,11 @@ def _comb(blocks: int) -> SegmentMap:
 
 
 def test_several_devices_fit_in_coarser_columns() -> None:
-    composition, bins = long()
+    composition, bins, live = long()
     found, (drawing,) = drawn.explained(drawn.failing())
     (device,) = found.devices
     several = [replace(device, index=index, failure=composition) for index in range(4)]
-    page = explain_page(replace(found, devices=tuple(several)), [Drawing(bins=bins, plan=drawing.plan)] * 4)
+    page = explain_page(replace(found, devices=tuple(several)), [Drawing(bins=bins, plan=drawing.plan, live=live)] * 4)
     assert len(page.encode()) <= MiB
     events = [int(each) for each in re.findall(r'"perBin":(\d+),', page)]
     assert len(events) == 4

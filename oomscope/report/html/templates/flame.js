@@ -3,7 +3,11 @@
 Charts.start("flame", (figure, data, [depth, frame, category, union, ...amounts]) => {
   const moments = data.moments.length;
   const [bytes, blocks] = [amounts.slice(0, moments), amounts.slice(moments)];
-  const [cells, readout, search] = ["div.cells", ".readout", "input[type=search]"].map((each) => figure.querySelector(each));
+  const [cells, readout, controls] = [".cells", ".readout", ".controls"].map((each) => figure.querySelector(each));
+  const search = Object.assign(document.createElement("input"), { type: "search", placeholder: "Search: regular expression" });
+  search.setAttribute("aria-label", "search the frames by a regular expression");
+  const matches = document.createElement("output");
+  controls.append(search, matches);
   const hint = readout.textContent;
   const height = 20;
   const narrowest = 0.6; // pixels
@@ -109,13 +113,12 @@ Charts.start("flame", (figure, data, [depth, frame, category, union, ...amounts]
 
   // What is found counts once, though frames below it are found too.
   const look = () => {
-    const said = figure.querySelector(".matches");
     pattern = null;
-    said.textContent = "";
+    matches.textContent = "";
     try {
       if (search.value) pattern = new RegExp(search.value, "i");
     } catch {
-      said.textContent = "not a regular expression";
+      matches.textContent = "not a regular expression";
     }
     draw();
     if (pattern === null) return;
@@ -126,7 +129,7 @@ Charts.start("flame", (figure, data, [depth, frame, category, union, ...amounts]
       count++;
       row = end[row];
     }
-    said.textContent = `${count} frame${count === 1 ? "" : "s"}, ${Charts.size(sum)} of ${Charts.size(width(root))}`;
+    matches.textContent = `${count} frame${count === 1 ? "" : "s"}, ${Charts.size(sum)} of ${Charts.size(width(root))}`;
   };
   search.addEventListener("input", look);
 
@@ -157,7 +160,7 @@ Charts.start("flame", (figure, data, [depth, frame, category, union, ...amounts]
   cells.tabIndex = 0;
   cells.setAttribute("role", "group");
   cells.setAttribute("aria-label", "frames: arrow keys to step, Enter to zoom, Escape for the whole graph");
-  figure.querySelector(".controls").hidden = false;
+  controls.hidden = false;
   addEventListener("resize", draw);
   draw();
 });

@@ -8,7 +8,9 @@ const size = (bytes, { signed = false, digits = 2 } = {}) => {
   return `${signed && bytes > 0 ? "+" : ""}${(bytes / factor).toFixed(factor === 1 ? 0 : digits)} ${unit}`;
 };
 
-// The input with data-table="ID" searches that table: each word must occur in a row. The last row sums what is shown.
+// The input with data-table="ID" searches that table: each word must occur in a row, stacks behind its lines apart. The
+// last row sums what is shown.
+const textOf = (row) => [...row.cells].map((cell) => (cell.querySelector("summary") || cell).textContent).join(" ");
 for (const box of document.querySelectorAll("input[data-table]")) {
   const table = document.getElementById(box.dataset.table);
   const [body, foot] = [table.tBodies[0], table.tFoot];
@@ -16,7 +18,7 @@ for (const box of document.querySelectorAll("input[data-table]")) {
   box.addEventListener("input", () => {
     const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of body.rows) {
-      const text = row.textContent.toLowerCase();
+      const text = textOf(row).toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
     }
     const shown = [...body.rows].filter((row) => !row.hidden);

@@ -1,0 +1,67 @@
+"""The whole stack behind a line of a table, which a page shows when the line is opened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeAlias
+
+from oomscope.report.parts import Cell
+from oomscope.report.sentences import count, site_text
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.stack_tree import LiveStacks, StackBytes
+from oomscope.units import format_size
+
+Line: TypeAlias = tuple[str, int, str]
+"""File, number and function."""
+
+
+class Stacks:
+    """The stacks of the lines that hold most.
+
+    Args:
+        live: the live bytes by stack; None where they are unknown, or where nothing is opened.
+        most: how many lines have their stack.
+    """
+
+    def __init__(self, live: LiveStacks | None = None, most: int = 60) -> None:
+        self._live = live
+        rows: defaultdict[Line, list[StackBytes]] = defaultdict(list)
+        for row in live.rows if live else ():
+            line = _line_of(live.site(row)) if live else ("", 0, "")
+            if line in rows or len(rows) < most:
+                rows[line].append(row)
+        self._rows = dict(rows)
+
+    def cell(self, site: Site | None, category: str = "", text: str = "") -> Cell:
+        """Return a line of code in short, or ``text``, with the whole path as its title and its stack behind it.
+
+        Args:
+            site: the line; None where none is known.
+            category: of the blocks whose stack is shown; empty: of any.
+            text: what stands for the line.
+        """
+        title = str(site or "")
+        return Cell(text=text or site_text(site), title=title, details=self._stack(site, category) if site else ())
+
+    def _stack(self, site: Site, category: str) -> tuple[str, ...]:
+        """Return a caption, and the frames of the stack that holds most, outermost first."""
+        rows = [row for row in self._rows.get(_line_of(site), ()) if category in {"", row.category}]
+        if self._live is None or not rows:
+            return ()
+        largest = max(rows, key=lambda row: max(row.bytes))
+        moment = largest.bytes.index(max(largest.bytes))
+        held = f"{format_size(largest.bytes[moment])} in {count(largest.blocks[moment], 'block')}"
+        stacks = len({row.frames for row in rows})
+        others = f", the largest of {count(stacks, 'stack')}" if stacks > 1 else ""
+        frames = (
+            site_text(Site(file=each.filename, line=each.line, function=each.name))
+            for each in self._live.stack(largest)
+        )
+        return (f"{held} {self._live.moments[moment]}{others}", *frames)
+
+
+def _line_of(site: Site) -> Line:
+    return site.file, site.line, site.function
+
+
+NO_STACKS = Stacks()
