@@ -4,9 +4,21 @@ import itertools
 import os
 import subprocess
 import sys
+import types
 
 import torch
 import torch.nn as nn
+
+
+def without_compiler() -> None:
+    """torch's first optimizer imports its whole compiler, which takes seconds; nothing here compiles."""
+    compiler = types.ModuleType("torch._dynamo")
+    compiler.disable = lambda function, *_, **__: function
+    compiler.graph_break = lambda *_: None
+    sys.modules["torch._dynamo"] = torch._dynamo = compiler
+
+
+without_compiler()
 
 
 def model(device: str = "cuda") -> nn.Sequential:

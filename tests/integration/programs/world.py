@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import types
 from pathlib import Path
 
 import torch
@@ -16,6 +17,17 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH = 128
+
+
+def without_compiler() -> None:
+    """torch's first optimizer imports its whole compiler, which takes seconds; nothing here compiles."""
+    compiler = types.ModuleType("torch._dynamo")
+    compiler.disable = lambda function, *_, **__: function
+    compiler.graph_break = lambda *_: None
+    sys.modules["torch._dynamo"] = torch._dynamo = compiler
+
+
+without_compiler()
 
 
 def trained(model: nn.Module) -> None:
