@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
 @click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
 @click.option("--perfetto", type=FILE, metavar="FILE", help="Write a trace for ui.perfetto.dev (or chrome://tracing).")
+@click.option("--speedscope", type=FILE, metavar="FILE", help="Write the live bytes by stack for speedscope.app.")
+@click.option("--folded", type=FILE, metavar="FILE", help="Write folded stacks of the peak, for flamegraph.pl.")
 @full_option
 @csv_option
 @redact_option
@@ -62,6 +66,8 @@ def explain(
     html: Path | None,
     png: Path | None,
     perfetto: Path | None,
+    speedscope: Path | None,
+    folded: Path | None,
     full: bool,
     tables: Path | None,
     redact: Level | None,
@@ -81,7 +87,7 @@ def explain(
     oomscope explain snapshot.pickle --html report.html
     oomscope explain snapshots/
     """
-    exports = {"--perfetto": perfetto}
+    exports = {"--perfetto": perfetto, "--speedscope": speedscope, "--folded": folded}
     files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES, exports=exports)
     files.refuse(("what is read", file), force=force)
     total, outside = named_card(limit, gpu, non_torch)
@@ -99,7 +105,7 @@ def explain(
             announce=ticker.stage,
         )
         found = explained.found
-        if any((html, png, perfetto)):
+        if any((html, png, *exports.values())):
             from oomscope.snapshot.explain.drawing import draw
 
             ticker.stage("draw")
@@ -124,12 +130,16 @@ def explain(
 
         return tables_of(found)
 
-    def trace() -> str:
-        from oomscope.report.traces import perfetto_trace
+    def export(module: str, function: str) -> str:
+        make: Callable[..., str] = getattr(import_module(f"oomscope.report.{module}"), function)
+        return make(found, drawings)
 
-        return perfetto_trace(found, drawings)
-
-    lost = files.write(page=page, picture=picture, tables=tables_found, exports={"--perfetto": trace})
+    made = {
+        "--perfetto": partial(export, "traces", "perfetto_trace"),
+        "--speedscope": partial(export, "stack_files", "speedscope"),
+        "--folded": partial(export, "stack_files", "folded"),
+    }
+    lost = files.write(page=page, picture=picture, tables=tables_found, exports=made)
     if form is not None:
         print_document(found, form)
     else:
