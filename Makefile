@@ -15,7 +15,7 @@ ZIG := ziglang==0.17.1
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: install card demo test test-torch test-triton test-slurm lint format bench docs options wheel clean
+.PHONY: install card demo test test-torch test-triton test-slurm lint format bench docs options dist clean
 
 install: $(STAMP)
 
@@ -35,7 +35,7 @@ card: $(STAMP)
 	@case "$$(uname)" in Linux) $(BIN)/python -m oomscope.virtual.build;; esac
 
 demo: card
-	$(BIN)/python fixtures/demo/demo.py --out $(OUT)
+	$(BIN)/python -m oomscope demo $(OUT) --force
 
 test: card
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
@@ -90,9 +90,14 @@ docs: $(STAMP)
 options: $(STAMP)
 	$(BIN)/python -m docs.build.options docs
 
-# A wheel for any Linux of this machine's kind that torch's own wheels run on, compiled by zig.
-wheel: $(STAMP)
-	OOMSCOPE_CARD_TARGET=$$(uname -m)-linux-gnu.2.28 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+# A release: the sdist, a wheel for each kind of Linux that torch's own wheels run on, with the virtual card compiled by
+# zig, and one for any other machine, without the card.
+dist: $(STAMP)
+	$(PIP) $(ZIG)
+	rm -rf dist
+	$(BIN)/python -m hatchling build --target sdist --directory dist
+	for target in x86_64-linux-gnu.2.28 aarch64-linux-gnu.2.28 none; do \
+		OOMSCOPE_CARD_TARGET=$$target $(BIN)/python -m hatchling build --target wheel --directory dist || exit 1; done
 
 clean:
 	rm -rf $(VENV) .venv-torch-* $(TRITON) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \

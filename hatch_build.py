@@ -1,6 +1,7 @@
 """Hatchling's hook: compiles the virtual card into the wheel, and in place for an editable install.
 
-``OOMSCOPE_CARD_TARGET`` compiles for another machine or an older glibc, by zig: ``x86_64-linux-gnu.2.28``.
+``OOMSCOPE_CARD_TARGET`` compiles for another machine or an older glibc, by zig: ``x86_64-linux-gnu.2.28``. With
+``none``, and elsewhere than on Linux, the wheel has no card and is for any machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from oomscope.virtual.platform_tag import platform_tag
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 TARGET = os.environ.get("OOMSCOPE_CARD_TARGET", "")
+NO_CARD = "none"
 ZIG = "ziglang>=0.13"
 
 
@@ -51,4 +53,4 @@ class CardHook(BuildHookInterface[Any]):
 
 
 def _has_card() -> bool:
-    return bool(TARGET) or sys.platform.startswith("linux")
+    return TARGET != NO_CARD and (bool(TARGET) or sys.platform.startswith("linux"))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warm import DEMO, cpu_seconds, demo_history
+from warm import cpu_seconds, demo_history
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
@@ -28,6 +28,7 @@ from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.scheduler import Action, Threads
 from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.demo.history import HARNESS
 from oomscope.probe.job import HarnessTarget
 from oomscope.probe.targets.settings import harness_settings
 
@@ -75,7 +76,7 @@ def side_by_side(repo: Path, folder: Path, jobs: int) -> tuple[int, int, str]:
 
 def bisect(repo: Path, folder: Path, executor: Threads) -> BisectResult:
     """Do the demo's first bisect, with nothing remembered."""
-    target = HarnessTarget(harness=str(DEMO / "harness.py"), repo="")
+    target = HarnessTarget(harness=str(HARNESS), repo="")
     request = CommitRequest(
         repo=repo,
         range=RevisionRange(good="v0.1", bad="v0.2"),
@@ -92,7 +93,7 @@ def git_bisect_run(repo: Path) -> tuple[int, int, str]:
         str(Path(sys.executable).with_name("oomscope")),
         "probe",
         "--harness",
-        str(DEMO / "harness.py"),
+        str(HARNESS),
         "--repo",
         ".",
     ]

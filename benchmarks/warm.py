@@ -1,7 +1,7 @@
 """What a probe costs beside the measurement: in a fresh process each, and forked from a warm parent.
 
 The overhead is the time a probe takes less that of the same measurement repeated inside one process that is warm
-already. CPU seconds are told too, since a busy machine stretches the others. The bisect is the first of `make demo`.
+already. CPU seconds are told too, since a busy machine stretches the others. The bisect is the one of `oomscope demo`.
 
     OMP_NUM_THREADS=1 python benchmarks/warm.py [--probes N] [--no-bisect]
 """
@@ -12,7 +12,6 @@ import argparse
 import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
+from oomscope.demo import history
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.measure import measure
 from oomscope.probe.process import launch
@@ -33,7 +33,6 @@ from oomscope.probe.process.warm import WarmParents
 from oomscope.probe.targets.settings import harness_settings
 from oomscope.units import format_size
 
-DEMO = Path(__file__).resolve().parents[1] / "fixtures" / "demo"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -77,7 +76,7 @@ def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
     request = CommitRequest(
         repo=repo,
         range=RevisionRange(good="v0.1", bad="v0.2"),
-        subject=own_code_of(HarnessTarget(harness=str(DEMO / "harness.py"), repo=""), settings, overrides),
+        subject=own_code_of(HarnessTarget(harness=str(history.HARNESS), repo=""), settings, overrides),
         bad=Bad.parse("any-oom"),
         use_cache=False,
         places=Places(state),
@@ -87,10 +86,7 @@ def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
 
 def demo_history(folder: Path) -> Path:
     """Build the demo's repository."""
-    sys.path.insert(0, str(DEMO))
-    from build import build
-
-    build(folder / "tinytrain")
+    history.build(folder / "tinytrain")
     return folder / "tinytrain"
 
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from benchmarks.truth.matrix import CASES
 from benchmarks.truth.measuring import GRACE_S, Backend, Bench, table
+from oomscope.demo import history
+from oomscope.errors import GitError
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO = ROOT / "fixtures" / "demo"
 SEARCHES = (("v0.1..v0.2", 7 * GiB), ("v0.1.1..long-context", 10 * GiB))
 """Ranges, and bytes of a card of which the virtual one holds its default outside the allocator."""
 _NONE = "none"
@@ -33,10 +34,10 @@ _COMMAND = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
 def run(bench: Bench) -> dict[str, Any]:
     """Bisect both ranges of the demo on both cards."""
     repo = bench.folder / "tinytrain"
-    built = subprocess.run([sys.executable, DEMO / "build.py", repo], check=False, capture_output=True, text=True)
-    if built.returncode:
-        said = built.stderr.strip().rpartition("\n")[2]
-        raise RuntimeError(f"the demo's history cannot be made: {said or f'exit code {built.returncode}'}")
+    try:
+        history.build(repo)
+    except GitError as error:
+        raise RuntimeError(f"the demo's history cannot be made: {error}") from None
     more = more_outside(bench.measured(CASES[0].config(), "cuda")) if bench.card == "cuda" else 0
     one_card = threading.Lock()
 
@@ -82,7 +83,7 @@ def more_outside(card: ProbeResult) -> int:
 
 def _search(bench: Bench, repo: Path, range_: str, limit: int, backend: Backend) -> dict[str, Any]:
     state = tempfile.mkdtemp(prefix="state-", dir=bench.folder)
-    words = ["bisect", range_, "--harness", DEMO / "harness.py", "--repo", repo, "--limit", str(limit)]
+    words = ["bisect", range_, "--harness", history.HARNESS, "--repo", repo, "--limit", str(limit)]
     words += ["--iterations", "4"]
     more = ["--backend", backend, "--state", state, "--fresh", "--json", "--quiet"]
     started = time.monotonic()

@@ -2,7 +2,7 @@
 
     python docs/examples/make.py
 
-A gate over the history of the demo (fixtures/demo), of which each commit has the suite as well: green at v0.1, red at
+A gate over the history of the demo (docs/demo.md), of which each commit has the suite as well: green at v0.1, red at
 v0.2, and the search between them. Times, the night's id and the folder in which it ran are replaced, so that the same
 code makes the same files.
 """
@@ -17,11 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-DEMO = HERE.parents[1] / "fixtures" / "demo"
-sys.path.insert(0, str(DEMO))
-from build import build, git  # noqa: E402 - beside the demo's other files
+from oomscope.bisect.vcs.git import Git
+from oomscope.demo import history
 
+HERE = Path(__file__).resolve().parent
 OOMSCOPE = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
 FOLDER = "/repo"
 """What stands for the folder in which the gate ran."""
@@ -51,12 +50,13 @@ def main() -> None:
 
 def red_night(repo: Path) -> dict[str, Any]:
     """Return the document of the night at v0.2, after a green one at v0.1."""
-    build(repo)
-    add_to_every_commit(repo, {"ci/memory.yaml": SUITE, "ci/harness.py": (DEMO / "harness.py").read_text()})
-    git(repo, "checkout", "--quiet", "v0.1")
+    history.build(repo)
+    git = Git(repo)
+    add_to_every_commit(repo, {"ci/memory.yaml": SUITE, "ci/harness.py": history.HARNESS.read_text()})
+    git.output("checkout", "--quiet", "v0.1")
     oomscope(GREEN, repo, "gate", "update", "ci/memory.yaml")
     oomscope(GREEN, repo, "gate", "run", "ci/memory.yaml")
-    git(repo, "checkout", "--quiet", "v0.2")
+    git.output("checkout", "--quiet", "v0.2")
     oomscope(RED, repo, "gate", "run", "ci/memory.yaml", "--bisect", "--result", "night.json")
     text = (repo / "night.json").read_text(encoding="utf-8").replace(str(repo), FOLDER)
     return json.loads(text.replace(str(repo.parent), ""), object_hook=replaced)
@@ -64,16 +64,16 @@ def red_night(repo: Path) -> dict[str, Any]:
 
 def add_to_every_commit(repo: Path, files: dict[str, str]) -> None:
     """Write the history of ``repo`` anew, with ``files`` in it from the first commit on; dates and authors stay."""
-    aside = repo.parent / "aside"
+    git, aside = Git(repo), repo.parent / "aside"
     added = []
     for name, text in files.items():
         aside.write_text(text)
-        blob = git(repo, "hash-object", "-w", str(aside)).strip()
+        blob = git.text("hash-object", "-w", str(aside))
         added.append(f"git update-index --add --cacheinfo 100644,{blob},{name}")
     os.environ["FILTER_BRANCH_SQUELCH_WARNING"] = "1"  # which has git wait
     rewritten = ("--index-filter", " && ".join(added), "--tag-name-filter", "cat", "--", "--all")
-    git(repo, "filter-branch", *rewritten)
-    git(repo, "reset", "--quiet", "--hard")
+    git.output("filter-branch", *rewritten)
+    git.output("reset", "--quiet", "--hard")
 
 
 def replaced(values: dict[str, Any]) -> dict[str, Any]:

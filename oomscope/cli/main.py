@@ -33,6 +33,7 @@ COMMANDS = {
     "record": ("oomscope.cli.record:record", "Run a training job and write memory snapshots of it."),
     "config": ("oomscope.cli.config:config", "Show, check, import or describe configurations."),
     "doctor": ("oomscope.cli.doctor:doctor", "Check which parts of this machine can be used."),
+    "demo": ("oomscope.cli.demo:demo", "Walk through probe, explain and bisect on a small git history."),
     "completion": ("oomscope.cli.completion:completion", "Print the completion script of a shell."),
 }
 """Where each command is, and its line in the help of the group, which imports none of them."""
@@ -63,6 +64,7 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     oomscope record -- torchrun train.py              write snapshots of your job
     oomscope explain snapshot.pickle                  explain why a job ran out
     oomscope doctor                                   check this machine
+    oomscope demo                                     try it on a small history
 
     Exit codes: 0 answered, 1 worse than the baseline, 2 usage or input, 3 out of memory, 4 no baseline, 5 machine
     unfit, 6 the target failed, 7 no answer, 8 nothing measured, 9 better than the baseline (gate run --strict), 70

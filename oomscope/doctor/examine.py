@@ -83,14 +83,14 @@ def _version(package: str) -> str | None:
 
 
 def package_check() -> Check:
-    """Return the check of oomscope and of the packages that its metadata requires, but for torch and NVML's."""
+    """Return the check of oomscope and of the packages that its metadata requires, but for NVML's."""
     found = f"oomscope {oomscope.__version__}, Python {platform.python_version()}"
     try:
         stated = metadata.requires("oomscope") or []
     except metadata.PackageNotFoundError:  # run from a source tree
         stated = []
     names = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in stated if "extra ==" not in line}
-    absent = sorted(name for name in names - {"torch", "nvidia-ml-py"} if _version(name) is None)
+    absent = sorted(name for name in names - {"nvidia-ml-py"} if _version(name) is None)
     if not absent:
         return Check("oomscope", State.OK, found)
     missing = f"{found}; not installed: {', '.join(absent)}"

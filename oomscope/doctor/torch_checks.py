@@ -103,7 +103,7 @@ def torch_checks(torch: dict[str, Any] | str) -> Iterator[Check]:
         try:
             found, remedy = f"torch {metadata.version('torch')} cannot be imported: {torch}", "reinstall it"
         except metadata.PackageNotFoundError:
-            found, remedy = "not installed", "pip install torch"
+            found, remedy = "not installed", "pip install 'oomscope[probe]'"
         yield Check("torch", State.FAILS, found, disables, remedy)
         return
     cuda, version = torch["cuda"], torch["version"]

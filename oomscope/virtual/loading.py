@@ -145,7 +145,7 @@ def _is_in_process(soname: str) -> bool:
 def _torch_with_cuda() -> InstalledTorch:
     torch = find_torch()
     if torch is None:
-        raise MachineUnfitError("torch is not installed", where=_WHERE, remedy="pip install torch")
+        raise MachineUnfitError("torch is not installed", where=_WHERE, remedy="pip install 'oomscope[probe]'")
     if torch.cuda is None:
         raise MachineUnfitError(
             f"torch {torch.version} is built without CUDA",
@@ -175,4 +175,4 @@ def _rebuild() -> str:
     """Return how to get the libraries: a checkout compiles them, anybody else installs the wheel that has them."""
     if (LIBRARIES.parent / "csrc").is_dir():
         return f"compile it: {sys.executable} -m oomscope.virtual.build"
-    return "install oomscope's wheel for this machine anew"
+    return "install oomscope's wheel for Linux anew (glibc, x86-64 or aarch64)"

@@ -6,10 +6,13 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "ci"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "ci"
+ACTION = ROOT / "action.yml"
 CONTEXT = {
     "matrix.runner": "cpu",
     "matrix.labels": "ubuntu-latest",
@@ -20,6 +23,7 @@ CONTEXT = {
     "github.event_name == 'pull_request'": "true",
     "github.run_id": "1",
     "github.run_attempt": "1",
+    "steps.upload.outputs.artifact-url": "https://github.example/artifact",
 }
 """What GitHub puts for ``${{ … }}``."""
 
@@ -54,17 +58,26 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def github() -> Recipe:
-    """Return the job of the workflow."""
+    """Return the steps of the action, with the inputs that the page's workflow gives."""
     (text,) = blocks("github.md", "yaml")
-    document = yaml.safe_load(re.sub(r"\$\{\{ (.*?) \}\}", lambda found: CONTEXT[found[1]], text))
-    job = document["jobs"]["gate"]
+    (use,) = [step for step in _filled(text)["jobs"]["gate"]["steps"] if "oomscope@" in step["uses"]]
+    inputs = {name: each.get("default", "") for name, each in yaml.safe_load(ACTION.read_text())["inputs"].items()}
+    assert use["with"].keys() <= inputs.keys()
+    given = {f"inputs.{name}": value for name, value in {**inputs, **use["with"]}.items()}
+    run = _filled(ACTION.read_text(), **given)["runs"]["steps"]
     steps = [
         Step(script=step["run"], always="always()" in step.get("if", ""), env=step.get("env", {}))
-        for step in job["steps"]
+        for step in run
         if "run" in step
     ]
-    artifact = next(step for step in job["steps"] if step.get("uses", "").startswith("actions/upload-artifact"))
-    return Recipe(steps=steps, env=job["env"], kept=(artifact["with"]["path"], "comment.md"))
+    artifact = next(step for step in run if step.get("uses", "").startswith("actions/upload-artifact"))
+    return Recipe(steps=steps, kept=(artifact["with"]["path"], "comment.md"))
+
+
+def _filled(text: str, **more: str) -> Any:
+    """Return the YAML document ``text`` with what GitHub puts for its expressions."""
+    context = CONTEXT | more
+    return yaml.safe_load(re.sub(r"\$\{\{ (.*?) \}\}", lambda found: context[found[1]], text))
 
 
 def gitlab() -> Recipe:

@@ -22,7 +22,7 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from tests.forked import probes
 from tests.integration.program import OOMSCOPE, commit, git, new_repo
-from tests.integration.recipes import PAGES, RECIPES, Recipe, Step, blocks
+from tests.integration.recipes import ACTION, PAGES, RECIPES, Recipe, Step, blocks
 
 SUITE = """\
 defaults:
@@ -190,6 +190,7 @@ def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Ru
     comment = (runner.workspace / "comment.md").read_text()
     assert comment.startswith("<!-- oomscope gate: ci/memory-cpu.yaml -->\n### ❌")
     assert "Train on longer sequences" in comment
+    assert "(https://github.example/artifact)" in comment
     summary = Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
     assert summary.index("GREEN") < summary.index("RED")
 
@@ -206,8 +207,7 @@ def test_a_gate_that_wrote_nothing_shows_nothing_of_an_earlier_night(page: str, 
 
 
 def test_a_comment_is_tried_only_where_it_may_be_made_and_only_a_bots_is_replaced() -> None:
-    (text,) = blocks("github.md", "yaml")
-    (step,) = [step for step in yaml.safe_load(text)["jobs"]["gate"]["steps"] if step.get("name") == "Comment"]
+    (step,) = [step for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if step.get("name") == "Comment"]
     assert "github.event.pull_request.head.repo.full_name == github.repository" in step["if"]
     jq = re.search(r'--jq "(.*)" \|', step["run"])
     assert jq is not None
@@ -220,6 +220,11 @@ def test_cron_mails_what_is_not_green(runner: Runner) -> None:
     assert runner.run(recipe) == ExitCode.NOTHING_MEASURED
     assert runner.calls[-1] == "mail memory gate on cpu: exit code 8"
     assert "the suite has no cases" in (runner.workspace / "nights/cpu.log").read_text()
+
+
+def test_the_page_of_the_action_lists_its_inputs() -> None:
+    text = (PAGES / "github.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z]+)` \|", text, re.MULTILINE) == list(yaml.safe_load(ACTION.read_text())["inputs"])
 
 
 @pytest.mark.parametrize("page", RECIPES)

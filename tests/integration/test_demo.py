@@ -1,20 +1,20 @@
-"""The history that ``make demo`` walks: the culprits and the kinds of OOM are right, in few probes."""
+"""``oomscope demo``: what it prints and leaves, and the culprits of the history that it walks, in few probes."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
+from oomscope.cli.demo import WALK
+from oomscope.errors import ExitCode
 from tests.forked import oomscope
 from tests.integration.program import git
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO = ROOT / "fixtures" / "demo"
 HASHES = {
     "v0.2": "02ea698263433e6e26cf60889e7b64eb9de1adf2",
     "long-context": "4eb9b96c8df5f2217fe9ec77c57d19a0debd3128",
@@ -24,41 +24,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def tinytrain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    repo = tmp_path_factory.mktemp("demo") / "tinytrain"
-    runpy.run_path(str(DEMO / "build.py"))["build"](repo)
-    return repo
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the demo, which was made and not walked."""
+    folder = tmp_path_factory.mktemp("demo") / "place"
+    done = oomscope("demo", folder, "--json")
+    assert done.returncode == ExitCode.OK, done.stderr
+    document = json.loads(done.stdout)
+    assert document["folder"] == str(folder)
+    assert [step["command"] for step in document["steps"]] == [step.command for step in WALK]
+    return folder
 
 
-def bisect(repo: Path, commits: str, limit: str, *options: str) -> str:
-    arguments = ["--repo", repo, "--harness", DEMO / "harness.py", "--limit", limit]
-    done = oomscope("bisect", commits, *arguments, "--backend", "virtual", *options)
+def bisect(place: Path, commits: str, limit: str, *options: str) -> dict:
+    arguments = ["--repo", place / "tinytrain", "--harness", place / "harness.py", "--limit", limit]
+    done = oomscope("bisect", commits, *arguments, "--backend", "virtual", "--json", *options)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return json.loads(done.stdout)
 
 
-def test_the_hashes_are_the_same_everywhere(tinytrain: Path) -> None:
-    assert {name: git(tinytrain, "rev-parse", name) for name in HASHES} == HASHES
-
-
-@pytest.mark.parametrize(
-    ("commits", "limit", "iterations", "subject", "kind", "untestable"),
-    [
-        (
-            "v0.1..v0.2",
-            "6.75GiB",
-            "4",  # as in the demo: the buckets of all lengths
-            "Let the longest bucket hold 1600 tokens",
-            "fragmentation",
-            ["Ask the batch for its length"],
-        ),
-        ("v0.1.1..long-context", "10GiB", "2", "Write attention out, to look at its weights", "capacity", []),
-    ],
-    ids=["fragmentation", "capacity"],
-)
-def test_culprit_and_kind(tinytrain: Path, commits, limit, iterations, subject, kind, untestable) -> None:
-    words = (commits, limit, "--iterations", iterations)
-    document = json.loads(bisect(tinytrain, *words, "--json"))
+def check_answer(place: Path, document: dict, *, commits: str, subject: str, kind: str, untestable: list[str]) -> None:
     assert document["outcome"] == "culprit"
     assert document["culprit"]["subject"] == subject
     assert document["verdict"]["kind"] == kind
@@ -66,12 +50,48 @@ def test_culprit_and_kind(tinytrain: Path, commits, limit, iterations, subject, 
     assert cured == (kind == "fragmentation")
     skipped = [probe["subject"] for probe in document["probes"] if probe["answer"] == "untestable"]
     assert skipped == untestable
-    candidates = int(git(tinytrain, "rev-list", "--count", commits))
-    answered = len(document["probes"]) - len(skipped)
-    assert answered <= math.ceil(math.log2(candidates)) + 2
-    if kind == "fragmentation":
-        printed = bisect(tinytrain, *words)  # from the cache
-        assert_in_order(printed, (ROOT / "README.md").read_text().partition("from `make demo`")[2].split("```")[1])
+    candidates = int(git(place / "tinytrain", "rev-list", "--count", commits))
+    assert len(document["probes"]) - len(skipped) <= math.ceil(math.log2(candidates)) + 2
+
+
+def test_the_hashes_are_the_same_everywhere(place: Path) -> None:
+    assert {name: git(place / "tinytrain", "rev-parse", name) for name in HASHES} == HASHES
+
+
+def test_what_is_there_is_replaced_only_by_force(place: Path, tmp_path: Path) -> None:
+    done = oomscope("demo", place, "--json")
+    assert done.returncode == ExitCode.USAGE
+    assert f"{place}/tinytrain: exists; choose another folder or give --force" in done.stderr
+    assert git(place / "tinytrain", "status", "--porcelain") == ""
+    (tmp_path / "harness.py").write_text("of an earlier demo")
+    (tmp_path / "notes.txt").write_text("the user's")
+    assert oomscope("demo", tmp_path, "--json", "--force").returncode == ExitCode.OK
+    assert "def setup" in (tmp_path / "harness.py").read_text()
+    assert (tmp_path / "notes.txt").read_text() == "the user's"
+
+
+def test_the_walk(place: Path) -> None:
+    done = oomscope("demo", place, "--force")
+    assert done.returncode == ExitCode.OK, done.stderr
+    commands = [line.removeprefix("$ ") for line in done.stdout.splitlines() if line.startswith("$ ")]
+    assert commands == [step.command for step in WALK]
+    assert_in_order(done.stdout, (ROOT / "README.md").read_text().partition("from `oomscope demo`")[2].split("```")[1])
+    assert all((place / name).is_file() for name in ("v0.2.pickle", "explain.html", "bisect.html"))
+    document = bisect(place, "v0.1..v0.2", "6.75GiB", "--iterations", "4", "--state", str(place / "state"))  # kept
+    check_answer(
+        place,
+        document,
+        commits="v0.1..v0.2",
+        subject="Let the longest bucket hold 1600 tokens",
+        kind="fragmentation",
+        untestable=["Ask the batch for its length"],
+    )
+
+
+def test_the_other_branch_needs_more_than_there_is(place: Path) -> None:
+    commits, subject = "v0.1.1..long-context", "Write attention out, to look at its weights"
+    document = bisect(place, commits, "10GiB")
+    check_answer(place, document, commits=commits, subject=subject, kind="capacity", untestable=[])
 
 
 def assert_in_order(printed: str, quoted: str) -> None:

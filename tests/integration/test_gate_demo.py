@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.demo.history import build
 from oomscope.errors import ExitCode
 from oomscope.units import MiB
 from tests.forked import oomscope, probes
 from tests.integration.program import commit, git
 
-ROOT = Path(__file__).resolve().parents[2]
-DEMO = ROOT / "fixtures" / "demo"
 HARNESS = """\
 from oomscope import Context, Target
 
@@ -45,7 +43,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A suite beside the demo's repository."""
     place = tmp_path_factory.mktemp("gate")
-    runpy.run_path(str(DEMO / "build.py"))["build"](place / "tinytrain")
+    build(place / "tinytrain")
     (place / "harness.py").write_text(HARNESS)
     (place / "memory.yaml").write_text(SUITE)
     return place

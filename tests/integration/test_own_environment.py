@@ -25,7 +25,7 @@ STOOD_IN_FOR = re.compile(r"nvidia-(?!ml-py$)|cuda-|triton$")
 def needed() -> dict[str, str]:
     """Return every distribution that oomscope, its extras and its build need, with who needs it."""
     found = {canonicalize_name(name): "the build" for name in ("hatchling", "editables")}
-    left = [("oomscope", {"dev", "plots", "slurm"}), *((name, set()) for name in found)]
+    left = [("oomscope", {"dev", "plots", "probe", "slurm"}), *((name, set()) for name in found)]
     while left:
         name, extras = left.pop()
         for text in metadata.requires(name) or []:

@@ -1,4 +1,4 @@
-"""The wheel carries the card compiled, for any Linux that it runs on; the sdist carries its sources."""
+"""The wheels and the sdist: what they hold, and what an environment can do that has a wheel and what it declares."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from oomscope.errors import ExitCode
 from oomscope.virtual import build
 from oomscope.virtual.platform_tag import platform_tag
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 ROOT = Path(__file__).resolve().parents[2]
+BEFORE, AFTER = (ROOT / "fixtures" / "snapshots" / f"tinytrain-v0.{release}.pickle.gz" for release in (1, 2))
+NIGHT = ROOT / "docs" / "examples" / "night.json"
+INSTALL_TORCH = "torch is not installed; pip install 'oomscope[probe]'"
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only a wheel for Linux has a card"),
@@ -31,14 +38,72 @@ def built(kind: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_wheel_has_the_libraries_and_no_sources(tmp_path: Path) -> None:
-    done = built("wheel", tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel for this machine."""
+    folder = tmp_path_factory.mktemp("dist")
+    done = built("wheel", folder)
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment without extras."""
+    return environment_with(wheel, tmp_path_factory.mktemp("base"))
+
+
+def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
+    """Make an environment of ``wheel`` and the packages that it declares, and return the folder of its programs.
+
+    The packages are links to those of this environment; what is missing here, such as NVIDIA's, is missing there.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    names = ("scripts", "purelib")
+    programs, place = (Path(sysconfig.get_path(name, vars={"base": str(folder)})) for name in names)
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--quiet"]
+    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, env=quiet)
+    (information,) = place.glob("oomscope-*.dist-info")
+    waiting = [(metadata.PathDistribution(information), set(extras))]
+    linked = {"oomscope"}
+    while waiting:
+        distribution, wanted = waiting.pop()
+        for requirement in map(Requirement, distribution.requires or []):
+            marker = requirement.marker
+            if marker and not any(marker.evaluate({"extra": extra}) for extra in wanted or {""}):
+                continue
+            if requirement.name in linked or not (found := list(metadata.distributions(name=requirement.name))):
+                continue
+            linked.add(requirement.name)
+            waiting.append((found[0], requirement.extras))
+            for top in {file.parts[0] for file in found[0].files or []} - {"..", "__pycache__"}:
+                (place / top).symlink_to(Path(str(found[0].locate_file(top))))
+    return programs
+
+
+def oomscope(programs: Path, folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed program in ``folder``, with no checkout and no tools in reach but git."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    command = [str(programs / "oomscope"), *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_has_the_libraries_and_no_sources(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{platform_tag(build.LIBRARIES / CARD)}.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"oomscope/virtual/lib/{file}" for file in (CARD, *map(file_of, SONAMES))} <= names
     assert not [name for name in names if "csrc" in name or "virtual/build.py" in name or "/." in name]
+
+
+def test_the_wheel_for_any_machine_has_all_but_the_card(wheel: Path, tmp_path: Path) -> None:
+    done = built("wheel", tmp_path, OOMSCOPE_CARD_TARGET="none")
+    assert done.returncode == 0, done.stderr
+    (other,) = tmp_path.glob("*.whl")
+    assert other.name.endswith("-py3-none-any.whl")
+    names, all_names = (set(zipfile.ZipFile(each).namelist()) for each in (other, wheel))
+    assert names == {name for name in all_names if not name.startswith("oomscope/virtual/lib/")}
 
 
 def test_the_sdist_has_the_sources_and_no_libraries(tmp_path: Path) -> None:
@@ -61,19 +126,59 @@ def test_without_a_compiler_the_build_ends_with_one_line(tmp_path: Path) -> None
     assert done.stderr == "oomscope: virtual card: no compiler for aarch64-linux-gnu.2.28; pip install ziglang\n"
 
 
-def test_an_installed_wheel_probes_without_a_compiler(tmp_path: Path) -> None:
-    assert built("wheel", tmp_path / "dist").returncode == 0
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    installed, no_tools = tmp_path / "installed", tmp_path / "bin"
+def test_without_torch_files_are_read_compared_and_judged(base: Path, tmp_path: Path) -> None:
+    assert "torch not installed" in oomscope(base, tmp_path, "--version").stdout
+    (tmp_path / "memory.yaml").write_text("cases: [{name: gpt-tiny, preset: gpt-tiny}]\n")
+    commands = {
+        ("explain", AFTER, "--html", "page.html", "--csv", "tables"): ExitCode.OK,
+        ("diff", BEFORE, AFTER, "--html", "difference.html"): ExitCode.OK,
+        ("replay", AFTER, "--conf", "expandable_segments:True"): ExitCode.OK,
+        ("gate", "update", "memory.yaml", "--from", NIGHT): ExitCode.OK,
+        ("gate", "report", NIGHT, "--html", "night.html", "--comment", "comment.md"): ExitCode.REGRESSION,
+        ("gate", "import", NIGHT, "--ledger", "ledger.sqlite"): ExitCode.OK,
+        ("config", "show", "--preset", "gpt-tiny"): ExitCode.OK,
+    }
+    done = {words: oomscope(base, tmp_path, *words) for words in commands}
+    assert {words: each.returncode for words, each in done.items()} == commands, [each.stderr for each in done.values()]
+    assert all(each.stdout for each in done.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("probe", "--preset", "gpt-tiny"),
+        ("advise", "--preset", "gpt-tiny", "--limit", "1GiB"),
+        ("sweep", "--preset", "gpt-tiny", "recompute=none,full"),
+        ("gate", "run", "memory.yaml", "--no-ledger"),
+        ("demo",),
+        ("doctor",),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_without_torch_what_measures_says_what_to_install(base: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "memory.yaml").write_text("cases: [{name: gpt-tiny, preset: gpt-tiny}]\n")
+    done = oomscope(base, tmp_path, *words)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == ExitCode.MACHINE_UNFIT, said
+    assert "pip install 'oomscope[probe]'" in said
+    assert "Traceback" not in said
+
+
+def test_without_torch_a_program_brings_its_own(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nblock = torch.empty(2**20, device='cuda')\n")
+    done = oomscope(base, tmp_path, "probe", "--json", "--backend", "virtual", "--", sys.executable, "train.py")
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert json.loads(done.stdout)["peak"]["requested_bytes"] == 2**22
+
+
+def test_with_the_extra_it_probes_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
+    programs = environment_with(wheel, tmp_path / "venv", "probe")
+    no_tools = tmp_path / "bin"
     no_tools.mkdir()
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(wheel)]
-    subprocess.run(pip, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    environment = {**os.environ, "PYTHONPATH": str(installed), "PATH": str(no_tools)}
-    probe = [sys.executable, "-P", "-m", "oomscope", "probe", "--preset", "gpt-tiny", "--backend", "virtual", "--json"]
-    done = subprocess.run(probe, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    probe = ("probe", "--preset", "gpt-tiny", "--backend", "virtual", "--json")
+    done = oomscope(programs, tmp_path, *probe, PATH=str(no_tools))
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["outcome"] == "fits"
-    where = [sys.executable, "-P", "-c", "import oomscope.virtual.loading as loading; print(loading.LIBRARIES)"]
-    libraries = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert Path(libraries.stdout.strip()).is_relative_to(installed)
+    assert json.loads(done.stdout)["outcome"] == "fits"
+    done = oomscope(programs, tmp_path, "demo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / json.loads(done.stdout)["folder"] / "tinytrain" / "config.yaml").is_file()

@@ -62,7 +62,7 @@ class TestTorch:
 
     def test_none_is_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loading, "find_torch", lambda: None)
-        assert refusal() == "virtual card: torch is not installed; pip install torch"
+        assert refusal() == "virtual card: torch is not installed; pip install 'oomscope[probe]'"
 
     def test_it_is_built_without_cuda(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", cuda=None)
