@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from oomscope.errors import MachineUnfitError
 from oomscope.virtual.elf import Symbol, read_elf
 
 _NVIDIA_LIBRARY = re.compile(r"lib(cuda|cudart|cublas|cudnn|cudss|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nv)")
@@ -49,6 +50,18 @@ def find_torch() -> InstalledTorch | None:
         stated = ""
     version, cuda = _VERSION.search(stated), _CUDA.search(stated)
     return InstalledTorch(folder, version[1] if version else "?", cuda[1] if cuda else None)
+
+
+def required_torch() -> InstalledTorch:
+    """Return the torch on the path.
+
+    Raises:
+        MachineUnfitError: there is none.
+    """
+    torch = find_torch()
+    if torch is None:
+        raise MachineUnfitError("torch is not installed", remedy="pip install 'oomscope[probe]'")
+    return torch
 
 
 @dataclass(frozen=True)

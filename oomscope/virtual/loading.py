@@ -16,7 +16,13 @@ from pathlib import Path
 from oomscope.errors import MachineUnfitError
 from oomscope.torch_versions import NEWEST, OLDEST, text_of
 from oomscope.virtual.elf import read_elf
-from oomscope.virtual.installed_torch import InstalledTorch, find_torch, missing_libraries, wants_of
+from oomscope.virtual.installed_torch import (
+    InstalledTorch,
+    find_torch,
+    missing_libraries,
+    required_torch,
+    wants_of,
+)
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 LIBRARIES = Path(__file__).resolve().parent / "lib"
@@ -143,9 +149,7 @@ def _is_in_process(soname: str) -> bool:
 
 
 def _torch_with_cuda() -> InstalledTorch:
-    torch = find_torch()
-    if torch is None:
-        raise MachineUnfitError("torch is not installed", where=_WHERE, remedy="pip install 'oomscope[probe]'")
+    torch = required_torch()
     if torch.cuda is None:
         raise MachineUnfitError(
             f"torch {torch.version} is built without CUDA",

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +24,12 @@ from oomscope.virtual.sonames import CARD, SONAMES, file_of
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, AFTER = (ROOT / "fixtures" / "snapshots" / f"tinytrain-v0.{release}.pickle.gz" for release in (1, 2))
 NIGHT = ROOT / "docs" / "examples" / "night.json"
-INSTALL_TORCH = "torch is not installed; pip install 'oomscope[probe]'"
+SUITE = "cases: [{name: gpt-tiny, preset: gpt-tiny}]\n"
+EACH = """\
+import json, shlex, sys
+from oomscope.cli.main import run
+print(json.dumps([run(shlex.split(command)) for command in sys.argv[1:]]))
+"""
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only a wheel for Linux has a card"),
@@ -83,11 +89,19 @@ def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
     return programs
 
 
-def oomscope(programs: Path, folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the installed program in ``folder``, with no checkout and no tools in reach but git."""
+def run_in(programs: Path, folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of an environment in ``folder``, without the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
-    command = [str(programs / "oomscope"), *map(str, words)]
+    command = [str(programs / words[0]), *words[1:]]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run_each(
+    programs: Path, folder: Path, commands: Iterable[str]
+) -> tuple[list[int], subprocess.CompletedProcess[str]]:
+    """Run command lines of oomscope, one after the other in one process, and return their exit codes."""
+    done = run_in(programs, folder, "python", "-P", "-c", EACH, *commands)
+    return json.loads(done.stdout.splitlines()[-1]), done
 
 
 def test_the_wheel_has_the_libraries_and_no_sources(wheel: Path) -> None:
@@ -127,46 +141,49 @@ def test_without_a_compiler_the_build_ends_with_one_line(tmp_path: Path) -> None
 
 
 def test_without_torch_files_are_read_compared_and_judged(base: Path, tmp_path: Path) -> None:
-    assert "torch not installed" in oomscope(base, tmp_path, "--version").stdout
-    (tmp_path / "memory.yaml").write_text("cases: [{name: gpt-tiny, preset: gpt-tiny}]\n")
+    (tmp_path / "memory.yaml").write_text(SUITE)
     commands = {
-        ("explain", AFTER, "--html", "page.html", "--csv", "tables"): ExitCode.OK,
-        ("diff", BEFORE, AFTER, "--html", "difference.html"): ExitCode.OK,
-        ("replay", AFTER, "--conf", "expandable_segments:True"): ExitCode.OK,
-        ("gate", "update", "memory.yaml", "--from", NIGHT): ExitCode.OK,
-        ("gate", "report", NIGHT, "--html", "night.html", "--comment", "comment.md"): ExitCode.REGRESSION,
-        ("gate", "import", NIGHT, "--ledger", "ledger.sqlite"): ExitCode.OK,
-        ("config", "show", "--preset", "gpt-tiny"): ExitCode.OK,
+        f"explain {AFTER} --html page.html --csv tables": ExitCode.OK,
+        f"diff {BEFORE} {AFTER} --html difference.html": ExitCode.OK,
+        f"replay {AFTER} --conf expandable_segments:True": ExitCode.OK,
+        f"gate update memory.yaml --from {NIGHT} --case gpt-tiny": ExitCode.OK,
+        f"gate report {NIGHT} --html night.html --comment comment.md": ExitCode.REGRESSION,
+        f"gate import {NIGHT} --ledger ledger.sqlite": ExitCode.OK,
+        "config show --preset gpt-tiny": ExitCode.OK,
     }
-    done = {words: oomscope(base, tmp_path, *words) for words in commands}
-    assert {words: each.returncode for words, each in done.items()} == commands, [each.stderr for each in done.values()]
-    assert all(each.stdout for each in done.values())
+    codes, done = run_each(base, tmp_path, commands)
+    assert codes == list(commands.values()), done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("probe", "--preset", "gpt-tiny"),
-        ("advise", "--preset", "gpt-tiny", "--limit", "1GiB"),
-        ("sweep", "--preset", "gpt-tiny", "recompute=none,full"),
-        ("gate", "run", "memory.yaml", "--no-ledger"),
-        ("demo",),
-        ("doctor",),
-    ],
-    ids=lambda words: " ".join(words[:2]),
-)
-def test_without_torch_what_measures_says_what_to_install(base: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    (tmp_path / "memory.yaml").write_text("cases: [{name: gpt-tiny, preset: gpt-tiny}]\n")
-    done = oomscope(base, tmp_path, *words)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == ExitCode.MACHINE_UNFIT, said
-    assert "pip install 'oomscope[probe]'" in said
-    assert "Traceback" not in said
+def test_without_torch_what_measures_says_in_one_line_what_to_install(base: Path, tmp_path: Path) -> None:
+    texts = {
+        "memory.yaml": SUITE,
+        "good.yaml": "preset: gpt-tiny",
+        "bad.yaml": "preset: gpt-tiny\nmodel: {num_layers: 3}",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    commands = [
+        "probe --preset gpt-tiny",
+        "advise --preset gpt-tiny --limit 2GiB",
+        "sweep --preset gpt-tiny recompute=none,full",
+        "bisect good.yaml..bad.yaml --state state",
+        "demo",
+    ]
+    codes, done = run_each(base, tmp_path, commands)
+    assert codes == [ExitCode.MACHINE_UNFIT] * len(commands), done.stderr
+    assert done.stderr.splitlines() == ["oomscope: torch is not installed; pip install 'oomscope[probe]'"] * len(
+        commands
+    )
+    codes, done = run_each(base, tmp_path, ["gate run memory.yaml --no-ledger", "doctor"])
+    assert codes == [ExitCode.MACHINE_UNFIT] * 2
+    assert done.stdout.count("pip install 'oomscope[probe]'") == 3
 
 
 def test_without_torch_a_program_brings_its_own(base: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nblock = torch.empty(2**20, device='cuda')\n")
-    done = oomscope(base, tmp_path, "probe", "--json", "--backend", "virtual", "--", sys.executable, "train.py")
+    probe = ("oomscope", "probe", "--json", "--backend", "virtual", "--", sys.executable, "train.py")
+    done = run_in(base, tmp_path, *probe)
     assert done.returncode == ExitCode.OK, done.stderr
     assert json.loads(done.stdout)["peak"]["requested_bytes"] == 2**22
 
@@ -175,10 +192,10 @@ def test_with_the_extra_it_probes_without_a_compiler(wheel: Path, tmp_path: Path
     programs = environment_with(wheel, tmp_path / "venv", "probe")
     no_tools = tmp_path / "bin"
     no_tools.mkdir()
-    probe = ("probe", "--preset", "gpt-tiny", "--backend", "virtual", "--json")
-    done = oomscope(programs, tmp_path, *probe, PATH=str(no_tools))
+    probe = ("oomscope", "probe", "--preset", "gpt-tiny", "--backend", "virtual", "--json")
+    done = run_in(programs, tmp_path, *probe, PATH=str(no_tools))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["outcome"] == "fits"
-    done = oomscope(programs, tmp_path, "demo", "--json")
+    done = run_in(programs, tmp_path, "oomscope", "demo", "--json")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / json.loads(done.stdout)["folder"] / "tinytrain" / "config.yaml").is_file()

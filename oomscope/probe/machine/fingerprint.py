@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 
 import oomscope
+from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.probe.machine.environment import MEASURED_VARIABLES
 
 PACKAGES = ("torch", "numpy", "triton", "numba")
 """Distributions whose version can change what is allocated or how it is replayed."""
 
 _BYTECODE = "__pycache__"
+_NONE = "none"
 
 
 def fingerprint(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -41,8 +43,9 @@ def versions() -> dict[str, str]:
 
 
 def installed_torch() -> str:
-    """Return the installed torch's version, such as ``2.13``."""
-    return ".".join(_version("torch").split(".")[:2])
+    """Return the installed torch's version, such as ``2.13``; without one, that whose rules the allocator assumes."""
+    version = _version("torch")
+    return DEFAULT_TORCH_VERSION if version == _NONE else ".".join(version.split(".")[:2])
 
 
 def sources_hash(root: Path | None = None) -> str:
@@ -70,4 +73,4 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "none"
+        return _NONE

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from oomscope.capture.arming import PYTHON_PATH
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import ExitCode, MachineUnfitError
-from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress, StartedTarget
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment, request_variables
@@ -36,6 +37,7 @@ from oomscope.probe.machine.processes import (
 )
 from oomscope.probe.process import tempdirs
 from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, without_measurement
+from oomscope.virtual.installed_torch import required_torch
 
 WORKER = own_program("oomscope.probe.process.worker")
 """The child."""
@@ -119,8 +121,10 @@ def run(
         StoppedError: ``stop`` was set.
         VoidError: the worker asked for a fresh process.
         AllocatorConfError: the allocator's variable in the environment is in force, and ill-formed.
-        MachineUnfitError: there is no place for the probe's temporary files.
+        MachineUnfitError: there is no torch, or no place for the probe's temporary files.
     """
+    if not isinstance(job.target, StartedTarget) and PYTHON_PATH not in job.environment:  # which bring their own torch
+        required_torch()
     check_environment(job, environment_of(job, own_environment()))
     if not isinstance(job.target, CommandTarget):  # where that runs is its own business
         job = replace(job, backend=backend_of(job, own_environment()))

@@ -29,7 +29,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "lib"
     monkeypatch.setattr(loading, "_loaded", None)
     monkeypatch.setattr(loading, "LIBRARIES", folder)
-    monkeypatch.setattr(loading, "find_torch", lambda: InstalledTorch(tmp_path / "torch", "2.15.0", "13.2"))
+    monkeypatch.setattr(installed_torch, "find_torch", lambda: InstalledTorch(tmp_path / "torch", "2.15.0", "13.2"))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return folder
 
@@ -61,13 +61,13 @@ class TestTorch:
     def _card(self, unloaded: Path, small_card: Path) -> None: ...
 
     def test_none_is_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loading, "find_torch", lambda: None)
-        assert refusal() == "virtual card: torch is not installed; pip install 'oomscope[probe]'"
+        monkeypatch.setattr(installed_torch, "find_torch", lambda: None)
+        assert refusal() == "torch is not installed; pip install 'oomscope[probe]'"
 
     def test_it_is_built_without_cuda(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", cuda=None)
         monkeypatch.syspath_prepend(tmp_path / "site")
-        monkeypatch.setattr(loading, "find_torch", find_torch)
+        monkeypatch.setattr(installed_torch, "find_torch", find_torch)
         assert refusal().startswith(
             f"{tmp_path / 'site' / 'torch'}: torch 2.15.0 is built without CUDA; install PyTorch's CUDA build"
         )
@@ -79,7 +79,7 @@ class TestTorch:
     def test_it_wants_what_the_card_lacks(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", wants=("cudaMalloc", *(f"cudaNew{index}" for index in range(7))))
         monkeypatch.syspath_prepend(tmp_path / "site")
-        monkeypatch.setattr(loading, "find_torch", find_torch)
+        monkeypatch.setattr(installed_torch, "find_torch", find_torch)
         said = "wants cudaNew0, cudaNew1, cudaNew2, cudaNew3, cudaNew4 and 2 more, which the virtual card lacks"
         assert f"torch 2.15.0 (CUDA 13.2) {said}" in refusal()
 
@@ -100,7 +100,7 @@ class TestImporting:
     @pytest.fixture(autouse=True)
     def _torch(self, unloaded: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.loads: list[str] = []
-        monkeypatch.setattr(loading, "find_torch", find_torch)
+        monkeypatch.setattr(installed_torch, "find_torch", find_torch)
         monkeypatch.setattr(loading, "has_gpu", lambda: False)
         monkeypatch.setattr(loading, "load", lambda: self.loads.append("load"))
         monkeypatch.setattr(installed_torch, "_known_to_the_system", frozenset)
