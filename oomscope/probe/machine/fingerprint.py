@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import oomscope
-from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.probe.machine.environment import MEASURED_VARIABLES
+from oomscope.torch_versions import DEFAULT_RULES
 
 PACKAGES = ("torch", "numpy", "triton", "numba")
 """Distributions whose version can change what is allocated or how it is replayed."""
@@ -45,7 +45,7 @@ def versions() -> dict[str, str]:
 def installed_torch() -> str:
     """Return the installed torch's version, such as ``2.13``; without one, that whose rules the allocator assumes."""
     version = _version("torch")
-    return DEFAULT_TORCH_VERSION if version == _NONE else ".".join(version.split(".")[:2])
+    return DEFAULT_RULES if version == _NONE else ".".join(version.split(".")[:2])
 
 
 def sources_hash(root: Path | None = None) -> str:
