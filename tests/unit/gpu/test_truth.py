@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -315,7 +314,7 @@ def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp
         return {"range": range_, "backend": backend, "limit": limit, "wall_s": 1.0, "answer": {}}
 
     monkeypatch.setattr(history_part, "_search", search)
-    monkeypatch.setattr(history_part.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    monkeypatch.setattr(history_part.history, "build", lambda _repo: None)
     monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
     bench = Bench(card="cuda", folder=tmp_path, at_once=4, until=time.monotonic() + 60)
     document = history_part.run(bench)
