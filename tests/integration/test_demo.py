@@ -96,7 +96,8 @@ def test_the_other_branch_needs_more_than_there_is(place: Path) -> None:
 
 def assert_in_order(printed: str, quoted: str) -> None:
     """Check that what the README shows is what is printed: line breaks, times and the lines at ``...`` apart."""
-    printed, quoted = (" ".join(re.sub(r"\((?:\d+\.\d s|cached)\)", "", text).split()) for text in (printed, quoted))
+    time = re.compile(r"\((?:(?:\d+ min )?[\d.]+ s|cached)\)")
+    printed, quoted = (" ".join(time.sub("", text).split()) for text in (printed, quoted))
     at = 0
     for piece in quoted.split("..."):
         at = printed.find(piece.strip(), at)
