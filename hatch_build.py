@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual import build
-from oomscope.virtual.platform_tag import platform_tag
+from oomscope.virtual.build import platform_tag
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 TARGET = os.environ.get("OOMSCOPE_CARD_TARGET", "")

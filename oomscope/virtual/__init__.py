@@ -5,8 +5,7 @@ Importing this package is cheap: no torch, and no library is loaded before :func
 
 from __future__ import annotations
 
-from oomscope.virtual.counts import CardState, on_unknown_read, state
-from oomscope.virtual.held import Origin, expecting, read_held, write_held
+from oomscope.virtual.library import CardState, Origin, expecting, on_unknown_read, read_held, state, write_held
 from oomscope.virtual.loading import is_loaded, load
 from oomscope.virtual.settings import CardSettings
 

@@ -12,18 +12,21 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
+from oomscope.virtual.elf import read_elf
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.stubs import write_stubs
 
 PACKAGE = Path(__file__).resolve().parent
 SOURCES = PACKAGE / "csrc"
@@ -58,6 +61,11 @@ _EXPORTS = (
     "oomscope_card_*",
 )
 """The only names that leave the library: the interfaces of NVIDIA's libraries, and the card's own."""
+
+_EVERYWHERE = re.compile(r"(libc|libm|libdl|libpthread|librt)\.so\.\d|ld-linux-[a-z0-9-]+\.so\.\d")
+_GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(\.\d+)?")
+_OLDEST = (2, 17)
+"""What every platform of PEP 600 with 64 bits has at least; older symbols need no older tag."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ def _build(out: Path, sources: Path, compiler: Compiler) -> None:
     with tempfile.TemporaryDirectory(dir=out, prefix=".build-") as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         work = Path(folder)
         headers = _hash(path.read_text() for path in sorted(sources.rglob("*.h")))
-        units = [*sorted(sources.rglob("*.c")), *sorted(sources.rglob("*.cpp")), *_stubs(work)]
+        units = [*sorted(sources.rglob("*.c")), *sorted(sources.rglob("*.cpp")), *write_stubs(work)]
         compiled = list(pool.map(lambda unit: _compile(unit, sources, objects, compiler, headers), units))
         for stale in set(objects.iterdir()) - set(compiled):
             stale.unlink()
@@ -169,14 +177,6 @@ def _build(out: Path, sources: Path, compiler: Compiler) -> None:
         list(pool.map(lambda soname: _link_empty(work, soname, compiler), SONAMES))
         for file in (CARD, *map(file_of, SONAMES)):
             (work / file).replace(out / file)
-
-
-def _stubs(folder: Path) -> list[Path]:
-    """Return the generated sources: the functions that only say that they are not supported."""
-    if importlib.util.find_spec("oomscope.virtual.stubs") is None:
-        return []
-    write_stubs: Callable[[Path], list[Path]] = importlib.import_module("oomscope.virtual.stubs").write_stubs
-    return sorted(write_stubs(folder))
 
 
 def _compile(unit: Path, sources: Path, objects: Path, compiler: Compiler, headers: str) -> Path:
@@ -220,6 +220,28 @@ def _write(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(text)
     part.replace(path)
+
+
+def platform_tag(library: Path) -> str:
+    """Return the platform tag of a wheel whose only compiled code is ``library`` and what needs it.
+
+    A wheel may be tagged ``manylinux_X_Y`` where it runs on every Linux with glibc X.Y or newer (PEP 600): it wants no
+    newer symbol, and no library that is not everywhere.
+
+    Raises:
+        MachineUnfitError: it wants libraries or versions that a machine need not have.
+        OSError, ValueError: it cannot be read.
+    """
+    elf = read_elf(library)
+    foreign = [name for name in elf.needed if not _EVERYWHERE.fullmatch(name)]
+    foreign += sorted({symbol.version for symbol in elf.wanted if symbol.version and not _GLIBC.match(symbol.version)})
+    if foreign:
+        raise MachineUnfitError(
+            f"needs {', '.join(foreign)}, which is not on every Linux", where=str(library), remedy="link it statically"
+        )
+    versions = [match for symbol in elf.wanted if (match := _GLIBC.match(symbol.version))]
+    major, minor = max([(int(match[1]), int(match[2])) for match in versions] + [_OLDEST])
+    return f"manylinux_{major}_{minor}_{elf.machine}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The table of cards: what CUDA reports of each, which is less than the name says, and how fast it is published to be.
+"""The cards of ``cards.csv``: what CUDA reports of each, and how fast it is published to be.
 
 An "80 GB" card has about 79 GiB: the name counts decimal gigabytes of memory chips, and error correction and the driver
 keep a part. Totals differ by some MiB between driver versions; each row names the output that it was read from.
@@ -6,8 +6,12 @@ keep a part. Totals differ by some MiB between driver versions; each row names t
 
 from __future__ import annotations
 
+import csv
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NamedTuple
 
 from oomscope.errors import UsageError
@@ -75,302 +79,27 @@ class Card:
         return _SM_LIMITS[self.capability]
 
 
-def _properties(device_name: str, mebibytes: int) -> str:
-    return f"printed torch.cuda.get_device_properties: {device_name!r}, {mebibytes}MB"
+def _card(row: dict[str, str]) -> Card:
+    major, _, minor = row["capability"].partition(".")
+    return Card(
+        name=row["name"],
+        device_name=row["device_name"],
+        total_bytes=int(row["total_mib"]) * MiB,
+        capability=(int(major), int(minor)),
+        multiprocessors=int(row["multiprocessors"]),
+        l2_bytes=int(row["l2_kib"]) * KiB,
+        bus_bits=int(row["bus_bits"]),
+        bf16_tflops=float(row["bf16_tflops"]) if row["bf16_tflops"] else None,
+        memory_gbps=float(row["memory_gbps"]),
+        nvlink_gbps=float(row["nvlink_gbps"]) if row["nvlink_gbps"] else None,
+        pcie_gbps=float(row["pcie_gbps"]),
+        source=row["source"],
+        cache_source=row["cache_source"],
+    )
 
 
-_QUERY = "NVIDIA's deviceQuery on such a card"
-_GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, appendix A"
-
-_CARDS = (
-    Card(
-        name="b200",
-        device_name="NVIDIA B200",
-        total_bytes=182642 * MiB,
-        capability=(10, 0),
-        multiprocessors=148,
-        l2_bytes=129536 * KiB,
-        bus_bits=7680,
-        bf16_tflops=2250.0,
-        memory_gbps=8000,
-        nvlink_gbps=900,
-        pcie_gbps=64,
-        source=_properties("NVIDIA B200", 182642),
-        cache_source="device properties in github.com/pytorch/ao/pull/4002: 126.50 MB, 7680 bits",
-    ),
-    Card(
-        name="h200",
-        device_name="NVIDIA H200",
-        total_bytes=143156 * MiB,
-        capability=(9, 0),
-        multiprocessors=132,
-        l2_bytes=60 * MiB,
-        bus_bits=6144,
-        bf16_tflops=989.4,
-        memory_gbps=4800,
-        nvlink_gbps=450,
-        pcie_gbps=64,
-        source=_properties("NVIDIA H200", 143156),
-        cache_source="torch's device properties, L2_cache_size=60MB; six stacks of HBM3e of 1024 bits (data sheet)",
-    ),
-    Card(
-        name="h100-80gb",
-        device_name="NVIDIA H100 80GB HBM3",
-        total_bytes=81089 * MiB,
-        capability=(9, 0),
-        multiprocessors=132,
-        l2_bytes=50 * MiB,
-        bus_bits=5120,
-        bf16_tflops=989.4,
-        memory_gbps=3350,
-        nvlink_gbps=450,
-        pcie_gbps=64,
-        source=_properties("NVIDIA H100 80GB HBM3", 81089) + " (driver 570)",
-        cache_source=_QUERY,
-    ),
-    Card(
-        name="h100-pcie",
-        device_name="NVIDIA H100 PCIe",
-        total_bytes=81008 * MiB,
-        capability=(9, 0),
-        multiprocessors=114,
-        l2_bytes=50 * MiB,
-        bus_bits=5120,
-        bf16_tflops=756.0,
-        memory_gbps=2000,
-        nvlink_gbps=300,
-        pcie_gbps=64,
-        source=_properties("NVIDIA H100 PCIe", 81008),
-        cache_source="nvaccelinfo on such a card",
-    ),
-    Card(
-        name="h20",
-        device_name="NVIDIA H20",
-        total_bytes=97285 * MiB,
-        capability=(9, 0),
-        multiprocessors=78,
-        l2_bytes=60 * MiB,
-        bus_bits=6144,
-        bf16_tflops=148.0,
-        memory_gbps=4000,
-        nvlink_gbps=450,
-        pcie_gbps=64,
-        source=_properties("NVIDIA H20", 97285),
-        cache_source="taken from the H200, which is the same chip with as many stacks of memory",
-    ),
-    Card(
-        name="a100-80gb",
-        device_name="NVIDIA A100 80GB PCIe",
-        total_bytes=81049 * MiB,
-        capability=(8, 0),
-        multiprocessors=108,
-        l2_bytes=40 * MiB,
-        bus_bits=5120,
-        bf16_tflops=312.0,
-        memory_gbps=2039,
-        nvlink_gbps=300,
-        pcie_gbps=32,
-        source="github.com/ekondis/mixbench/issues/47: 'NVIDIA A100 80GB PCIe', 81049 MB",
-        cache_source="the same; memory bandwidth is that of the SXM card, whose other properties are alike",
-    ),
-    Card(
-        name="a100-40gb",
-        device_name="NVIDIA A100-SXM4-40GB",
-        total_bytes=40339 * MiB,
-        capability=(8, 0),
-        multiprocessors=108,
-        l2_bytes=40 * MiB,
-        bus_bits=5120,
-        bf16_tflops=312.0,
-        memory_gbps=1555,
-        nvlink_gbps=300,
-        pcie_gbps=32,
-        source="deviceQuery in github.com/bottlerocket-os/bottlerocket/pull/3873: 'NVIDIA A100-SXM4-40GB', 40339 MB",
-        cache_source="the same",
-    ),
-    Card(
-        name="a40",
-        device_name="NVIDIA A40",
-        total_bytes=45416 * MiB,
-        capability=(8, 6),
-        multiprocessors=84,
-        l2_bytes=6 * MiB,
-        bus_bits=384,
-        bf16_tflops=149.7,
-        memory_gbps=696,
-        nvlink_gbps=56.25,
-        pcie_gbps=32,
-        source=_properties("NVIDIA A40", 45416),
-        cache_source=_GA102,
-    ),
-    Card(
-        name="a6000",
-        device_name="NVIDIA RTX A6000",
-        total_bytes=48676 * MiB,
-        capability=(8, 6),
-        multiprocessors=84,
-        l2_bytes=6 * MiB,
-        bus_bits=384,
-        bf16_tflops=154.8,
-        memory_gbps=768,
-        nvlink_gbps=56.25,
-        pcie_gbps=32,
-        source=_properties("NVIDIA RTX A6000", 48676),
-        cache_source=_GA102,
-    ),
-    Card(
-        name="a10",
-        device_name="NVIDIA A10",
-        total_bytes=22516 * MiB,
-        capability=(8, 6),
-        multiprocessors=72,
-        l2_bytes=6 * MiB,
-        bus_bits=384,
-        bf16_tflops=125.0,
-        memory_gbps=600,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=f"{_QUERY}: 'NVIDIA A10', 22516 MB (CUDA driver 12.2)",
-        cache_source="the same",
-    ),
-    Card(
-        name="a10g",
-        device_name="NVIDIA A10G",
-        total_bytes=22587 * MiB,
-        capability=(8, 6),
-        multiprocessors=80,
-        l2_bytes=6 * MiB,
-        bus_bits=384,
-        bf16_tflops=70.0,
-        memory_gbps=600,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=_properties("NVIDIA A10G", 22587),
-        cache_source=_GA102,
-    ),
-    Card(
-        name="l40s",
-        device_name="NVIDIA L40S",
-        total_bytes=45589 * MiB,
-        capability=(8, 9),
-        multiprocessors=142,
-        l2_bytes=96 * MiB,
-        bus_bits=384,
-        bf16_tflops=362.1,
-        memory_gbps=864,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=_properties("NVIDIA L40S", 45589),
-        cache_source="README of the crate cuda-device-query",
-    ),
-    Card(
-        name="l4",
-        device_name="NVIDIA L4",
-        total_bytes=22518 * MiB,
-        capability=(8, 9),
-        multiprocessors=58,
-        l2_bytes=48 * MiB,
-        bus_bits=192,
-        bf16_tflops=121.0,
-        memory_gbps=300,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=f"{_QUERY}: 'NVIDIA L4', 22518 MB (CUDA driver 12.0)",
-        cache_source="the same",
-    ),
-    Card(
-        name="rtx5090",
-        device_name="NVIDIA GeForce RTX 5090",
-        total_bytes=32120 * MiB,
-        capability=(12, 0),
-        multiprocessors=170,
-        l2_bytes=96 * MiB,
-        bus_bits=512,
-        bf16_tflops=209.5,
-        memory_gbps=1792,
-        nvlink_gbps=None,
-        pcie_gbps=64,
-        source="deviceQuery in github.com/NVIDIA/nccl/issues/1637: 'NVIDIA GeForce RTX 5090', 32120 MB",
-        cache_source=_QUERY,
-    ),
-    Card(
-        name="rtx4090",
-        device_name="NVIDIA GeForce RTX 4090",
-        total_bytes=24563 * MiB,
-        capability=(8, 9),
-        multiprocessors=128,
-        l2_bytes=72 * MiB,
-        bus_bits=384,
-        bf16_tflops=165.2,
-        memory_gbps=1008,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=_properties("NVIDIA GeForce RTX 4090", 24563),
-        cache_source=_QUERY,
-    ),
-    Card(
-        name="rtx3090",
-        device_name="NVIDIA GeForce RTX 3090",
-        total_bytes=24575 * MiB,
-        capability=(8, 6),
-        multiprocessors=82,
-        l2_bytes=6 * MiB,
-        bus_bits=384,
-        bf16_tflops=71.0,
-        memory_gbps=936,
-        nvlink_gbps=None,
-        pcie_gbps=32,
-        source=_properties("NVIDIA GeForce RTX 3090", 24575),
-        cache_source=_GA102,
-    ),
-    Card(
-        name="v100-32gb",
-        device_name="Tesla V100-PCIE-32GB",
-        total_bytes=32510 * MiB,
-        capability=(7, 0),
-        multiprocessors=80,
-        l2_bytes=6 * MiB,
-        bus_bits=4096,
-        bf16_tflops=None,
-        memory_gbps=900,
-        nvlink_gbps=None,
-        pcie_gbps=16,
-        source=_properties("Tesla V100-PCIE-32GB", 32510),
-        cache_source="NVIDIA Tesla V100 GPU Architecture whitepaper, table 1",
-    ),
-    Card(
-        name="v100-16gb",
-        device_name="Tesla V100-SXM2-16GB",
-        total_bytes=16160 * MiB,
-        capability=(7, 0),
-        multiprocessors=80,
-        l2_bytes=6 * MiB,
-        bus_bits=4096,
-        bf16_tflops=None,
-        memory_gbps=900,
-        nvlink_gbps=None,
-        pcie_gbps=16,
-        source=_properties("Tesla V100-SXM2-16GB", 16160),
-        cache_source="NVIDIA Tesla V100 GPU Architecture whitepaper, table 1",
-    ),
-    Card(
-        name="t4",
-        device_name="Tesla T4",
-        total_bytes=15109 * MiB,
-        capability=(7, 5),
-        multiprocessors=40,
-        l2_bytes=4 * MiB,
-        bus_bits=256,
-        bf16_tflops=None,
-        memory_gbps=320,
-        nvlink_gbps=None,
-        pcie_gbps=16,
-        source=_properties("Tesla T4", 15109),
-        cache_source=_QUERY,
-    ),
-)
-
-CARDS: dict[str, Card] = {card.name: card for card in _CARDS}
+with Path(__file__).with_suffix(".csv").open(newline="") as _rows:
+    CARDS: dict[str, Card] = {row["name"]: _card(row) for row in csv.DictReader(_rows)}
 """Cards by the name that ``--gpu`` takes."""
 
 _ALIASES = {
@@ -388,7 +117,7 @@ _ALIASES = {
     "nvidia-a100-sxm4-80gb": "a100-80gb",
     "nvidia-a100-pcie-40gb": "a100-40gb",
     "tesla-v100-sxm2-32gb": "v100-32gb",
-    **{card.device_name.lower().replace(" ", "-"): card.name for card in _CARDS},
+    **{card.device_name.lower().replace(" ", "-"): card.name for card in CARDS.values()},
 }
 """Shorter names, and those that the driver calls the cards by."""
 
@@ -421,3 +150,27 @@ def find_card(name: str) -> Card:
     meant = list(dict.fromkeys(_ALIASES.get(match, match) for match in near))
     known = f"did you mean {' or '.join(meant)}?" if meant else f"known cards: {', '.join(CARDS)}"
     raise UsageError(f"no card is called {name!r}", remedy=f"{known.rstrip('?')}, or give its size with --limit SIZE")
+
+
+def card_is_supported(card: Card, arch_list: Iterable[str]) -> bool:
+    """Whether a torch built for ``arch_list`` has kernels that run on ``card``.
+
+    Code for ``sm_XY`` runs on the same major capability and an equal or higher minor one, with an ``a`` behind only
+    on that very capability; ``compute_XY`` is compiled by the driver for any capability that is not lower (CUDA C++
+    Programming Guide, "Application Compatibility").
+
+    Args:
+        card: the card.
+        arch_list: as ``torch.cuda.get_arch_list()`` returns it: ``sm_80``, ``sm_90a``, ``compute_120``.
+    """
+    return any(_runs_on(card.capability, arch) for arch in arch_list)
+
+
+def _runs_on(capability: tuple[int, int], arch: str) -> bool:
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", arch)
+    if match is None:
+        return False
+    built = (int(match[2]), int(match[3]))
+    if match[4] == "a":
+        return built == capability
+    return built <= capability and (match[1] == "compute" or built[0] == capability[0])

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from oomscope.errors import ExitCode
 from oomscope.virtual import build
-from oomscope.virtual.platform_tag import platform_tag
+from oomscope.virtual.build import platform_tag
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,7 @@ from oomscope.probe.machine.nvml import list_cards, read_card
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.units import MiB, format_size
-from oomscope.virtual.architectures import card_is_supported
-from oomscope.virtual.cards import Card
+from oomscope.virtual.cards import Card, card_is_supported
 
 _NOISE = 16 * MiB
 """Changes of memory outside the allocator up to this are not worth a word."""

@@ -115,7 +115,7 @@ void card_host_function(void *stream, void (*function)(void *), void *argument);
 }
 #endif
 
-/* ---- what Python reads (oomscope/virtual/counts.py), by ctypes */
+/* ---- what Python reads (oomscope/virtual/library.py), by ctypes */
 
 /* Every field is a uint64_t, in this order. New ones are added at the end, with a new version. */
 typedef struct oomscope_card_counts {

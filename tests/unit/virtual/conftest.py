@@ -13,7 +13,7 @@ from tests.unit.virtual.libraries import CARD_SOURCES
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the small card's sources; nothing is generated beside them."""
-    monkeypatch.setattr(build, "_stubs", lambda folder: [])
+    monkeypatch.setattr(build, "write_stubs", lambda folder: [])
     folder = tmp_path / "csrc"
     folder.mkdir()
     for name, text in CARD_SOURCES.items():

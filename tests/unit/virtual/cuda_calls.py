@@ -11,7 +11,7 @@ import struct
 import sys
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from oomscope.virtual import counts, loading
+from oomscope.virtual import library, loading
 
 MiB = 1 << 20
 card = loading.load_libraries(loading.LIBRARIES)
@@ -28,8 +28,8 @@ def say(value: object) -> None:
     sys.stdout.flush()
 
 
-def state() -> counts.CardState:
-    return counts.state()
+def state() -> library.CardState:
+    return library.state()
 
 
 def status(name: str, *arguments: object) -> int:

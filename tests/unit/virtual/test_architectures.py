@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.virtual.architectures import card_is_supported
-from oomscope.virtual.cards import CARDS
+from oomscope.virtual.cards import CARDS, card_is_supported
 
 TORCH_2_15 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from oomscope.virtual.build import platform_tag
 from oomscope.virtual.elf import Elf, read_elf
 from oomscope.virtual.installed_torch import find_torch, wants_of
 from oomscope.virtual.loading import LIBRARIES
-from oomscope.virtual.platform_tag import platform_tag
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
 pytestmark = pytest.mark.skipif(not (LIBRARIES / CARD).is_file(), reason="the virtual card is not built")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import MachineUnfitError
+from oomscope.virtual.build import platform_tag
 from oomscope.virtual.elf import Elf, Symbol
-from oomscope.virtual.platform_tag import platform_tag
 from oomscope.virtual.sonames import CARD
 from tests.unit.virtual.libraries import compile_library, needs_compiler
 
@@ -19,7 +19,7 @@ def wanting(monkeypatch: pytest.MonkeyPatch) -> list[Symbol]:
     """What the library wants that is looked at, beside a symbol without a version."""
     wanted = [Symbol("__gmon_start__", is_weak=True)]
     elf = Elf("aarch64", CARD, ("libc.so.6", "ld-linux-aarch64.so.1"), (), wanted, frozenset())  # type: ignore[arg-type]
-    monkeypatch.setattr("oomscope.virtual.platform_tag.read_elf", lambda path: elf)
+    monkeypatch.setattr("oomscope.virtual.build.read_elf", lambda path: elf)
     return wanted
 
 

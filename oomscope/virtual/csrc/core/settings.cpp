@@ -16,7 +16,7 @@ namespace {
 
 constexpr int max_devices = 64;
 
-// NVIDIA H100 SXM, the default row of cards.py, which names the sources.
+// NVIDIA H100 SXM, the default row of cards.csv, which names the sources.
 Settings defaults() {
   Settings s;
   auto &d = s.description;

@@ -48,10 +48,12 @@ bool is_mapped(uintptr_t address, uint64_t bytes);
 // A pool reserves physical memory in steps of 32 MiB and keeps what was freed, until a synchronisation gives back what
 // is above its release threshold. Where blocks lie inside a pool is not modelled: freed bytes serve any later request.
 struct Pool {
+  // Attributes by the numbers of CUmemPool_attribute; the first three are flags on which nothing depends.
+  enum { reuse_follow_events = 1, reuse_internal_dependencies = 3, release_threshold, reserved, reserved_high, used,
+         used_high, attribute_count };
   int device = 0;
   bool is_default = false;
-  uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, threshold = 0;
-  int reuse_follow_events = 1, reuse_opportunistic = 1, reuse_internal_dependencies = 1;
+  uint64_t of[attribute_count] = {0, 1, 1, 1};
 };
 
 Pool *default_pool(int device);

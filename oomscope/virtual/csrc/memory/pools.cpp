@@ -42,33 +42,22 @@ void prepare_defaults() {
 
 // Lowers what the pool reserves to `keep`, but not below what is used.
 void shrink(Pool &pool, uint64_t keep) {
-  keep = round_up(std::max(keep, pool.used), device_page);
-  if (keep >= pool.reserved) return;
-  give(pool.device, pool.reserved - keep);
-  pool.reserved = keep;
+  keep = round_up(std::max(keep, pool.of[Pool::used]), device_page);
+  if (keep >= pool.of[Pool::reserved]) return;
+  give(pool.device, pool.of[Pool::reserved] - keep);
+  pool.of[Pool::reserved] = keep;
 }
 
 bool grow(Pool &pool, uint64_t needed) {
-  uint64_t missing = needed - pool.reserved;
+  uint64_t missing = needed - pool.of[Pool::reserved];
   for (uint64_t bytes : {round_up(missing, step), round_up(missing, device_page)}) {
     if (!take(pool.device, bytes)) continue;
-    pool.reserved += bytes;
-    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
+    pool.of[Pool::reserved] += bytes;
+    pool.of[Pool::reserved_high] = std::max(pool.of[Pool::reserved_high], pool.of[Pool::reserved]);
     return true;
   }
   return false;
 }
-
-enum Attribute {
-  reuse_follow_events = 1,
-  reuse_opportunistic = 2,
-  reuse_internal_dependencies = 3,
-  release_threshold = 4,
-  reserved_now = 5,
-  reserved_high = 6,
-  used_now = 7,
-  used_high = 8
-};
 
 }  // namespace
 
@@ -120,11 +109,11 @@ int pool_malloc(Pool *pool, void **pointer, size_t bytes) {
   MemoryLock lock(memory_mutex());
   if (!pools().all.count(pool)) return CARD_INVALID_VALUE;
   uint64_t rounded = round_up(bytes, unit);
-  if (pool->used + rounded > pool->reserved && !grow(*pool, pool->used + rounded)) return CARD_OUT_OF_MEMORY;
+  if (pool->of[Pool::used] + rounded > pool->of[Pool::reserved] && !grow(*pool, pool->of[Pool::used] + rounded)) return CARD_OUT_OF_MEMORY;
   uintptr_t address = take_addresses(round_up(rounded, device_page));
   if (!address) return CARD_OUT_OF_MEMORY;
-  pool->used += rounded;
-  pool->used_high = std::max(pool->used_high, pool->used);
+  pool->of[Pool::used] += rounded;
+  pool->of[Pool::used_high] = std::max(pool->of[Pool::used_high], pool->of[Pool::used]);
   add_range(address, rounded, Kind::pooled, pool->device).pool = pool;
   any_pooled = true;
   *pointer = reinterpret_cast<void *>(address);
@@ -133,7 +122,7 @@ int pool_malloc(Pool *pool, void **pointer, size_t bytes) {
 
 int give_pooled(Range &range) {
   Pool *pool = static_cast<Pool *>(range.pool);
-  pool->used -= range.bytes;
+  pool->of[Pool::used] -= range.bytes;
   unhold(range.address, range.bytes);
   give_addresses(range.address);
   remove_range(range.address);
@@ -152,51 +141,27 @@ void trim_pools(int device) {
   if (!any_pooled) return;
   MemoryLock lock(memory_mutex());
   for (Pool *pool : pools().all)
-    if (pool->device == device) shrink(*pool, pool->threshold);
+    if (pool->device == device) shrink(*pool, pool->of[Pool::release_threshold]);
 }
 
 int pool_attribute(Pool *pool, int attribute, void *value) {
   MemoryLock lock(memory_mutex());
   prepare_defaults();
-  if (!value || !pools().all.count(pool)) return CARD_INVALID_VALUE;
-  auto *number = static_cast<uint64_t *>(value);
-  auto *flag = static_cast<int *>(value);
-  switch (attribute) {
-    case reuse_follow_events: *flag = pool->reuse_follow_events; break;
-    case reuse_opportunistic: *flag = pool->reuse_opportunistic; break;
-    case reuse_internal_dependencies: *flag = pool->reuse_internal_dependencies; break;
-    case release_threshold: *number = pool->threshold; break;
-    case reserved_now: *number = pool->reserved; break;
-    case reserved_high: *number = pool->reserved_high; break;
-    case used_now: *number = pool->used; break;
-    case used_high: *number = pool->used_high; break;
-    default: return CARD_INVALID_VALUE;
-  }
-  return 0;
+  if (!value || !pools().all.count(pool) || attribute < 1 || attribute >= Pool::attribute_count)
+    return CARD_INVALID_VALUE;
+  if (attribute < Pool::release_threshold) return tell(static_cast<int *>(value), pool->of[attribute]);
+  return tell(static_cast<uint64_t *>(value), pool->of[attribute]);
 }
 
 int set_pool_attribute(Pool *pool, int attribute, const void *value) {
   MemoryLock lock(memory_mutex());
   prepare_defaults();
-  if (!value || !pools().all.count(pool)) return CARD_INVALID_VALUE;
-  uint64_t number = attribute >= release_threshold ? *static_cast<const uint64_t *>(value) : 0;
-  int flag = attribute < release_threshold ? *static_cast<const int *>(value) : 0;
-  switch (attribute) {
-    case reuse_follow_events: pool->reuse_follow_events = flag; break;
-    case reuse_opportunistic: pool->reuse_opportunistic = flag; break;
-    case reuse_internal_dependencies: pool->reuse_internal_dependencies = flag; break;
-    case release_threshold: pool->threshold = number; break;
-    case reserved_high:
-      if (number) return CARD_INVALID_VALUE;
-      pool->reserved_high = pool->reserved;
-      break;
-    case used_high:
-      if (number) return CARD_INVALID_VALUE;
-      pool->used_high = pool->used;
-      break;
-    default: return CARD_INVALID_VALUE;
-  }
-  return 0;
+  if (!value || !pools().all.count(pool) || attribute < 1) return CARD_INVALID_VALUE;
+  if (attribute < Pool::release_threshold) return tell(&pool->of[attribute], *static_cast<const int *>(value));
+  uint64_t number = *static_cast<const uint64_t *>(value);
+  if (attribute == Pool::release_threshold) return tell(&pool->of[attribute], number);
+  if ((attribute != Pool::reserved_high && attribute != Pool::used_high) || number) return CARD_INVALID_VALUE;
+  return tell(&pool->of[attribute], pool->of[attribute - 1]);  // a high water mark begins anew
 }
 
 }  // namespace card

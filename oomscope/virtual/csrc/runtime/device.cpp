@@ -1,94 +1,55 @@
 // The runtime's calls about devices.
+#include "core/device.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "core/device.h"
 #include "core/process.h"
-#include "runtime/types.h"
 #include "work/stack.h"
 
 using namespace card;
 
 namespace {
 
-int installed(int device) { return settings().visible[static_cast<size_t>(device)]; }
+// cudaDeviceProp behind name, UUID and LUID: for each int the attribute that it tells (core/device.cpp), 0 for nothing.
+constexpr int wide = 1000, old = 2000;  // a size_t; a field that only CUDA 12 has
+constexpr int total = 999;              // the memory of the device
+constexpr int first_field = 256 + 16 + 8, texture_and_surface_sizes = 39;
+const int fields[] = {
+    0, wide + total, wide + 8, 12, 10, wide + 11,                     // memory, registers, warp, pitch
+    1, 2, 3, 4, 5, 6, 7, old + 13, wide + 9, 75, 76,                  // block, grid, constants, capability
+    wide + 14, wide + 51, old + 15, 16, old, 0, 19, old,              // alignments, multiprocessors, host memory
+    -texture_and_surface_sizes, wide + 14,                            //
+    31, 32, 33, 0, 0, 0, 40, 41, old + 36, 37, 38, 108, 39,           // ECC, bus, copy engines, caches, threads
+    78, 79, 80, wide + 81, 82, 83, 0, 0, 0, old + 87, 0, 89, 90, 91,  // priorities, shared and managed memory
+    95, old + 96, wide + 97, 0, 0, 106, 109, wide + 111,              // cooperative launch, blocks, reserved memory
+    99, 112, 0, 114, 115, 0, 0, 0, 0, 121, 125, 120, 129,             // registering, pools, events, clusters
+    0, 0, 0, 134,                                                     // NUMA node of the host, of CUDA 13 only
+};
 
-int attribute(int number, int device) {
-  int value = 0;
-  device_attribute(number, device, &value);
-  return value;
-}
-
-size_t bytes(int number, int device) { return static_cast<size_t>(attribute(number, device)); }
-
-template <class Properties>
-void fill_identity(Properties *p, int device) {
-  auto &d = settings().description;
-  snprintf(p->name, sizeof p->name, "%s", d.name);
-  device_uuid_bytes(installed(device), p->uuid);
-  p->total_bytes = d.total_bytes;
-  p->major = d.major;
-  p->minor = d.minor;
-  p->pci_bus = attribute(33, device);
-}
-
-template <class Properties>
-void fill_limits(Properties *p, int device) {
-  p->shared_per_block = bytes(8, device);
-  p->registers_per_block = attribute(12, device);
-  p->warp = attribute(10, device);
-  p->max_pitch = bytes(11, device);
-  p->max_threads_per_block = attribute(1, device);
-  for (int i = 0; i < 3; i++) p->max_block[i] = attribute(2 + i, device), p->max_grid[i] = attribute(5 + i, device);
-  p->constant_bytes = bytes(9, device);
-  p->texture_alignment = p->surface_alignment = bytes(14, device);
-  p->texture_pitch_alignment = bytes(51, device);
-  p->multiprocessors = attribute(16, device);
-  p->copy_engines = attribute(40, device);
-  p->bus_bits = attribute(37, device);
-  p->l2_bytes = attribute(38, device);
-  p->persisting_l2_bytes = attribute(108, device);
-  p->threads_per_multiprocessor = attribute(39, device);
-  p->shared_per_multiprocessor = bytes(81, device);
-  p->registers_per_multiprocessor = attribute(82, device);
-  p->shared_per_block_optin = bytes(97, device);
-  p->blocks_per_multiprocessor = attribute(106, device);
-  p->access_window_bytes = attribute(109, device);
-  p->reserved_shared_per_block = bytes(111, device);
-}
-
-template <class Properties>
-void fill_abilities(Properties *p, int device) {
-  p->can_map_host = attribute(19, device);
-  p->concurrent_kernels = attribute(31, device);
-  p->ecc = attribute(32, device);
-  p->unified_addressing = attribute(41, device);
-  p->stream_priorities = attribute(78, device);
-  p->global_l1 = attribute(79, device);
-  p->local_l1 = attribute(80, device);
-  p->managed = attribute(83, device);
-  p->concurrent_managed = attribute(89, device);
-  p->compute_preemption = attribute(90, device);
-  p->host_pointer_for_registered = attribute(91, device);
-  p->cooperative_launch = attribute(95, device);
-  p->host_register = attribute(99, device);
-  p->sparse_arrays = attribute(112, device);
-  p->timeline_semaphores = attribute(114, device);
-  p->pools = attribute(115, device);
-  p->deferred_mapping = attribute(121, device);
-  p->ipc_events = attribute(125, device);
-  p->cluster_launch = attribute(120, device);
-  p->unified_function_pointers = attribute(129, device);
-}
-
-template <class Properties>
-int fill(Properties *properties, int device) {
-  if (!properties) return CARD_INVALID_VALUE;
+int write_properties(char *out, size_t bytes, bool is_old, int device) {
+  if (!out) return CARD_INVALID_VALUE;
   if (!valid_device(device)) return CARD_INVALID_DEVICE;
-  memset(properties, 0, sizeof *properties);
-  fill_identity(properties, device);
-  fill_limits(properties, device);
-  fill_abilities(properties, device);
+  auto &d = settings().description;
+  memset(out, 0, bytes);
+  snprintf(out, 256, "%s", d.name);
+  device_uuid_bytes(settings().visible[static_cast<size_t>(device)], reinterpret_cast<unsigned char *>(out) + 256);
+  size_t at = first_field;
+  for (int field : fields) {
+    if (field < 0) at += sizeof(int) * static_cast<size_t>(-field);
+    if (field < 0 || (field >= old && !is_old)) continue;
+    bool is_wide = field / wide == 1;
+    int value = 0, attribute = field % wide;
+    if (attribute && attribute != total) device_attribute(attribute, device, &value);
+    if (is_wide) {
+      size_t number = attribute == total ? d.total_bytes : static_cast<size_t>(value);
+      at = (at + 7) / 8 * 8;
+      memcpy(out + at, &number, sizeof number);
+    } else {
+      memcpy(out + at, &value, sizeof value);
+    }
+    at += is_wide ? sizeof(size_t) : sizeof(int);
+  }
   return 0;
 }
 
@@ -107,17 +68,13 @@ CARD_API int cudaSetDevice(int device) {
   return status;
 }
 
-CARD_API int cudaGetDeviceProperties(DeviceProperties *properties, int device) {
-  return runtime_call([&]() -> int {
-    if (int status = fill(properties, device)) return status;
-    properties->host_numa_id = attribute(134, device);
-    return 0;
-  });
+CARD_API int cudaGetDeviceProperties(char *properties, int device) {
+  return runtime_call([&] { return write_properties(properties, 1008, false, device); });
 }
 
 // What programs built for CUDA 12 call.
-CARD_API int cudaGetDeviceProperties_v2(DeviceProperties12 *properties, int device) {
-  return runtime_call([&] { return fill(properties, device); });
+CARD_API int cudaGetDeviceProperties_v2(char *properties, int device) {
+  return runtime_call([&] { return write_properties(properties, 1032, true, device); });
 }
 
 CARD_API int cudaDeviceEnablePeerAccess(int peer, unsigned) {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.virtual import counts, loading
+from oomscope.virtual import library, loading
 
 HEADER = Path(__file__).parents[3] / "oomscope" / "virtual" / "csrc" / "card.h"
 
@@ -19,17 +19,17 @@ def test_the_fields_are_those_of_the_header_in_its_order() -> None:
     )
     assert text
     declared = re.findall(r"^\s*uint64_t (\w+);", text[1], re.MULTILINE)
-    assert [name for name, _ in counts._Counts._fields_] == declared
-    assert ctypes.sizeof(counts._Counts) == 8 * len(declared)
+    assert [name for name, _ in library._Counts._fields_] == declared
+    assert ctypes.sizeof(library._Counts) == 8 * len(declared)
 
 
 def test_the_version_is_the_header_s() -> None:
-    assert re.search(rf"^#define OOMSCOPE_CARD_VERSION {counts._VERSION}$", HEADER.read_text(), re.MULTILINE)
+    assert re.search(rf"^#define OOMSCOPE_CARD_VERSION {library._VERSION}$", HEADER.read_text(), re.MULTILINE)
 
 
 def test_without_the_card_there_is_nothing_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_loaded", None)
     with pytest.raises(RuntimeError, match="not loaded"):
-        counts.state()
+        library.state()
     with pytest.raises(RuntimeError, match="not loaded"):
-        counts.on_unknown_read(None)
+        library.on_unknown_read(None)

@@ -1,0 +1,180 @@
+"""What Python asks of the card's library, past CUDA: its counts, and the bytes that it holds.
+
+Nothing here prepares the process or counts as a CUDA call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+from oomscope.virtual.loading import library
+
+_VERSION = 2
+"""``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardState:
+    """Counts of this process since its first CUDA call; all zero before."""
+
+    entered: bool
+    """There was a CUDA call."""
+    used_bytes: int
+    """Device memory that this process holds, over all devices."""
+    peak_used_bytes: int
+    pinned_bytes: int
+    """Page-locked host memory from cudaHostAlloc."""
+    peak_pinned_bytes: int
+    registered_bytes: int
+    """Host memory that cudaHostRegister page-locked."""
+    peak_registered_bytes: int
+    managed_bytes: int
+    """Memory from cudaMallocManaged, which ``used_bytes`` does not count."""
+    launches: int
+    """Kernels, library calls and graphs."""
+    h2d_bytes: int
+    d2h_bytes: int
+    d2d_bytes: int
+    unknown_reads: int
+    """Copies to the host of bytes that the card does not hold."""
+    unknown_read_bytes: int
+    refused_allocations: int
+    """Requests for device memory beyond the budget."""
+    unsupported: tuple[str, ...]
+    """Functions that answered "not supported", in the order of their first calls."""
+    unknown_workspaces: tuple[str, ...]
+    """Functions and operations whose workspace only NVIDIA's closed libraries know: they were given an estimate."""
+
+
+_NUMBERS = tuple(field.name for field in fields(CardState) if field.name not in {"unsupported", "unknown_workspaces"})
+
+
+class _Counts(ctypes.Structure):
+    """``oomscope_card_counts`` of csrc/card.h: the numbers of a :class:`CardState`, then how many calls are named."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in (*_NUMBERS, "unsupported")]
+
+
+def state() -> CardState:
+    """Return the counts as they stand.
+
+    Raises:
+        RuntimeError: the card is not loaded, or its library is of another version than this file.
+    """
+    card = _card()
+    counts = _Counts()
+    card.oomscope_card_counters(ctypes.byref(counts), ctypes.c_size_t(ctypes.sizeof(counts)))
+    numbers: dict[str, Any] = {name: getattr(counts, name) for name in _NUMBERS}
+    return CardState(
+        **numbers | {"entered": bool(counts.entered)},
+        unsupported=_names(card.oomscope_card_unsupported),
+        unknown_workspaces=_names(card.oomscope_card_unknown_workspaces),
+    )
+
+
+def on_unknown_read(callback: Callable[[int], None] | None) -> None:
+    """Have ``callback`` called with the number of bytes just before a read of unknown bytes is answered.
+
+    It runs on the reading thread; what it raises is printed and lost, as in every callback from C. None removes it.
+
+    Raises:
+        RuntimeError: the card is not loaded, or its library is of another version than this file.
+    """
+    global _kept  # noqa: PLW0603 - C holds the pointer, Python must hold the object
+    card = _card()
+    called = _Callback(callback) if callback is not None else _Callback()
+    card.oomscope_card_on_unknown_read(called)
+    _kept = called
+
+
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+_kept: object = None
+
+
+def _names(write: Callable[[ctypes.Array[ctypes.c_char] | None, ctypes.c_size_t], int]) -> tuple[str, ...]:
+    length = int(write(None, ctypes.c_size_t(0)))
+    text = ctypes.create_string_buffer(length + 1)
+    write(text, ctypes.c_size_t(length + 1))
+    return tuple(text.value.decode().split("\n")) if length else ()
+
+
+class Origin(IntEnum):
+    """Where the bytes come from that the card holds."""
+
+    NOT_HELD = 0
+    COPIED = 1
+    """From the host, by the program."""
+    COMPUTED = 2
+    """By the host, in place of a kernel."""
+
+
+def read_held(to: int, address: int, size: int) -> Origin:
+    """Copy the bytes of a tensor's storage to the host if the card holds them all; what touches it is another's.
+
+    Args:
+        to: an address of the host with room for ``size`` bytes.
+        address: of the device.
+        size: bytes.
+
+    Returns:
+        Where they come from; nothing is copied where the card does not hold them all.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    return Origin(_card().oomscope_card_read_held(to, address, size))
+
+
+def write_held(address: int, values: int, size: int, origin: Origin) -> None:
+    """Write bytes to allocated device memory; the card then holds them.
+
+    Args:
+        address: of the device.
+        values: an address of the host.
+        size: bytes.
+        origin: what was copied is remembered when a kernel was given it; what was computed is not.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
+
+
+@contextmanager
+def expecting(value: bytes) -> Iterator[None]:
+    """Let the next read of as many bytes be ``value``, where the card holds none of them; of this thread, in the block.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    card = _card()
+    card.oomscope_card_expect(value, len(value))
+    try:
+        yield
+    finally:
+        card.oomscope_card_expect(b"", 0)
+
+
+def _card() -> ctypes.CDLL:
+    return _typed(library())
+
+
+@functools.cache
+def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
+    if (version := int(card.oomscope_card_version())) != _VERSION:
+        raise RuntimeError(f"the virtual card's library has version {version}, not {_VERSION}: build it anew")
+    card.oomscope_card_counters.restype = ctypes.c_size_t
+    card.oomscope_card_unsupported.restype = ctypes.c_size_t
+    card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
+    card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    card.oomscope_card_write_held.restype = None
+    card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    card.oomscope_card_expect.restype = None
+    return card
