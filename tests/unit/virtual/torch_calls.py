@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import torch
 
-from oomscope.virtual import counts
+from oomscope.virtual import library
 
 MiB = 1 << 20
 
@@ -25,8 +25,8 @@ def leave() -> NoReturn:
     os._exit(0)
 
 
-def state() -> counts.CardState:
-    return counts.state()
+def state() -> library.CardState:
+    return library.state()
 
 
 def unknown(tensor: torch.Tensor) -> int:

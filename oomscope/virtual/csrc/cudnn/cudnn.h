@@ -18,7 +18,7 @@ typedef struct {
   library_object object;
   int type, format, count;
   int sizes[CUDNN_DIMENSIONS], strides[CUDNN_DIMENSIONS];
-} cudnn_tensor; /* the largest record here: it fits in LIBRARY_OBJECT_BYTES */
+} cudnn_tensor;
 
 /* Bytes of one element of a cudnnDataType_t; 0 for an unknown one. */
 size_t cudnn_type_bytes(int type);

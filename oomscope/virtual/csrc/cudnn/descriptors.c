@@ -102,6 +102,7 @@ typedef struct {
   int mode, nan_option, count;
   int window[CUDNN_DIMENSIONS], padding[CUDNN_DIMENSIONS], stride[CUDNN_DIMENSIONS];
 } pooling;
+_Static_assert(sizeof(pooling) <= LIBRARY_OBJECT_BYTES, "the largest record of cuDNN");
 CARD_API int cudnnSetPoolingNdDescriptor(pooling *p, int mode, int nan_option, int count, const int *window,
                                          const int *padding, const int *stride) {
   if (count < 1 || count > CUDNN_DIMENSIONS) return CUDNN_NOT_SUPPORTED;

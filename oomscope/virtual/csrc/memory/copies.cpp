@@ -7,9 +7,9 @@
 
 #include "core/counts.h"
 #include "core/process.h"
-#include "memory/space.h"
 #include "memory/allocations.h"
 #include "memory/memory.h"
+#include "memory/space.h"
 #include "memory/values.h"
 
 namespace card {

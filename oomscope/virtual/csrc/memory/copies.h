@@ -5,8 +5,7 @@
 //
 // A read of unknown bytes is reported before it is answered. Under the rule "zeros" it gives zeros, but where one
 // earlier copy wrote just the range that is read, and a kernel was given it since: what was copied (was_held in
-// values.h). Under the rule "ones" every unknown byte is that of the 64-bit integer 1, repeated from the start of the
-// copy.
+// values.h). Under the rule "threes" it gives the number 3 (answer in copies.cpp).
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

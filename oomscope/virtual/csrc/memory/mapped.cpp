@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "core/process.h"
-#include "memory/space.h"
 #include "memory/allocations.h"
+#include "memory/space.h"
 #include "memory/values.h"
 
 namespace card {

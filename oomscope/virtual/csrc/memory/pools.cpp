@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/process.h"
-#include "memory/space.h"
 #include "memory/allocations.h"
+#include "memory/space.h"
 #include "memory/values.h"
 
 namespace card {

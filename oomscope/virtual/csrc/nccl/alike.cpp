@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "core/settings.h"
+#include "memory/allocations.h"
+#include "memory/copies.h"
+#include "memory/space.h"
+#include "memory/values.h"
 #include "nccl/communicator.h"
 #include "nccl/reduction.h"
-#include "memory/allocations.h"
-#include "memory/space.h"
-#include "memory/copies.h"
-#include "memory/values.h"
 
 namespace nccl {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/settings.h"
-#include "nccl/reduction.h"
-#include "memory/space.h"
 #include "memory/allocations.h"
 #include "memory/copies.h"
+#include "memory/space.h"
 #include "memory/values.h"
+#include "nccl/reduction.h"
 
 namespace nccl {
 namespace {

@@ -51,7 +51,7 @@ int dynamic_shared_of(const void *function) {
 
 int image_version(const void *function, ImageVersion *version) {
   auto &d = settings().description;
-  const FatBinary *code = code_of_host(function);
+  const FatBinary *code = find_registered(function).code;
   if (!code) return invalid_function;
   *version = code->version_for(d.major, d.minor);
   return version->ptx ? 0 : no_image;
@@ -126,16 +126,15 @@ CARD_API int __cudaLaunchKernel(const void *kernel, Dim3 grid, Dim3 block, void 
 }
 
 CARD_API int cudaGetKernel(const void **kernel, const void *function) {
-  return runtime_call([&]() -> int { return name_of_host(function) ? tell(kernel, function) : CARD_INVALID_VALUE; });
+  return runtime_call([&]() -> int { return find_registered(function).name ? tell(kernel, function) : CARD_INVALID_VALUE; });
 }
 
 CARD_API int cudaGetFuncBySymbol(const void **result, const void *function) { return cudaGetKernel(result, function); }
 
 CARD_API int cudaFuncGetName(const char **name, const void *function) {
   return runtime_call([&]() -> int {
-    if (!name) return CARD_INVALID_VALUE;
-    *name = name_of_host(function);
-    return *name ? 0 : invalid_function;
+    int status = tell(name, find_registered(function).name);
+    return status || *name ? status : invalid_function;
   });
 }
 

@@ -9,8 +9,8 @@
 #include <atomic>
 
 #include "card.h"
-#include "memory/space.h"
 #include "memory/allocations.h"
+#include "memory/space.h"
 #include "memory/values.h"
 #include "work/stack.h"
 

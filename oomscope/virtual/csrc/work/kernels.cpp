@@ -16,13 +16,6 @@ namespace {
 
 // torch registers a hundred thousand kernels while it is loaded: an open hash table, filled without allocation for
 // each.
-struct Registered {
-  const void *host;
-  const char *name;
-  FatBinary *code;
-  const Signature *signature;  // once it was read
-};
-
 struct Registry {
   std::mutex mutex;
   std::vector<Registered> slots = std::vector<Registered>(1 << 12);
@@ -111,16 +104,10 @@ void register_kernel(FatBinary *code, const void *host, const char *name) {
   all.add(code, host, name);
 }
 
-const char *name_of_host(const void *host) {
+Registered find_registered(const void *host) {
   auto &all = registry();
   std::lock_guard<std::mutex> guard(all.mutex);
-  return all.slot(host).name;
-}
-
-const FatBinary *code_of_host(const void *host) {
-  auto &all = registry();
-  std::lock_guard<std::mutex> guard(all.mutex);
-  return all.slot(host).code;
+  return all.slot(host);
 }
 
 Kernel *find_kernel(const void *handle) {

@@ -14,9 +14,15 @@
 
 namespace card {
 
+struct Registered {
+  const void *host;  // null: not registered
+  const char *name;
+  FatBinary *code;
+  const Signature *signature;  // once it was read
+};
+
 void register_kernel(FatBinary *code, const void *host, const char *name);
-const char *name_of_host(const void *host);  // null: not registered
-const FatBinary *code_of_host(const void *host);
+Registered find_registered(const void *host);
 
 struct Kernel {  // CUfunction, CUkernel, cudaKernel_t
   static constexpr uint64_t live = 0x6c656e72656b766f;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/process.h"
-#include "memory/space.h"
-#include "memory/allocations.h"
 #include "code/cubin.h"
+#include "core/process.h"
+#include "memory/allocations.h"
+#include "memory/space.h"
 
 namespace card {
 namespace {
