@@ -207,10 +207,10 @@ def test_the_callback_comes_before_the_answer_with_no_lock_held() -> None:
         def heed(size):
             to_device(p, b"late")             # takes the card's lock: it must be free
             seen.append(size)
-        counts.on_unknown_read(heed)
+        library.on_unknown_read(heed)
         first = to_host(p, 4).decode()
         to_host(p, 4)
-        counts.on_unknown_read(None)
+        library.on_unknown_read(None)
         to_host(p + 100, 4)
         say([first, seen, state().unknown_reads])
         """
