@@ -57,7 +57,8 @@ def _harmless(value: Any) -> Any:
 
 def markup(element: ET.Element) -> Markup:
     """Return an element as it stands in a page."""
-    return Markup(ET.tostring(element, encoding="unicode", short_empty_elements=False))  # noqa: S704 - every text is escaped
+    text = ET.tostring(element, encoding="unicode", short_empty_elements=False)
+    return Markup(text.replace("></input>", ">"))  # noqa: S704 - every text is escaped
 
 
 BITS = 7

@@ -63,7 +63,7 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
     for axis, (title, what) in zip(axes, panels, strict=True):
         if isinstance(what, Plot):
             draw_plot(axis, what, title)
-            axis.set_xlabel(f"events. {what.caption}", fontsize=8)
+            axis.set_xlabel(what.caption, fontsize=8)
         else:
             draw_strip(axis, what, title)
         keys = what.legend if isinstance(what, Plot) else what.legend()
@@ -82,7 +82,7 @@ def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[str, Plot
     panels: list[tuple[str, Plot | Strip]] = []
     if len(drawing.bins) > 1:
         title = f"device {device.index}: {explain.status_text(device)}"
-        panels.append((title, timeline_plot(device, drawing.bins, COLUMNS)))
+        panels.append((title, timeline_plot(drawing, COLUMNS, available=device.available_bytes)))
     if drawing.plan and drawing.plan.segments:
         title = f"device {device.index}: segments {explain.when_text(device)}, to scale"
         panels.append((title, strip_of(drawing.plan)))

@@ -10,7 +10,8 @@ import numpy as np
 from oomscope.errors import UsageError
 from oomscope.printable import printable
 from oomscope.report.charts.plot import Key, Line, Mark, Plot
-from oomscope.report.charts.segments import GAP, PENDING, WIDTH, Strip
+from oomscope.report.charts.segments import GAP, WIDTH, Strip
+from oomscope.snapshot.explain.states import PENDING
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -40,12 +41,24 @@ COLOURS: Final = {
     "none": INK,
     "peak": INK,
     "failed": BAD,
+    "oom": BAD,
+    "retry": "#8a5a00",
+    "flush": SOFT,
     "missed": SOFT,
     "curve": SOFT,
     "reserved": INK,
 }
 """By CSS class, as in ``templates/report.css``."""
-MARKERS: Final = {"good": "o", "warn": "^", "bad": "s", "none": "o", "peak": "o"}
+MARKERS: Final = {
+    "good": "o",
+    "warn": "^",
+    "bad": "s",
+    "none": "o",
+    "peak": "o",
+    "oom": "X",
+    "retry": "^",
+    "flush": "D",
+}
 MARK_POINTS: Final = 5
 
 
@@ -104,8 +117,8 @@ def legend_handle(key: Key) -> Artist:
     from matplotlib.patches import Patch
 
     colour = colour_of(key.style)
-    if key.style in MARKERS:
-        return Line2D([], [], linestyle="none", **_marker(key.style))
+    if tone := next((name for name in key.style.split() if name in MARKERS), ""):
+        return Line2D([], [], linestyle="none", **_marker(tone))
     return Line2D([], [], color=colour) if "line" in key.style.split() else Patch(color=colour)
 
 

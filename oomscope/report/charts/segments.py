@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
-import numpy as np
 from markupsafe import Markup
 
-from oomscope.report.charts.html import add_legend, box, figure, markup, packed
+from oomscope.report.charts.html import add_legend, box, figure, markup
 from oomscope.report.charts.plot import Key
-from oomscope.report.explain import line_text
 from oomscope.report.sentences import category_text, count
 from oomscope.snapshot.explain.curves import ORDER
 from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.explain.states import NARROW, PENDING, TINY
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 
@@ -29,12 +28,7 @@ WIDTH: Final = 1000
 HEIGHT: Final = 20
 """Of a line."""
 MOST_LINES: Final = 28
-NARROW: Final = 4
-"""Units below which a segment is folded."""
-TINY: Final = 0.5
-"""Units below which neighbouring blocks become one tile."""
 GAP: Final = "gap"
-PENDING: Final = "pending"
 NAMES_IN_ORDER: Final = (GAP, *(each.label for each in ORDER), PENDING)
 NAMES: Final = {GAP: "free", PENDING: "waiting for a stream"}
 
@@ -66,9 +60,10 @@ class Piece:
     stream: int
     segments: int
     tiles: tuple[Tile, ...]
+    is_folded: bool = False
 
     def __str__(self) -> str:
-        if self.segments > 1:
+        if self.is_folded:
             many = count(self.segments, f"{self.kind} segment")
             return f"{many} too narrow to draw, together {format_size(self.size)}, {format_size(self.unused)} unused"
         stream = f", stream {self.stream:#x}" if self.stream else ""
@@ -127,24 +122,20 @@ class Strip:
     def caption(self) -> str:
         """Return how it is read."""
         text = f"A line is {format_size(self.line_bytes)}; an upright stroke begins a segment, most unused bytes first."
-        folded = next((piece for piece in self.pieces if piece.segments > 1), None)
+        folded = next((piece for piece in self.pieces if piece.is_folded), None)
         return f"{text} At the end {folded}." if folded else text
 
 
 def strip_of(plan: FloorPlan, tiny: float = TINY) -> Strip:
-    """Lay out ``plan``; neighbouring blocks that are narrower than ``tiny`` units together are one tile."""
+    """Lay out ``plan``; neighbouring blocks that are less than a ``tiny`` share of it together are one tile."""
     total = max(1, plan.reserved_bytes)
     lines = min(MOST_LINES, max(1, len(plan.segments)))
-    line_bytes = -(-total // lines)
-    narrow = NARROW * line_bytes / WIDTH
-    wide = [segment for segment in plan.segments if segment.size >= narrow]
-    rest = [segment for segment in plan.segments if segment.size < narrow]
-    if len(rest) == 1:
-        wide, rest = [*wide, *rest], []
-    pieces = [_piece(segment, tiny * line_bytes / WIDTH) for segment in wide]
+    wide = [segment for segment in plan.segments if segment.size >= NARROW * total]
+    rest = [segment for segment in plan.segments if segment.size < NARROW * total]
+    pieces = [_piece(segment, tiny * total) for segment in wide]
     if rest:
         pieces.append(_folded(rest))
-    return Strip(line_bytes=line_bytes, lines=lines, pieces=tuple(pieces), totals=_totals(plan))
+    return Strip(line_bytes=-(-total // lines), lines=lines, pieces=tuple(pieces), totals=_totals(plan))
 
 
 def _totals(plan: FloorPlan) -> dict[str, int]:
@@ -163,11 +154,16 @@ def _piece(segment: PlacedSegment, tiny: float) -> Piece:
         address=segment.address,
         size=segment.size,
         unused=segment.unused,
-        kind=f"{segment.segment_type}{', private pool' if segment.is_private else ''}",
+        kind=kind_text(segment.segment_type, is_private=segment.is_private),
         stream=segment.stream,
         segments=1,
         tiles=tuple(_tile(run) for run in _runs(segment.blocks, tiny)),
     )
+
+
+def kind_text(segment_type: str, *, is_private: bool) -> str:
+    """Return ``large, private pool``."""
+    return f"{segment_type}{', private pool' if is_private else ''}"
 
 
 def _runs(blocks: Sequence[PlacedBlock], tiny: float) -> Iterator[list[PlacedBlock]]:
@@ -209,21 +205,25 @@ def _folded(segments: Sequence[PlacedSegment]) -> Piece:
         stream=-1,
         segments=len(segments),
         tiles=tuple(sorted(tiles, key=lambda tile: -tile.size)),
+        is_folded=True,
     )
 
 
-def segment_chart(strip: Strip, name: str, *, table: str, when: str) -> Markup:
+def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str = "") -> Markup:
     """Return the map as a figure.
 
     Args:
         strip: what is drawn.
-        name: id of the element that says what the tiles are.
+        name: id of the element with the states that a script draws.
         table: id of the table in which a code line is looked up.
         when: the moment, in words.
+        kept: which other moments can be shown; empty where none is known.
     """
     chart = figure("segments", f"Segments {when}, to scale")
     chart.set("data-segments", name)
     chart.set("data-table", table)
+    if kept:
+        _add_slider(chart, when, kept)
     map_box = box(chart, "map", tag="div", height=f"{strip.lines * HEIGHT}px")
     size = f"0 0 {WIDTH} {strip.lines * HEIGHT}"
     svg = ET.SubElement(map_box, "svg", viewBox=size, preserveAspectRatio="none", role="presentation")
@@ -237,31 +237,16 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str) -> Markup:
     return markup(chart)
 
 
-def segment_data(strip: Strip) -> dict[str, Any]:
-    """Return what the script says of each tile, as JSON values."""
-    sites: dict[Site | None, int] = {None: 0}
-    tiles = [(number, tile) for number, piece in enumerate(strip.pieces) for tile in piece.tiles]
-    rows = [
-        (
-            number,
-            tile.size,
-            tile.requested,
-            tile.free,
-            tile.count,
-            NAMES_IN_ORDER.index(tile.category),
-            sites.setdefault(tile.site, len(sites)),
-        )
-        for number, tile in tiles
-    ]
-    return {
-        "lineBytes": strip.line_bytes,
-        "lines": strip.lines,
-        "categories": [NAMES.get(name, category_text(name)) for name in NAMES_IN_ORDER],
-        "sites": ["" if site is None else line_text(site) for site in sites],
-        "pieces": [str(piece) for piece in strip.pieces],
-        "addresses": [hex(piece.address) if piece.address else "" for piece in strip.pieces],
-        **packed(list(np.array(rows, dtype=np.int64).reshape(-1, 7).T)),
-    }
+def _add_slider(chart: ET.Element, when: str, kept: str) -> None:
+    """Add what chooses the moment, hidden where no script runs."""
+    controls = box(chart, "controls", tag="div")
+    controls.set("hidden", "")
+    slider = ET.SubElement(controls, "input", {"type": "range", "min": "0", "aria-label": "moment of the map"})
+    slider.set("class", "moments")
+    button = box(controls, "button", when.capitalize(), tag="button")
+    button.set("type", "button")
+    box(controls, "when")
+    box(controls, "hint soft", kept)
 
 
 def _box(line: int, left: float, right: float) -> str:

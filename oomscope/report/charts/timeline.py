@@ -1,4 +1,4 @@
-"""Requested memory by category over the events of a run, stacked, below the line of what is reserved.
+"""Requested memory by category over a run, stacked, below the line of what is reserved, with what befell it marked.
 
 The picture is complete without a script; ``timeline.js`` redraws the same paths for the part of the run that is looked
 at, from finer bins that the page carries.
@@ -6,6 +6,8 @@ at, from finer bins that the page carries.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -15,21 +17,38 @@ from numpy.typing import NDArray
 
 from oomscope.report.charts.html import add_legend, add_plot, box, figure, markup, packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, axis_from_zero
+from oomscope.report.charts.timeline_axis import add_bands, axis_data, axis_ticks
 from oomscope.report.explain import line_text
 from oomscope.report.sentences import category_text, count, moment_text
 from oomscope.snapshot.explain.curves import Bins
-from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.incidents import Incident
 from oomscope.units import format_size
 
 DRAWN: Final = 400
 """Bins drawn without a script."""
+MOST_MARKS: Final = 100
+"""Incidents marked in a picture: the largest of each kind."""
+MOST_TOLD: Final = 2000
+"""Incidents that a script knows, likewise."""
+INCIDENTS: Final = {
+    "oom": ("out-of-memory error", "out-of-memory errors", "out of memory asking for {}"),
+    "retry": ("retry", "retries", "retry: the driver refused memory, {} of cached segments were given back for it"),
+    "flush": ("cache flush", "cache flushes", "cache flush: the program gave {} back to the driver"),
+}
 
 
-def timeline_plot(device: DeviceExplanation, bins: Bins, columns: int) -> Plot:
-    """Return the timeline of ``device`` in at most ``columns`` columns: the edges of a stack, the highest first."""
+def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = None) -> Plot:
+    """Return the timeline in at most ``columns`` columns: the edges of a stack, the highest first.
+
+    Args:
+        drawing: what is known of the run.
+        columns: of the picture.
+        available: what the process may use, in bytes.
+    """
+    bins = drawing.bins
     drawn = bins.coarser(max(1, -(-len(bins) // columns)))
-    failed_event = failed_event_of(device)
-    level = Level(value=device.available_bytes, label="may use") if device.available_bytes else None
+    level = Level(value=available, label="may use") if available else None
     scale = axis_from_zero(int(drawn.reserved.max(initial=0)), level.value if level else None)
     axis = axis_from_zero(max(scale.top, int(drawn.all_requested.max(initial=0))))
     names = list(drawn.requested)
@@ -38,8 +57,8 @@ def timeline_plot(device: DeviceExplanation, bins: Bins, columns: int) -> Plot:
     sizes = {name: format_size(int(curve[peak])) for name, curve in drawn.requested.items()}
     return Plot(
         kind="stack",
-        title="Requested memory by category over the events",
-        width=bins.total,
+        title=f"Requested memory by category over {'time' if bins.is_by_time else 'the events'}",
+        width=float(drawn.edges[-1]),
         axis=axis,
         lines=[
             *(
@@ -48,46 +67,50 @@ def timeline_plot(device: DeviceExplanation, bins: Bins, columns: int) -> Plot:
             ),
             Line(points=_steps(drawn.reserved, drawn), style="reserved", is_stepped=True),
         ],
-        marks=[Mark(x=(peak + 0.5) * drawn.per_bin, y=int(drawn.all_requested[peak]), style="peak")],
-        uprights=[] if failed_event is None else [(failed_event + 0.5, "failed")],
+        marks=[
+            *(
+                Mark(x=drawn.place_of(each.event), y=axis.top, style=f"incident {each.kind}", title=incident_text(each))
+                for each in _largest(drawing.incidents, MOST_MARKS)
+            ),
+            Mark(x=drawn.place_of(int(drawn.event[peak])), y=int(drawn.all_requested[peak]), style="peak"),
+        ],
+        uprights=[] if drawing.failed_event is None else [(drawn.place_of(drawing.failed_event), "failed")],
         legend=[
             *(Key(text=category_text(name), style=name, size=sizes[name]) for name in reversed(names)),
             Key(text="reserved", style="line reserved", size=format_size(int(drawn.reserved[peak]))),
+            *_incident_keys(drawing.incidents),
         ],
         level=level,
-        ends=("event 0", f"event {bins.total - 1:,}"),
+        ticks=axis_ticks(drawn),
         caption=_caption(drawn.per_bin),
     )
 
 
-def timeline_chart(device: DeviceExplanation, bins: Bins, name: str, *, table: str) -> Markup:
+def timeline_chart(drawing: Drawing, name: str, *, table: str, available: int | None = None) -> Markup:
     """Return the timeline as a figure.
 
     Args:
-        device: whose memory it shows.
-        bins: the timeline.
+        drawing: what is known of the run.
         name: id of the element with the finer bins.
         table: id of the table in which a code line is looked up.
+        available: what the process may use, in bytes.
     """
-    plot = timeline_plot(device, bins, DRAWN)
+    plot = timeline_plot(drawing, DRAWN, available=available)
     chart = figure(plot.kind, plot.title)
     chart.set("data-timeline", name)
     chart.set("data-table", table)
-    _controls(chart, failed_event_of(device))
-    area = add_plot(box(chart, "frame", tag="div"), plot)
+    _controls(chart, drawing)
+    frame = box(chart, "frame", tag="div")
+    area = add_plot(frame, plot)
     area.set("data-top", str(plot.axis.top))
+    add_bands(frame, drawing.bins, drawing.bins.coarser(max(1, -(-len(drawing.bins) // DRAWN))))
     box(chart, "readout soft", plot.caption, tag="p").set("aria-live", "polite")
     box(add_legend(chart, plot.legend), "moment soft", "at the peak")
     return markup(chart)
 
 
-def failed_event_of(device: DeviceExplanation) -> int | None:
-    """Return the index of the failed allocation; None where nothing failed or where it was not recorded."""
-    return device.failure.event if device.failure and device.failure.event >= 0 else None
-
-
-def timeline_data(bins: Bins, *, failed_event: int | None) -> dict[str, Any]:
-    """Return what the script draws and says, as JSON values."""
+def timeline_data(drawing: Drawing, bins: Bins) -> dict[str, Any]:
+    """Return what the script draws and says, as JSON values; ``bins`` are those of the drawing, or coarser ones."""
     columns = [bins.event, bins.time_us, bins.site, bins.moment, bins.reserved, *bins.requested.values()]
     return {
         "perBin": bins.per_bin,
@@ -95,31 +118,66 @@ def timeline_data(bins: Bins, *, failed_event: int | None) -> dict[str, Any]:
         "categories": [category_text(name) for name in bins.requested],
         "sites": [line_text(site) for site in bins.sites],
         "moments": [
-            moment_text(iteration, phase) if phase or iteration >= 0 else "" for iteration, phase in bins.moments
+            moment_text(each.iteration, each.phase, each.microbatch) if each.phase or each.iteration >= 0 else ""
+            for each in bins.moments
         ],
-        "failed": failed_event,
+        "failed": drawing.failed_event,
+        "shown": drawing.plan.event if drawing.plan else None,
+        "incidents": [[each.event, each.kind, incident_text(each)] for each in _largest(drawing.incidents, MOST_TOLD)],
+        **axis_data(bins),
         **packed(columns),
     }
 
 
-def _controls(chart: ET.Element, failed_event: int | None) -> None:
-    """Add the buttons, which stay hidden where no script runs."""
+def incident_text(incident: Incident) -> str:
+    """Return what happened, as words."""
+    return INCIDENTS[incident.kind][2].format(format_size(incident.bytes))
+
+
+def _incident_keys(incidents: Sequence[Incident]) -> list[Key]:
+    kinds: Counter[str] = Counter(each.kind for each in incidents)
+    return [
+        Key(text=count(kinds[kind], one, many), style=f"incident {kind}")
+        for kind, (one, many, _) in INCIDENTS.items()
+        if kinds[kind]
+    ]
+
+
+def _largest(incidents: Sequence[Incident], most: int) -> list[Incident]:
+    """Return at most ``most`` of each kind, in order."""
+    found = [
+        each
+        for kind in INCIDENTS
+        for each in sorted((each for each in incidents if each.kind == kind), key=lambda one: -one.bytes)[:most]
+    ]
+    return sorted(found)
+
+
+def _controls(chart: ET.Element, drawing: Drawing) -> None:
+    """Add buttons and the search, which stay hidden where no script runs."""
     controls = box(chart, "controls", tag="div")
     controls.set("hidden", "")
     buttons = [("peak", "Peak"), ("in", "Zoom in"), ("out", "Zoom out"), ("reset", "Whole run")]
-    if failed_event is not None:
+    if drawing.failed_event is not None:
         buttons.insert(1, ("failure", "Failure"))
+    if drawing.incidents:
+        buttons.append(("incident", "Next mark"))
+    if drawing.bins.is_timed:
+        buttons.append(("axis", "By event" if drawing.bins.is_by_time else "By time"))
     for action, text in buttons:
         button = box(controls, "button", text, tag="button")
         button.set("type", "button")
         button.set("data-do", action)
-    box(controls, "hint soft", "drag to zoom, click to hold, arrow keys to step")
+    search = {"type": "search", "class": "seek", "placeholder": "Search lines and phases", "aria-label": "Search"}
+    ET.SubElement(controls, "input", search)
+    box(controls, "found soft", tag="output")
+    box(controls, "hint soft", "drag to zoom, click to hold, arrow keys to step, / to search")
 
 
 def _steps(values: NDArray[np.int64], drawn: Bins) -> list[tuple[float, float]]:
     """Return where each bin begins and its value, and the end of the last one."""
     heights = values.tolist()
-    return [*((index * drawn.per_bin, height) for index, height in enumerate(heights)), (drawn.total, heights[-1])]
+    return list(zip(drawn.edges.tolist(), [*heights, heights[-1]], strict=True))
 
 
 def _caption(per_bin: int) -> str:

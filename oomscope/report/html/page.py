@@ -34,12 +34,17 @@ SHARES: Final = tuple(2.0**-halvings for halvings in range(8))
 """Of the detail that a page has where there is room, in the order in which they are tried."""
 
 
-def fitting(page: Callable[[float], str]) -> str:
-    """Return ``page`` of the largest share of its detail with which it fits; of the smallest one, where none does."""
+def fitting(page: Callable[[float], str], largest: int | None = None) -> str:
+    """Return ``page`` of the largest share of its detail with which it fits; of the smallest one, where none does.
+
+    Args:
+        page: the page of a share of its detail.
+        largest: bytes that it may have; None: :data:`LARGEST`.
+    """
     text = ""
     for share in SHARES:
         text = page(share)
-        if len(text.encode()) <= LARGEST:
+        if len(text.encode()) <= (largest or LARGEST):
             break
     return text
 

@@ -19,9 +19,10 @@ from oomscope.report.charts.curves import Series, curves, overlaid
 from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
 from oomscope.report.charts.range import range_chart
-from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
+from oomscope.report.charts.segments import segment_chart, strip_of
+from oomscope.report.charts.segments_over_time import kept_text, state_data
 from oomscope.report.charts.sweep import sweep_plot
-from oomscope.report.charts.timeline import failed_event_of, timeline_chart, timeline_data
+from oomscope.report.charts.timeline import timeline_chart, timeline_data
 from oomscope.report.charts.trend import trend_plot
 from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.probe import probe_report
@@ -31,10 +32,12 @@ from oomscope.report.verdict import LINE_TABLE
 from oomscope.snapshot.attribution import AT_PEAK
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.compare.stack_changes import side_by_side
-from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.drawing import Drawing, still
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
+from oomscope.snapshot.explain.states import TINY
 from oomscope.snapshot.stack_tree import LiveStacks
+from oomscope.units import MiB
 
 LINES_SHOWN: Final = 300
 """Lines of code in their table; what is beyond is one row, so that the sum holds."""
@@ -48,10 +51,14 @@ DEVICES_SHOWN: Final = 8
 """Devices, or ranks, of a difference that have a section of their own: those that grew most."""
 BRANCHES_SHOWN: Final = 4
 """Lines that merges brought in and that are drawn."""
+EXPLAIN_LARGEST: Final = 6 * MiB
+"""Bytes of a page that carries the whole course of a run."""
 TIMELINE_ROOM: Final = 600 * 1024
 """Bytes of a page that the data of its timelines may take, all devices together."""
 SEGMENTS_ROOM: Final = 240 * 1024
-"""The same of its maps of segments."""
+"""The same of its maps of segments without a script."""
+STATES_ROOM: Final = 2 * MiB
+"""The same of the states of these maps at other moments."""
 FRAMES_SHOWN: Final = 2048
 """Frames of each tree of a flame graph."""
 FLAME_ROOM: Final = 200 * 1024
@@ -97,9 +104,13 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
 
         def detail(device: DeviceExplanation) -> explain.PageDetail:
             drawing = pictures[device.index]
-            return explain.PageDetail(
-                _device_figures(device, drawing, own), Stacks(drawing.live, _shown(own, STACKS_SHOWN))
+            figures = _device_figures(
+                *(drawing, device.index, own),
+                table=explain.table_name(device),
+                when=explain.when_text(device),
+                available=device.available_bytes,
             )
+            return explain.PageDetail(figures, Stacks(drawing.live, _shown(own, STACKS_SHOWN)))
 
         report = explain.explain_report(
             found,
@@ -109,32 +120,46 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
         )
         return render(report, "timeline.js", "segments.js", "flame.js", title=title, share=share)
 
-    return fitting(page)
+    return fitting(page, EXPLAIN_LARGEST)
 
 
-def _device_figures(device: DeviceExplanation, drawing: Drawing, share: float) -> Iterator[parts.Figure]:
-    """Yield the timeline and the map of segments, with a ``share`` of all detail."""
-    table = explain.table_name(device)
+def _device_figures(
+    drawing: Drawing, index: int, share: float, *, table: str, when: str, available: int | None
+) -> Iterator[parts.Figure]:
+    """Yield the timeline, the map of segments, and the flame graph.
+
+    Args:
+        drawing: what they show.
+        index: of the device.
+        share: of all detail.
+        table: id of the table in which a code line is looked up.
+        when: the moment of the map, in words.
+        available: what the process may use, in bytes.
+    """
     if len(drawing.bins) > 1:
-        name, bins, room = f"timeline-{device.index}", drawing.bins, int(share * TIMELINE_ROOM)
-        chart = timeline_chart(device, bins, name, table=table)
-        data = embedded(timeline_data(bins, failed_event=failed_event_of(device)))
+        name, bins, room = f"timeline-{index}", drawing.bins, int(share * TIMELINE_ROOM)
+        chart = timeline_chart(drawing, name, table=table, available=available)
+        data = embedded(timeline_data(drawing, bins))
         while len(data) > room and len(bins) > 1:
             times = max(2, 1 << ((len(data) // max(1, room)).bit_length() - 1))  # half the bins take half the bytes
             bins = bins.coarser(times)
-            data = embedded(timeline_data(bins, failed_event=failed_event_of(device)))
+            data = embedded(timeline_data(drawing, bins))
         yield parts.Figure(title="Requested memory by category", markup=chart, data=data, name=name)
-    yield from _flame_figure(drawing.live, f"flame-{device.index}", table=table, share=share)
     if drawing.plan and drawing.plan.segments:
-        name, tiny, when = f"segments-{device.index}", TINY, explain.when_text(device)
-        while True:
-            strip = strip_of(drawing.plan, tiny)
-            chart = segment_chart(strip, name, table=table, when=when)
-            data = embedded(segment_data(strip))
-            if len(chart) + len(data) <= share * SEGMENTS_ROOM or tiny > WIDTH:
-                break
+        name, tiny, least = f"segments-{index}", TINY, TINY * drawing.plan.reserved_bytes
+        strip, states = strip_of(drawing.plan), drawing.states or still(drawing.plan)
+        data = embedded(state_data(states, strip))
+        while len(data) > share * STATES_ROOM and len(states.blocks):
+            least *= 2
+            states = states.without_blocks_below(int(least))
+            data = embedded(state_data(states, strip))
+        kept = kept_text(states, drawing.bins.total) if len(states.event) > 1 else ""
+        chart = segment_chart(strip, name, table=table, when=when, kept=kept)
+        while len(chart) > share * SEGMENTS_ROOM and tiny < 1:
             tiny *= 2
+            chart = segment_chart(strip_of(drawing.plan, tiny), name, table=table, when=when, kept=kept)
         yield parts.Figure(title=f"Segments {when}, to scale", markup=chart, data=data, name=name)
+    yield from _flame_figure(drawing.live, f"flame-{index}", table=table, share=share)
 
 
 def _flame_figure(

@@ -17,10 +17,11 @@ from oomscope.snapshot.infer.categorise import Evidence
 from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.trace import Category, Moment
 
 POINTS: Final = 200
 """Points of the curves in a document."""
+CROWDED: Final = 0.1
 ORDER: Final = (
     Category.PARAMETER,
     Category.OPTIMIZER_STATE,
@@ -56,10 +57,9 @@ class Bins:
     site: Indices
     """Index into ``sites``: which line the event is of."""
     moment: Indices
-    """Index into ``moments``."""
+    """Index into ``moments``; an event that does not know its moment goes on with the last one that was known."""
     sites: tuple[Site | None, ...]
-    moments: tuple[tuple[int, str], ...]
-    """Iteration (-1: unknown) and phase."""
+    moments: tuple[Moment, ...]
 
     def __len__(self) -> int:
         return len(self.event)
@@ -73,6 +73,40 @@ class Bins:
     def peak(self) -> int:
         """The first bin in which most is live."""
         return int(self.all_requested.argmax())
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the axis can be time: every event has one."""
+        return len(self) > 1 and bool((self.time_us >= 0).all() and self.time_us[-1] > self.time_us[0])
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the axis is time: unless half of the events would share less than :data:`CROWDED` of it."""
+        if not self.is_timed:
+            return False
+        early, late = np.quantile(self.time_us, (0.25, 0.75))
+        return bool(late - early >= CROWDED * self.time_us[-1])
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Where each bin begins, and where the last one ends: in microseconds where the axis is time, else in events.
+
+        The last state lasts as long as the average one, so that it is seen.
+        """
+        if not self.is_by_time:
+            return np.append(np.arange(len(self)) * self.per_bin, self.total)
+        begins = np.maximum.accumulate(self.time_us)
+        begins[0] = 0
+        return np.append(begins, begins[-1] + max(1, int(begins[-1]) // len(self)))
+
+    def place_of(self, event: int) -> float:
+        """Return where on that axis ``event`` lies: in the middle of its bin."""
+        at = min(max(event, 0) // self.per_bin, len(self) - 1)
+        return float(self.edges[at : at + 2].mean())
+
+    def highest(self, factor: int) -> Indices:
+        """Return the event that stands for each ``factor`` bins."""
+        return self.event[_highest(self.all_requested, factor)]
 
     def coarser(self, factor: int) -> Bins:
         """Return the same in bins of ``factor`` times as many events."""
@@ -102,7 +136,8 @@ def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
     time = trace.time_us[event]
     first = int(trace.time_us[0]) if len(trace) else 0
     sites, site = _sites(timeline, event)
-    moments, moment = np.unique(trace.moment_id[event], return_inverse=True)
+    known = np.maximum.accumulate(np.where(trace.moment_id > 0, np.arange(len(trace)), 0))
+    moments, moment = np.unique(trace.moment_id[known[event]], return_inverse=True)
     return Bins(
         per_bin=per_bin,
         total=len(trace),
@@ -113,7 +148,7 @@ def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
         site=site,
         moment=moment.reshape(-1),
         sites=sites,
-        moments=tuple((trace.moments[each].iteration, trace.moments[each].phase) for each in moments.tolist()),
+        moments=tuple(trace.moments[each] for each in moments.tolist()),
     )
 
 

@@ -5,13 +5,19 @@ Tables need no events, so that explaining a file without a picture computes none
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
 
 from oomscope.snapshot.attribution import by_stack, moments_shown
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
+from oomscope.snapshot.explain.areas import Area
 from oomscope.snapshot.explain.composition import Describe
-from oomscope.snapshot.explain.curves import Bins, bins_of
+from oomscope.snapshot.explain.curves import ORDER, Bins, bins_of
+from oomscope.snapshot.explain.incidents import Incident, incidents_of
+from oomscope.snapshot.explain.states import Blocks, States, states_of, summed
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.stack_tree import LiveStacks
@@ -96,6 +102,7 @@ def _placed(segment: Segment, here: SegmentMap, describe: Describe) -> PlacedSeg
     )
 
 
+LABELS: Final = tuple(category.label for category in ORDER)
 MOST_BINS = 131_072
 """Bins that a reader's computer gets at most; a trace with as many events is there event by event."""
 
@@ -109,14 +116,63 @@ class Drawing:
     """At the failed allocation, else at the peak; None where the segments of then are unknown."""
     live: LiveStacks
     """At the failed allocation if there is one, at the peak and at the end."""
+    states: States | None = None
+    """The segments at other moments; None where they are unknown."""
+    incidents: tuple[Incident, ...] = ()
+    failed_event: int | None = None
+    """The allocation that failed; None where none did, or where it was not recorded."""
 
 
 def draw(analysis: Analysis, most_bins: int = MOST_BINS) -> Drawing:
     """Return the pictures of a device: as many events a bin as lead to at most ``most_bins``."""
-    timeline, here = analysis.timeline, analysis.of_interest
-    moments = moments_shown(timeline, failed_event=analysis.failure_event)
-    return Drawing(
-        bins=bins_of(timeline, analysis.evidence, max(1, -(-len(timeline.trace) // most_bins))),
-        plan=floor_plan(here, analysis.describe),
-        live=by_stack(timeline, moments, analysis.evidence.category),
+    timeline, evidence, here = analysis.timeline, analysis.evidence, analysis.of_interest
+    bins = bins_of(timeline, evidence, max(1, -(-len(timeline.trace) // most_bins)))
+    plan, incidents = floor_plan(here, analysis.describe), incidents_of(timeline)
+    states = None
+    if plan is not None and len(bins):
+        settings = analysis.recording.rules.settings()
+        kept = (each.event for each in incidents)
+        states = states_of(
+            *(timeline, here, bins),
+            evidence=evidence,
+            describe=analysis.describe,
+            settings=settings,
+            extra=kept,
+        )
+    failed = analysis.failure_event
+    failed = None if failed is None or failed < 0 else failed
+    live = by_stack(timeline, moments_shown(timeline, failed_event=analysis.failure_event), evidence.category)
+    return Drawing(bins=bins, plan=plan, live=live, states=states, incidents=incidents, failed_event=failed)
+
+
+def still(plan: FloorPlan) -> States:
+    """Return the one moment that is known where no other is."""
+    placed = [(at, block) for at, segment in enumerate(plan.segments) for block in segment.blocks if block.category]
+    rows = [
+        (
+            *(
+                at,
+                block.address - plan.segments[at].address,
+                block.size,
+                block.requested,
+                0,
+                int(not block.is_pending),
+                1,
+            ),
+            *(LABELS.index(block.category), row),
+        )
+        for row, (at, block) in enumerate(placed)
+    ]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, len(fields(Blocks))).T
+    areas = [
+        Area(*(each.address, each.size, 0, 1, each.stream, each.segment_type), False, each.is_private)
+        for each in plan.segments
+    ]
+    return summed(
+        np.array([plan.event]),
+        0,
+        areas=areas,
+        pages=np.zeros((0, 5), dtype=np.int64),
+        blocks=Blocks(**{each.name: column for each, column in zip(fields(Blocks), columns, strict=True)}),
+        site_of=lambda row: placed[row][1].site,
     )

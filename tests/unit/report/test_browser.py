@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from oomscope.units import format_size
 from tests.unit.report import drawn, long_searches
 from tests.unit.report.browser import browse, in_a_browser
 from tests.unit.report.test_pages import EVIL, MAKERS, page_of
@@ -160,8 +162,11 @@ const point = (target, kind, x, y = 0.5) => {
   target.dispatchEvent(event);
 };
 const button = (name) => figure.querySelector(`button[data-do=${name}]`).click();
+const mapSizes = () => Object.fromEntries([...document.querySelectorAll(".segments .key")]
+  .map((key) => [key.firstChild.textContent.trim(), key.querySelector(".size").textContent]));
 const drive = () => {
   found.whole = range();
+  found.bands = [...figure.querySelectorAll(".band-row")].map((row) => row.textContent);
   found.paths = figure.querySelectorAll("svg path").length;
   button("peak");
   found.peak = { said: said(), range: range(), now: plot.getAttribute("aria-valuenow") };
@@ -178,6 +183,25 @@ const drive = () => {
   found.held = said();
   press("ArrowRight");
   found.stepped = plot.getAttribute("aria-valuenow");
+  const slider = document.querySelector("input.moments");
+  found.moments = Number(slider.max) + 1;
+  slider.value = 20;
+  slider.dispatchEvent(new Event("input"));
+  found.slid = { sizes: mapSizes(), said: said(), event: document.querySelector(".segments").dataset.event };
+  point(plot, "pointermove", 0.999);
+  found.followed = mapSizes();
+  const seek = figure.querySelector("input.seek");
+  seek.value = "model.py:1[01] ";
+  seek.dispatchEvent(new Event("input"));
+  found.sought = figure.querySelector(".found").textContent;
+  found.marked = document.querySelectorAll(".map path.found[d^=M]").length;
+  press("n");
+  found.match = said();
+  button("incident");
+  found.incident = said();
+  button("axis");
+  found.axis = [...figure.querySelectorAll(".point")].map((each) => each.textContent);
+  button("axis");
   button("failure");
   found.failure = said();
   press("Escape");
@@ -223,7 +247,27 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
     assert high - low == pytest.approx((found["dragged"][1] - found["dragged"][0]) / 2, abs=1)
     assert found["held"].startswith("event ")
     assert int(found["stepped"]) == int(re.findall(r"\d+", found["held"])[0]) + 1
-    assert f"event {device.failure.event}, held" in found["failure"]
+    assert f"event {device.verdict.event}, held" in found["failure"]
+    assert found["bands"] == ["iteration0", "microbatch0", "phaseforward"]
+    assert found["moments"] == device.events
+    shown = device.to_json()["timeline"]
+    assert found["slid"]["event"] == "20"
+    assert "event 20, the peak, held" in found["slid"]["said"]
+    at_event = dict(zip(shown["events"], zip(*shown["categories"].values(), strict=True), strict=True))
+    for event, seen in ((20, found["slid"]["sizes"]), (last, found["followed"])):
+        named = dict(zip(shown["categories"], at_event[event], strict=True))
+        for category in ("parameter", "activation"):
+            assert seen[category] == format_size(named[category])
+        reserved, used = shown["reserved"][event], sum(-(-size // 512) * 512 for size in named.values())
+        assert seen.get("free", format_size(0)) == format_size(reserved - used)
+    assert found["marked"] == 1
+    trace = drawn.failing().traces[0]
+    at_lines = [number for number, stack in enumerate(trace.stacks) if stack and stack[0].line in {10, 11}]
+    sought = np.flatnonzero(np.isin(trace.stack_id, at_lines))
+    assert found["sought"] == f"{len(sought)} of {device.events} events"
+    assert f"event {sought[0]}, held" in found["match"]
+    assert "out of memory asking for 60.00 MiB" in found["incident"]
+    assert found["axis"][:2] == ["0", "10"]
     assert found["searched"] == "…/ada/project/model.py:12 forward"
     assert found["rows"].startswith("1 of ")
     assert "segment of 20.00 MiB (large)" in found["block"]

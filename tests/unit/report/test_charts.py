@@ -21,15 +21,15 @@ from oomscope.report.charts.segments import (
     GAP,
     HEIGHT,
     NAMES_IN_ORDER,
-    PENDING,
     WIDTH,
     segment_chart,
-    segment_data,
     strip_of,
 )
+from oomscope.report.charts.segments_over_time import state_data
 from oomscope.report.charts.trend import trend_plot
 from oomscope.snapshot.explain.curves import Bins
-from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment, still
+from oomscope.snapshot.explain.states import PENDING
 from oomscope.snapshot.sites import Site
 from oomscope.units import GiB, KiB, MiB
 from tests.unit.gate.nights import case_result
@@ -121,11 +121,12 @@ def test_a_map_of_one_line_and_what_the_script_is_told() -> None:
     assert paths["fill pending"] == f"M500.00,2H1000.00v{HEIGHT - 4}H500.00z"
     legend = ["".join(key.itertext()) for key in chart.iter() if "key" in (key.get("class") or "").split()]
     assert legend == ["parameter 30.00 MiB", "waiting for a stream 40.00 MiB", "free 10.00 MiB"]
-    data = segment_data(strip_of(plan([(3 * MiB, "parameter"), (MiB, "")], [(2 * MiB, "activation")])))
-    assert data["rows"] == 3
+    floor = plan([(3 * MiB, "parameter"), (MiB, "")], [(2 * MiB, "activation")])
+    data = state_data(still(floor), strip_of(floor))
+    assert (data["pages"]["rows"], data["blocks"]["rows"], data["rows"]) == (2, 2, 1)
     assert data["addresses"] == ["0x10000000000", "0x10000400000"]
-    assert data["pieces"][0] == "segment of 4.00 MiB (large), 1.00 MiB unused"
-    assert data["sites"] == ["", "here.py:1 f"]
+    assert data["areas"] == ["segment of 4.00 MiB (large)", "segment of 2.00 MiB (large)"]
+    assert data["sites"] == ["here.py:1 f"]
 
 
 def test_curves_end_and_peak_where_they_should() -> None:

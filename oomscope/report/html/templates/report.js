@@ -126,6 +126,16 @@ const Charts = (() => {
     readout.append(" · ", button);
   };
 
+  // What is searched for: a regular expression, plain text where it is none, null where it is empty.
+  const pattern = (text) => {
+    if (!text) return null;
+    try {
+      return new RegExp(text, "i");
+    } catch {
+      return new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+    }
+  };
+
   // Call `view` with each figure that names its data, what the data say, and their columns of numbers.
   const start = async (attribute, view) => {
     for (const figure of document.querySelectorAll(`[data-${attribute}]`)) {
@@ -134,5 +144,5 @@ const Charts = (() => {
     }
   };
 
-  return { size: (bytes, digits = 2) => size(bytes, { digits }), ticks, say, start };
+  return { size: (bytes, digits = 2) => size(bytes, { digits }), ticks, unpack, pattern, say, start };
 })();

@@ -1,21 +1,55 @@
-// The timeline: zoom, step and point. A column of the picture is the bin of those behind it in which most is live, with
-// what was live then; zooming in comes down to single events as far as the page carries them.
+// The timeline: zoom, step, point and search. A column of the picture is the bin of those behind it in which most is
+// live, with what was live then; zooming in comes down to single events as far as the page carries them.
+// The map of segments follows: both tell each other the moment by a "moment" event on the document.
 Charts.start("timeline", (figure, data, columns) => {
   const [event, time, site, moment, reserved, ...live] = columns;
   const plot = figure.querySelector(".plot");
+  const frame = figure.querySelector(".frame");
   const readout = figure.querySelector(".readout");
   const keys = [...figure.querySelectorAll(".key .size")];
-  const [firstEnd, lastEnd] = [figure.querySelector(".end:first-child"), figure.querySelector(".end:last-child")];
   const fills = [...plot.querySelectorAll(".fill")].reverse();
   const level = plot.querySelector(".level");
   const failed = plot.querySelector(".failed");
   const mark = plot.querySelector(".peak");
   const bins = event.length;
   const total = Float64Array.from(event, (_, bin) => live.reduce((sum, curve) => sum + curve[bin], 0));
-  const add = (name) => plot.appendChild(Object.assign(document.createElement("div"), { className: name }));
-  const cursor = add("cursor");
-  const chosen = add("chosen");
+  const add = (parent, name) => parent.appendChild(Object.assign(document.createElement("div"), { className: name }));
+  const matches = add(plot, "matches");
+  const cursor = add(plot, "cursor");
+  const chosen = add(plot, "chosen");
+  const ticks = frame.querySelector(".stretches");
+  const bands = [...frame.querySelectorAll(".band-row")];
+  const seek = figure.querySelector(".seek");
+  const number = (value) => value.toLocaleString("en");
 
+  // Where each bin begins on the axis, and where the last one ends: in microseconds, or in bins.
+  const axes = { event: Float64Array.from({ length: bins + 1 }, (_, bin) => bin) };
+  if (data.timed) {
+    axes.time = new Float64Array(bins + 1);
+    for (let bin = 1; bin < bins; bin++) axes.time[bin] = Math.max(time[bin], axes.time[bin - 1]);
+    axes.time[bins] = axes.time[bins - 1] + Math.max(1, Math.floor(axes.time[bins - 1] / bins));
+  }
+  let edges = data.byTime ? axes.time : axes.event;
+
+  // The bin that stands at a place of the axis.
+  const binAt = (place) => {
+    let [low, high] = [0, bins - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (edges[middle] <= place) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  };
+  const binOf = (wanted) => {
+    let [low, high] = [0, bins - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (Math.floor(event[middle] / data.perBin) <= Math.floor(wanted / data.perBin)) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  };
   const highest = (from, to) => {
     let best = from;
     for (let bin = from + 1; bin < to; bin++) if (total[bin] > total[best]) best = bin;
@@ -26,50 +60,68 @@ Charts.start("timeline", (figure, data, columns) => {
     for (let bin = from; bin < to; bin++) best = Math.max(best, reserved[bin]);
     return best;
   };
-  const binOf = (number) => Math.min(bins - 1, Math.floor(number / data.perBin));
   const peak = highest(0, bins);
+  const resting = data.shown === null ? peak : binOf(Math.max(0, data.shown));
 
-  let [from, to] = [0, bins]; // the bins in view
+  let [low, high] = [0, edges[bins]]; // what of the axis is in view
   let shown = []; // of each column: its first bin, the bin that stands for it, the most reserved
   let held = null; // the bin that a click holds
-  let at = peak; // the bin that is told of
+  let at = resting; // the bin that is told of
+  let found = []; // the bins that a search found
 
-  const columnOf = (bin) => Math.ceil(((bin - from + 1) * shown.length) / (to - from)) - 1;
+  const middleOf = (bin) => (edges[bin] + edges[bin + 1]) / 2;
+  const across = (place) => (place - low) / (high - low);
+  const isSeen = (bin) => edges[bin + 1] > low && edges[bin] < high;
+  const columnOf = (bin) => Math.max(0, Math.min(shown.length - 1, Math.floor(across(middleOf(bin)) * shown.length)));
 
   const draw = () => {
-    const count = Math.min(to - from, Math.max(100, Math.round(plot.clientWidth)));
-    const edge = (column) => from + Math.floor((column * (to - from)) / count);
+    const count = Math.max(100, Math.round(plot.clientWidth));
+    const edge = (column) => low + (column * (high - low)) / count;
     shown = Array.from({ length: count }, (_, column) => {
-      const [first, end] = [edge(column), edge(column + 1)];
-      return { first, bin: highest(first, end), reserved: most(first, end) };
+      const first = binAt(edge(column));
+      let end = binAt(edge(column + 1));
+      if (edges[end] < edge(column + 1)) end += 1;
+      end = Math.max(first + 1, Math.min(bins, end));
+      // A bin that began in an earlier column counts here only where no other begins.
+      const from = edges[first] < edge(column) && end > first + 1 ? first + 1 : first;
+      return { bin: highest(from, end), reserved: most(from, end) };
     });
-    const all = to - from === bins;
+    const all = low === 0 && high === edges[bins];
     const totals = shown.map(({ bin }) => total[bin]);
     const line = shown.map((column) => column.reserved);
     const top = all ? Number(plot.dataset.top) : Math.max(1, ...line, ...totals);
     const x = (column) => ((column * 1000) / count).toFixed(1);
     const y = (value) => (1000 * (1 - value / top)).toFixed(1);
-    const steps = (values) => values.map((value, column) => `V${y(value)}H${x(column + 1)}`).join("");
+    const steps = (values) => {
+      let path = "";
+      for (let column = 0; column < count; column++) {
+        if (column === 0 || values[column] !== values[column - 1]) path += `H${x(column)}V${y(values[column])}`;
+      }
+      return `${path}H1000`;
+    };
     const sums = new Float64Array(count);
     live.forEach((curve, index) => {
       shown.forEach(({ bin }, column) => { sums[column] += curve[bin]; });
-      fills[index].setAttribute("d", `M0,1000${steps([...sums])}V1000Z`);
+      fills[index].setAttribute("d", `M0,1000${steps(sums)}V1000Z`);
     });
     plot.querySelector(".reserved").setAttribute("d", `M0,${y(line[0])}${steps(line)}`);
     drawAxis(top);
-    const onView = peak >= from && peak < to;
-    mark.hidden = !onView;
-    mark.style.left = `${(100 * (columnOf(peak) + 0.5)) / count}%`;
+    drawBands();
+    mark.hidden = !isSeen(peak);
+    mark.style.left = `${100 * across(middleOf(peak))}%`;
     mark.style.bottom = `${(100 * total[peak]) / top}%`;
     if (failed) {
       const bin = binOf(data.failed);
-      failed.hidden = bin < from || bin >= to;
-      failed.style.left = `${(100 * (columnOf(bin) + 0.5)) / count}%`;
+      failed.hidden = !isSeen(bin);
+      failed.style.left = `${100 * across(middleOf(bin))}%`;
     }
+    drawIncidents();
+    drawMatches();
     for (const button of figure.querySelectorAll("button[data-do=out], button[data-do=reset]")) button.disabled = all;
-    figure.querySelector("button[data-do=in]").disabled = to - from <= 2;
-    figure.dataset.from = event[from];
-    figure.dataset.to = event[to - 1];
+    const seen = binAt(high - 1e-9 * (high - low)) - binAt(low);
+    figure.querySelector("button[data-do=in]").disabled = seen < 2;
+    figure.dataset.from = event[binAt(low)];
+    figure.dataset.to = event[binAt(high - 1e-9 * (high - low))];
     tell(at);
   };
 
@@ -86,10 +138,81 @@ Charts.start("timeline", (figure, data, columns) => {
       level.hidden = level.dataset.bytes > top;
       level.style.bottom = `${(100 * level.dataset.bytes) / top}%`;
     }
-    firstEnd.textContent = `event ${event[from].toLocaleString("en")}`;
-    const behind = Math.round(((to - from) * data.perBin) / shown.length);
-    const each = behind > 1 ? `, about ${behind.toLocaleString("en")} events a column` : "";
-    lastEnd.textContent = `event ${event[to - 1].toLocaleString("en")}${each}`;
+    const isTimed = edges === axes.time;
+    const scale = isTimed ? 1 : data.perBin;
+    const [unit, name] = isTimed ? [[1e6, "s"], [1e3, "ms"], [1, "µs"]].find(([each]) => high - low >= each) || [1, "µs"] : [1, ""];
+    const [from, to] = [(low * scale) / unit, (high * scale) / unit];
+    const wanted = plot.clientWidth < 600 ? 3 : 6;
+    const power = 10 ** Math.floor(Math.log10((to - from) / wanted));
+    const nice = [1, 2, 5, 10].map((factor) => power * factor).find((each) => each >= (to - from) / wanted);
+    const step = isTimed ? nice : Math.max(1, nice);
+    const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    const points = [];
+    for (let tick = Math.ceil(from / step - 1e-9) || 0; tick * step < to; tick++) {
+      const text = isTimed ? `${(tick * step).toFixed(digits)} ${name}` : number(Math.round(tick * step));
+      const point = Object.assign(document.createElement("span"), { className: "point", textContent: text });
+      const share = across((tick * step * unit) / scale);
+      if (share < 0.02) point.classList.add("first");
+      if (share > 0.96) continue;
+      point.style.left = `${100 * share}%`;
+      points.push(point);
+    }
+    ticks.replaceChildren(...points);
+  };
+
+  const drawBands = () => {
+    data.bands.forEach((band, row) => {
+      const paths = {};
+      const names = [];
+      for (let column = 0; column < shown.length; ) {
+        const [text, style] = band.of[moment[shown[column].bin]];
+        let end = column + 1;
+        while (end < shown.length && band.of[moment[shown[end].bin]][0] === text) end++;
+        if (style) {
+          const [left, right] = [(1000 * column) / shown.length, (1000 * end) / shown.length];
+          paths[style] = `${paths[style] || ""}M${left.toFixed(1)},0H${right.toFixed(1)}V1H${left.toFixed(1)}z`;
+          if ((end - column) * (plot.clientWidth / shown.length) >= 12 + 7 * text.length) {
+            const name = Object.assign(document.createElement("span"), { className: "band-text", textContent: text });
+            Object.assign(name.style, { left: `${left / 10}%`, width: `${(right - left) / 10}%` });
+            names.push(name);
+          }
+        }
+        column = end;
+      }
+      const svg = bands[row].querySelector("svg");
+      svg.replaceChildren(...Object.entries(paths).map(([style, d]) => {
+        const path = document.createElementNS(svg.namespaceURI, "path");
+        path.setAttribute("class", style);
+        path.setAttribute("d", d);
+        return path;
+      }));
+      for (const old of bands[row].querySelectorAll(".band-text")) old.remove();
+      bands[row].append(...names);
+    });
+  };
+
+  const incidents = data.incidents.map(([when, kind, text]) => ({ bin: binOf(when), kind, text }));
+  const drawIncidents = () => {
+    for (const old of plot.querySelectorAll(".incident")) old.remove();
+    const taken = new Set();
+    for (const { bin, kind, text } of incidents) {
+      const place = `${kind} ${columnOf(bin) >> 2}`; // marks side by side are one
+      if (!isSeen(bin) || taken.has(place)) continue;
+      taken.add(place);
+      const sign = add(plot, `incident ${kind}`);
+      sign.style.left = `${100 * across(middleOf(bin))}%`;
+      sign.style.bottom = "100%";
+      sign.title = `${text}, at event ${number(event[bin])}`;
+    }
+  };
+
+  const drawMatches = () => {
+    const spots = new Set(found.filter(isSeen).map(columnOf));
+    matches.replaceChildren(...[...spots].slice(0, 2000).map((column) => {
+      const spot = document.createElement("span");
+      spot.style.left = `${(100 * column) / shown.length}%`;
+      return spot;
+    }));
   };
 
   // What a single event did, where a bin is one.
@@ -103,13 +226,14 @@ Charts.start("timeline", (figure, data, columns) => {
 
   const tell = (bin) => {
     at = bin;
-    const inView = bin >= from && bin < to;
-    cursor.hidden = !inView;
-    if (inView) cursor.style.left = `${(100 * (columnOf(bin) + 0.5)) / shown.length}%`;
+    cursor.hidden = !isSeen(bin);
+    cursor.style.left = `${100 * across(Math.max(low, Math.min(high, middleOf(bin))))}%`;
+    const near = incidents.filter((each) => each.bin === bin).map((each) => each.text);
     const parts = [
-      `event ${event[bin].toLocaleString("en")}${bin === peak ? ", the peak" : ""}${bin === held ? ", held" : ""}`,
+      `event ${number(event[bin])}${bin === peak ? ", the peak" : ""}${bin === held ? ", held" : ""}`,
       time[bin] >= 0 ? `${(time[bin] / 1e6).toFixed(6)} s` : "",
       data.moments[moment[bin]],
+      ...new Set(near),
       change(bin),
       `${Charts.size(total[bin])} live of ${Charts.size(reserved[bin])} reserved`,
     ];
@@ -118,91 +242,168 @@ Charts.start("timeline", (figure, data, columns) => {
     Charts.say(readout, text, place, figure.dataset.table);
     live.forEach((curve, index) => { keys[live.length - 1 - index].textContent = Charts.size(curve[bin]); });
     keys[live.length].textContent = Charts.size(reserved[bin]);
-    figure.querySelector(".legend .moment").textContent = `at event ${event[bin].toLocaleString("en")}`;
+    figure.querySelector(".legend .moment").textContent = `at event ${number(event[bin])}`;
     plot.setAttribute("aria-valuenow", event[bin]);
     plot.setAttribute("aria-valuetext", `${text} · ${place}`);
+    const detail = { from: figure, timeline: figure.dataset.timeline, event: event[bin] };
+    document.dispatchEvent(new CustomEvent("moment", { detail }));
   };
 
-  const look = (first, end) => {
-    const span = Math.max(2, Math.min(bins, Math.round(end - first)));
-    from = Math.max(0, Math.min(bins - span, Math.round(first)));
-    to = from + span;
+  const look = (from, to) => {
+    const least = edges === axes.event ? 2 : Math.max(1, edges[bins] / 1e9);
+    const span = Math.max(Math.min(least, edges[bins]), Math.min(edges[bins], to - from));
+    low = Math.max(0, Math.min(edges[bins] - span, from));
+    high = low + span;
+    if (edges === axes.event) [low, high] = [Math.round(low), Math.round(low) + Math.max(2, Math.round(span))];
+    high = Math.min(high, edges[bins]);
     draw();
   };
-  const zoom = (factor, centre = at >= from && at < to ? at : (from + to) / 2) => {
-    const part = (centre - from) / (to - from);
-    const span = Math.max(2, (to - from) * factor);
+  const zoom = (factor, centre = isSeen(at) ? middleOf(at) : (low + high) / 2) => {
+    const part = across(centre);
+    const span = (high - low) * factor;
     look(centre - part * span, centre + (1 - part) * span);
   };
   const show = (bin) => {
     held = at = bin;
-    const span = Math.min(to - from, Math.max(Math.min(bins, 60), Math.round(bins / 16)));
-    look(bin - span / 2, bin + span / 2);
+    const [from, to] = [Math.max(0, bin - 30), Math.min(bins, bin + 30)];
+    const span = Math.min(high - low, Math.max(edges[to] - edges[from], edges[bins] / 16));
+    look(middleOf(bin) - span / 2, middleOf(bin) + span / 2);
   };
   const hold = (bin) => {
     held = bin;
-    if (bin < from || bin >= to) look(bin - (to - from) / 2, bin + (to - from) / 2);
+    if (middleOf(bin) < low || middleOf(bin) > high) {
+      at = bin;
+      return look(middleOf(bin) - (high - low) / 2, middleOf(bin) + (high - low) / 2);
+    }
     tell(bin);
   };
+  const nextOf = (list, back) => {
+    if (!list.length) return;
+    const [beyond, first] = back
+      ? [list.filter((bin) => bin < at).pop(), list[list.length - 1]]
+      : [list.find((bin) => bin > at), list[0]];
+    hold(beyond === undefined ? first : beyond);
+  };
 
+  const axisButton = figure.querySelector("button[data-do=axis]");
   const actions = {
     peak: () => show(peak),
     failure: () => show(binOf(data.failed)),
     in: () => zoom(0.5),
     out: () => zoom(2),
-    reset: () => look(0, bins),
+    reset: () => look(0, edges[bins]),
+    incident: (pressed) => nextOf(incidents.map((each) => each.bin), pressed && pressed.shiftKey),
+    axis: () => {
+      const [from, to] = [binAt(low), binAt(high - 1e-9 * (high - low))];
+      edges = edges === axes.event ? axes.time : axes.event;
+      axisButton.textContent = edges === axes.event ? "By time" : "By event";
+      if (from === 0 && to === bins - 1) look(0, edges[bins]);
+      else look(edges[from], edges[to + 1]);
+    },
   };
   for (const button of figure.querySelectorAll("button[data-do]")) {
     button.addEventListener("click", actions[button.dataset.do]);
   }
 
+  // What is searched for is a regular expression, or else plain text, in lines of code, phases and iterations.
+  const search = () => {
+    const wanted = Charts.pattern(seek.value);
+    const hit = (texts) => texts.map((text) => wanted !== null && wanted.test(text));
+    const [sites, moments] = [hit(data.sites), hit(data.moments)];
+    found = [];
+    for (let bin = 0; wanted !== null && bin < bins; bin++) if (sites[site[bin]] || moments[moment[bin]]) found.push(bin);
+    const shownOf = data.perBin > 1 ? "columns" : "events";
+    figure.querySelector(".found").textContent = wanted === null ? "" : `${number(found.length)} of ${number(bins)} ${shownOf}`;
+    drawMatches();
+    document.dispatchEvent(new CustomEvent("seek", { detail: { timeline: figure.dataset.timeline, wanted } }));
+  };
+  seek.addEventListener("input", search);
+  seek.addEventListener("keydown", (pressed) => {
+    if (pressed.key === "Enter") nextOf(found, pressed.shiftKey);
+    if (pressed.key === "Escape") {
+      seek.value = "";
+      search();
+      plot.focus();
+    }
+  });
+
   const step = (columns) => {
-    const next = shown[Math.max(0, Math.min(shown.length - 1, columnOf(at) + columns))];
-    hold(at >= from && at < to ? next.bin : shown[columns > 0 ? 0 : shown.length - 1].bin);
+    if (!isSeen(at)) return hold(shown[columns > 0 ? 0 : shown.length - 1].bin);
+    const forward = columns > 0;
+    let [column, bin] = [columnOf(at), at];
+    for (let left = Math.abs(columns); left > 0; left--) {
+      while (column >= 0 && column < shown.length && shown[column].bin === bin) column += forward ? 1 : -1;
+      if (column < 0 || column >= shown.length) break;
+      bin = shown[column].bin;
+    }
+    hold(bin);
   };
   const pressed = {
-    ArrowRight: (event) => step(event.shiftKey ? 20 : 1),
-    ArrowLeft: (event) => step(event.shiftKey ? -20 : -1),
+    ArrowRight: (key) => step(key.shiftKey ? 20 : 1),
+    ArrowLeft: (key) => step(key.shiftKey ? -20 : -1),
     Home: () => hold(shown[0].bin),
     End: () => hold(shown[shown.length - 1].bin),
     "+": actions.in,
     "-": actions.out,
     0: actions.reset,
     p: actions.peak,
+    m: actions.incident,
+    M: actions.incident,
+    n: () => nextOf(found, false),
+    N: () => nextOf(found, true),
+    "/": () => seek.focus(),
     Escape: () => { held = null; actions.reset(); },
   };
-  plot.addEventListener("keydown", (event) => {
-    if (!pressed[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    pressed[event.key](event);
+  plot.addEventListener("keydown", (key) => {
+    if (!pressed[key.key] || key.ctrlKey || key.metaKey || key.altKey) return;
+    key.preventDefault();
+    pressed[key.key](key);
   });
 
   const share = (pointer) => {
     const box = plot.getBoundingClientRect();
     return Math.max(0, Math.min(0.999999, (pointer.clientX - box.left) / box.width));
   };
+  const binUnder = (pointer) => shown[Math.floor(share(pointer) * shown.length)].bin;
   let began = null;
   plot.addEventListener("pointerdown", (pointer) => {
     if (pointer.button === 0) began = share(pointer);
   });
   plot.addEventListener("pointermove", (pointer) => {
     const now = share(pointer);
-    if (began === null) return tell(shown[Math.floor(now * shown.length)].bin);
+    if (began === null) return tell(binUnder(pointer));
     chosen.style.left = `${100 * Math.min(began, now)}%`;
     chosen.style.width = `${100 * Math.abs(now - began)}%`;
   });
   addEventListener("pointerup", (pointer) => {
     if (began === null) return;
-    const [low, high] = [began, share(pointer)].sort((a, b) => a - b);
+    const [first, last] = [began, share(pointer)].sort((a, b) => a - b);
     began = null;
     chosen.style.width = "0";
-    if ((high - low) * plot.clientWidth < 5) hold(shown[Math.floor(high * shown.length)].bin);
-    else look(from + low * (to - from), from + high * (to - from));
+    if ((last - first) * plot.clientWidth < 5) hold(binUnder(pointer));
+    else look(low + first * (high - low), low + last * (high - low));
   });
   plot.addEventListener("pointerleave", () => {
-    if (began === null) tell(held === null ? peak : held);
+    if (began === null) tell(held === null ? resting : held);
   });
   plot.addEventListener("dblclick", actions.reset);
+  plot.addEventListener("wheel", (wheel) => {
+    if (!wheel.ctrlKey && !wheel.metaKey) return;
+    wheel.preventDefault();
+    zoom(wheel.deltaY > 0 ? 1.25 : 0.8, low + share(wheel) * (high - low));
+  }, { passive: false });
+  // Dragging along the bands, or the axis, moves the moment.
+  for (const strip of frame.querySelectorAll(".bands, .stretches")) {
+    const move = (pointer) => hold(binUnder(pointer));
+    strip.addEventListener("pointerdown", (pointer) => {
+      if (pointer.isTrusted) strip.setPointerCapture(pointer.pointerId);
+      move(pointer);
+    });
+    strip.addEventListener("pointermove", (pointer) => { if (pointer.buttons & 1) move(pointer); });
+  }
+  document.addEventListener("moment", ({ detail }) => {
+    if (detail.from !== figure && detail.timeline === figure.dataset.timeline) hold(binOf(Math.max(0, detail.event)));
+  });
   addEventListener("resize", draw);
 
   figure.querySelector(".controls").hidden = false;
