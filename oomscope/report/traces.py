@@ -83,13 +83,14 @@ def _counters(times: list[int], curves: dict[str, list[int]]) -> Iterator[dict[s
 
 def _slices(bins: Bins, times: list[int]) -> Iterator[dict[str, Any]]:
     """Yield a slice for each iteration, and one for each phase in it; what is unknown has none."""
-    iteration = np.array([each for each, _ in bins.moments], dtype=np.int64)[bins.moment]
+    iteration = np.array([each.iteration for each in bins.moments], dtype=np.int64)[bins.moment]
     end = times[-1] + 1 if times else 0
     for track, column in ((ITERATIONS, iteration), (PHASES, bins.moment)):
         starts = np.flatnonzero(np.diff(column, prepend=-2)).tolist()
         for first, last in pairwise([*starts, len(times)]):
-            number, phase = bins.moments[bins.moment[first]]
-            name = phase if track == PHASES else f"iteration {number}" if number >= 0 else ""
+            moment = bins.moments[bins.moment[first]]
+            is_known = moment.iteration >= 0
+            name = moment.phase if track == PHASES else f"iteration {moment.iteration}" if is_known else ""
             if name:
                 duration = (times[last] if last < len(times) else end) - times[first]
                 yield {"ph": "X", "tid": track, "ts": times[first], "dur": duration, "name": name}

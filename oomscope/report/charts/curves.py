@@ -7,15 +7,21 @@ seen. Within an iteration their events stand side by side, so that one that a fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+import numpy as np
 from markupsafe import Markup
 
 from oomscope.probe.result import ProbeResult
-from oomscope.report.charts.html import html_chart
+from oomscope.report import parts
+from oomscope.report.charts.html import embedded, html_chart, packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick, axis_from_zero
 from oomscope.units import format_size
+
+PARTS: Final = 1_000_000
+"""Of the axis: places are whole numbers of them in data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +49,8 @@ def curves(
     title: str,
     stretches: Sequence[tuple[str, float]] = (),
     available: int | None = None,
+    compared: tuple[Series, Series] | None = None,
+    name: str = "",
 ) -> Markup:
     """Return the curves, from zero.
 
@@ -51,6 +59,8 @@ def curves(
         title: what it shows.
         stretches: names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events.
         available: what the process may use, as a line across the chart.
+        compared: two of the series; what lies between them is filled, by which of them is higher.
+        name: id of the element with :func:`curves_data`, for a script.
     """
     level = Level(value=available, label="may use") if available else None
     top = max((max(each.values, default=0) for each in series), default=0)
@@ -62,13 +72,17 @@ def curves(
         title=title,
         width=1,
         axis=axis_from_zero(top, available),
-        lines=[Line(points=each.points, style=f"curve {each.style}") for each in drawn],
+        lines=[
+            *(_between(*compared) if compared else ()),
+            *(Line(points=each.points, style=f"curve {each.style}") for each in drawn),
+        ],
         marks=[Mark(x=x, y=y, style=f"peak {each.style}") for each, (x, y) in zip(drawn, peaks, strict=True)],
         uprights=[(start, "stretch") for _, start in stretches],
         legend=[
             Key(text=f"{each.label}, peak {format_size(max(each.values, default=0))}", style=each.style)
             for each in series
-        ],
+        ]
+        + ([Key(text="grew", style="grew"), Key(text="shrank", style="shrank")] if compared else []),
         level=level,
         ends=None if stretches else ("first event", "last event"),
         ticks=[
@@ -76,10 +90,53 @@ def curves(
             for (name, start), end in zip(stretches, ends, strict=bool(stretches))
         ],
     )
-    return html_chart(plot)
+    return html_chart(plot, curves=name) if name else html_chart(plot)
 
 
-def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:
+def both_over_each_other(
+    heading: str,
+    series: Sequence[Series],
+    *,
+    title: str,
+    name: str,
+    stretches: Sequence[tuple[str, float]],
+    available: int | None = None,
+) -> parts.Figure:
+    """Return the curves of two runs: those of the first, then as many of the second; the first of each are compared."""
+    compared = series[0], series[len(series) // 2]
+    chart = curves(series, title=title, stretches=stretches, available=available, compared=compared, name=name)
+    data = embedded(curves_data(series, stretches=stretches))
+    return parts.Figure(title=heading, markup=chart, data=data, name=name)
+
+
+def curves_data(series: Sequence[Series], *, stretches: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
+    """Return what a script says of the curves: the values of all where any of them has a point, -1 beyond its end."""
+    drawn = [each for each in series if each.values]
+    places = np.unique(np.concatenate([np.array(each.points)[:, 0] for each in drawn]))
+    columns = [np.interp(places, *np.array(each.points).T, left=-1, right=-1).astype(np.int64) for each in drawn]
+    return {
+        "labels": [each.label for each in drawn],
+        "stretches": list(stretches),
+        **packed([np.round(places * PARTS).astype(np.int64), *columns]),
+        "parts": PARTS,
+    }
+
+
+def _between(first: Series, second: Series) -> Iterator[Line]:
+    """Yield the areas in which ``second`` is higher, and in which it is lower, as far as both reach."""
+    if not (first.values and second.values):
+        return
+    one, other = np.array(first.points), np.array(second.points)
+    places = np.unique(np.concatenate([one[:, 0], other[:, 0]]))
+    places = places[(places >= max(one[0, 0], other[0, 0])) & (places <= min(one[-1, 0], other[-1, 0]))]
+    before, after = (np.interp(places, *each.T) for each in (one, other))
+    highest = np.maximum(before, after).tolist()
+    for style, floor in (("grew", before), ("shrank", after)):
+        points = list(zip(places.tolist(), highest, strict=True))
+        yield Line(points=points, style=f"fill {style}", is_filled=True, floor=floor.tolist())
+
+
+def overlaid(good: ProbeResult, bad: ProbeResult) -> parts.Figure | None:
     """Return both runs' requested (thick) and reserved (thin) bytes; None where one has no curves."""
     if good.curves is None or bad.curves is None:
         return None
@@ -96,12 +153,13 @@ def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:
             ("reserved", run.reserved_bytes, " thin"),
         )
     ]
-    return curves(
+    stretches = [("setup" if each < 0 else f"iteration {each}", index / len(names)) for index, each in enumerate(names)]
+    return both_over_each_other(
+        "Both runs over each other",
         series,
         title="Requested and reserved bytes of the last good and the first bad run",
-        stretches=[
-            ("setup" if each < 0 else f"iteration {each}", index / len(names)) for index, each in enumerate(names)
-        ],
+        name="curves",
+        stretches=stretches,
         available=bad.available_bytes,
     )
 

@@ -101,9 +101,11 @@ NARROW_NAMES: Final = 4
 """How many parts of the axis are named on a narrow screen, where the names of all would not be read."""
 
 
-def html_chart(plot: Plot) -> Markup:
-    """Return ``plot`` as a figure: the legend, the plot, what stands below it."""
+def html_chart(plot: Plot, **data: str) -> Markup:
+    """Return ``plot`` as a figure with ``data`` attributes: the legend, the plot, what stands below it."""
     chart = figure(plot.kind, plot.title)
+    for key, value in data.items():
+        chart.set(f"data-{key}", value)
     if plot.legend:
         add_legend(chart, plot.legend)
     add_plot(box(chart, "frame", tag="div"), plot)
@@ -149,7 +151,7 @@ def _path(line: Line, plot: Plot) -> Iterator[str]:
     """Yield the commands of an SVG path; equal neighbours of a stepped line are one step."""
     places = [(f"{SIDE * plot.across(x):.1f}", f"{SIDE * (1 - plot.axis.share(y)):.1f}") for x, y in line.points]
     (first, height), *others = places
-    yield f"M{first},{SIDE}V{height}" if line.is_filled else f"M{first},{height}"
+    yield f"M{first},{SIDE}V{height}" if line.is_filled and not line.floor else f"M{first},{height}"
     if line.is_stepped:
         for index, (x, y) in enumerate(others):
             if y != height:
@@ -159,7 +161,11 @@ def _path(line: Line, plot: Plot) -> Iterator[str]:
                 yield f"H{x}"
     else:
         yield from (f"L{x},{y}" for x, y in others)
-    if line.is_filled:
+    if line.floor:
+        floor = [f"{SIDE * (1 - plot.axis.share(y)):.1f}" for y in line.floor]
+        yield from (f"L{x},{y}" for (x, _), y in zip(reversed(places), reversed(floor), strict=True))
+        yield "Z"
+    elif line.is_filled:
         yield f"V{SIDE}Z"
 
 

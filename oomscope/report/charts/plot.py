@@ -112,7 +112,9 @@ class Line:
     style: str
     """CSS classes; a picture takes its colour from the last one that it knows."""
     is_filled: bool = False
-    """Filled down to the axis."""
+    """Filled down to ``floor``."""
+    floor: Sequence[float] = ()
+    """y below each point; empty for the axis."""
     is_stepped: bool = False
     """Each y holds from its x to the next x; the last point closes the line."""
 

@@ -15,7 +15,7 @@ from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report import diff, explain, gate_history, gate_report, parts
 from oomscope.report.bisect_report import PageDetail, bisect_report, view_of
-from oomscope.report.charts.curves import Series, curves, overlaid
+from oomscope.report.charts.curves import Series, both_over_each_other, curves, overlaid
 from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
 from oomscope.report.charts.range import range_chart
@@ -184,7 +184,7 @@ def diff_page(difference: Difference) -> str:
     title = f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}"
 
     def page(share: float) -> str:
-        return render(parts.report(_diff_parts(difference, share)), "flame.js", title=title, share=share)
+        return render(parts.report(_diff_parts(difference, share)), "curves.js", "flame.js", title=title, share=share)
 
     return fitting(page)
 
@@ -199,7 +199,7 @@ def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
         if len(device.modules) > 1:
             tables.insert(2, "module")
         flame = _flame_figure(device.stacks, f"flame-{number}", share=share / len(devices), is_difference=True)
-        figures = (*_overlay_figure(device), *flame)
+        figures = (*_overlay_figure(device, f"curves-{number}"), *flame)
         stacks = Stacks(device.stacks, _shown(share, STACKS_SHOWN) // len(devices))
         yield from diff.device_parts(difference, device, tables, shown, figures=figures, stacks=stacks)
     if (more := len(difference.devices) - DEVICES_SHOWN) > 0:
@@ -207,7 +207,7 @@ def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
     yield from map(parts.note, diff.not_compared(difference))
 
 
-def _overlay_figure(device: DeviceDifference) -> Iterator[parts.Figure]:
+def _overlay_figure(device: DeviceDifference, name: str) -> Iterator[parts.Figure]:
     found = device.timeline
     if found.before or found.after:
         series = (
@@ -215,8 +215,13 @@ def _overlay_figure(device: DeviceDifference) -> Iterator[parts.Figure]:
             Series(label="B", values=found.after, style="second"),
         )
         over = "the iterations" if found.aligned_by == "iteration" else "the events"
-        chart = curves(series, title="Requested bytes of A and B", stretches=found.stretches)
-        yield parts.Figure(title=f"Requested memory over {over}", markup=chart)
+        yield both_over_each_other(
+            f"Requested memory over {over}",
+            series,
+            title="Requested bytes of A and B",
+            name=name,
+            stretches=found.stretches,
+        )
 
 
 def bisect_page(result: BisectResult, *, title: str) -> str:
@@ -230,7 +235,9 @@ def bisect_page(result: BisectResult, *, title: str) -> str:
             lines=_shown(share, LINES_SHOWN),
             stacks=Stacks(live, _shown(share, STACKS_SHOWN)),
         )
-        return render(bisect_report(result, detail), "flame.js", title=title, share=share, versions=versions)
+        return render(
+            *(bisect_report(result, detail), "curves.js", "flame.js"), title=title, share=share, versions=versions
+        )
 
     return fitting(page)
 
@@ -248,8 +255,8 @@ def _search_figures(result: BisectResult, live: LiveStacks | None, share: float)
                 "its band is the range that was still open.",
             )
     good, bad = result.last_good, result.first_bad
-    if good and bad and (chart := overlaid(good.result, bad.result)):
-        yield parts.Figure(title="Both runs over each other", markup=chart)
+    if good and bad and (figure := overlaid(good.result, bad.result)):
+        yield figure
     if live is not None:
         yield from _flame_figure(live, "flame", share=share, table=LINE_TABLE, is_difference=True)
 

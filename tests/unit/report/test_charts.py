@@ -15,7 +15,7 @@ from oomscope.errors import UsageError
 from oomscope.gate.ledger.history import trends
 from oomscope.gate.night.status import Status
 from oomscope.report.charts import pictures, png
-from oomscope.report.charts.curves import Series, curves, overlaid
+from oomscope.report.charts.curves import Series, curves, curves_data, overlaid
 from oomscope.report.charts.plot import axis_of
 from oomscope.report.charts.segments import (
     GAP,
@@ -145,12 +145,26 @@ def test_curves_end_and_peak_where_they_should() -> None:
     assert {"iteration 0", "iteration 1", "A, peak 5 B"} <= {each.text for each in chart.iter("span")}
 
 
+def test_what_grew_and_what_shrank_between_two_runs_is_filled() -> None:
+    a = Series(label="A", values=(4, 4, 4), style="first")
+    b = Series(label="B", values=(4, 8, 2), style="second", places=(0, 0.5, 0.75))
+    chart = ET.fromstring(curves((a, b), title="t", compared=(a, b)))
+    grew, shrank = (line.get("d") for line in chart.iter("path") if "fill" in (line.get("class") or ""))
+    assert grew == "M0.0,500.0L500.0,0.0L750.0,500.0L750.0,500.0L500.0,500.0L0.0,500.0Z"
+    assert shrank == "M0.0,500.0L500.0,0.0L750.0,500.0L750.0,750.0L500.0,0.0L0.0,500.0Z"
+    data = curves_data((a, b))
+    assert (data["labels"], data["columns"], data["rows"]) == (["A", "B"], 3, 4)
+
+
 def test_a_run_that_failed_ends_early_in_its_last_iteration() -> None:
     """The good run has 4 iterations of 100 points, the bad one the first 250 points of the same."""
-    chart = ET.fromstring(overlaid(long_searches.GOOD_RUN, long_searches.BAD_RUN))
+    figure = overlaid(long_searches.GOOD_RUN, long_searches.BAD_RUN)
+    assert figure is not None
+    chart = ET.fromstring(figure.markup)
     names = [each.text for each in chart.iter("span") if (each.get("class") or "").startswith("end")]
     assert names == [f"iteration {number}" for number in range(4)]
-    ends = [float(re.findall(r"[ML]([\d.]+),", line.get("d") or "")[-1]) for line in chart.iter("path")]
+    lines = [line.get("d") or "" for line in chart.iter("path") if "curve" in (line.get("class") or "")]
+    ends = [float(re.findall(r"[ML]([\d.]+),", line)[-1]) for line in lines]
     assert ends == pytest.approx([997.5, 997.5, 622.5, 622.5], abs=2.6)
 
 
