@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from oomscope.probe.job import CheckoutTarget, ProbeJob
     from oomscope.probe.result import ProbeResult
+    from oomscope.snapshot.explain.drawing import Drawing
 
 
 _PROGRAM = "oomscope.program"
@@ -121,7 +124,6 @@ def probe(
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
     from oomscope.probe.process import launch, warm
-    from oomscope.probe.ranks import probe_ranks
 
     target = TargetOptions.of(given).checked(ctx.meta[_PROGRAM])
     source = config_source(words, preset, settings_overrides(given), dialect)
@@ -141,15 +143,18 @@ def probe(
     run = warm.run if len(plan.ranks) > 1 else launch.run
     if log is not None:
         run = partial(run, log_path=log)
+    draws = html is not None and (target.command is None or target.is_program)
     with shown_progress(plan.title, verbosity, is_all=False) as announce:
-        result = probe_ranks(replace(plan.job, confirm=confirm), plan.ranks, lambda job: run(job, announce))
+        result, drawing = _measured(
+            replace(plan.job, confirm=confirm), plan.ranks, lambda job: run(job, announce), draws=draws
+        )
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
 
     def page() -> str:
         from oomscope.report.html.pages import probe_page
 
-        return probe_page(result, title=plan.title)
+        return probe_page(result, title=plan.title, drawing=drawing)
 
     lost = files.write(page=page, tables=lambda: _tables(result, plan.job))
     if form is not None:
@@ -165,6 +170,32 @@ def probe(
     if snapshot is not None and result.snapshot is None and result.outcome != "error":
         lost.append(ExitCode.OUTPUT_LOST)
     return gravest([_exit_code(result), *lost])
+
+
+def _measured(
+    job: ProbeJob, ranks: list[int], run: Callable[[ProbeJob], ProbeResult], *, draws: bool
+) -> tuple[ProbeResult, Drawing | None]:
+    """Return the result, and the pictures of its snapshot, which is temporary unless the job asks for one."""
+    from oomscope.probe.process.tempdirs import tempdir
+    from oomscope.probe.ranks import probe_ranks
+
+    if not draws:
+        return probe_ranks(job, ranks, run), None
+    with tempdir(Path(tempfile.gettempdir()), "oomscope-page") as folder:
+        path = job.snapshot_path or str(folder / "snapshot.pickle")
+        result = probe_ranks(replace(job, snapshot_path=path), ranks, run)
+        drawing = _drawing(result.snapshot) if result.snapshot else None
+    return (result if job.snapshot_path else replace(result, snapshot=None)), drawing
+
+
+def _drawing(snapshot: str) -> Drawing:
+    """Return the pictures of a snapshot: those of the device that was measured."""
+    from oomscope.snapshot.explain.analysis import analyse
+    from oomscope.snapshot.explain.drawing import draw
+    from oomscope.snapshot.read.load import load_snapshot
+
+    analyses = analyse(load_snapshot(snapshot), file=snapshot)
+    return draw(max(analyses, key=lambda each: len(each.recorded)))
 
 
 def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from oomscope.probe.result import ProbeResult
 from oomscope.report import parts
@@ -113,7 +114,7 @@ def curves_data(series: Sequence[Series], *, stretches: Sequence[tuple[str, floa
     """Return what a script says of the curves: the values of all where any of them has a point, -1 beyond its end."""
     drawn = [each for each in series if each.values]
     places = np.unique(np.concatenate([np.array(each.points)[:, 0] for each in drawn]))
-    columns = [np.interp(places, *np.array(each.points).T, left=-1, right=-1).astype(np.int64) for each in drawn]
+    columns = [_values_at(places, each, beyond=-1).astype(np.int64) for each in drawn]
     return {
         "labels": [each.label for each in drawn],
         "stretches": list(stretches),
@@ -129,11 +130,17 @@ def _between(first: Series, second: Series) -> Iterator[Line]:
     one, other = np.array(first.points), np.array(second.points)
     places = np.unique(np.concatenate([one[:, 0], other[:, 0]]))
     places = places[(places >= max(one[0, 0], other[0, 0])) & (places <= min(one[-1, 0], other[-1, 0]))]
-    before, after = (np.interp(places, *each.T) for each in (one, other))
+    before, after = _values_at(places, first), _values_at(places, second)
     highest = np.maximum(before, after).tolist()
     for style, floor in (("grew", before), ("shrank", after)):
         points = list(zip(places.tolist(), highest, strict=True))
         yield Line(points=points, style=f"fill {style}", is_filled=True, floor=floor.tolist())
+
+
+def _values_at(places: NDArray[np.float64], series: Series, *, beyond: float | None = None) -> NDArray[np.float64]:
+    """Return the values at some places; ``beyond`` the ends of the series."""
+    points = np.array(series.points, dtype=np.float64)
+    return np.asarray(np.interp(places, points[:, 0], points[:, 1], left=beyond, right=beyond))
 
 
 def overlaid(good: ProbeResult, bad: ProbeResult) -> parts.Figure | None:

@@ -69,14 +69,27 @@ def _shown(share: float, most: int) -> int:
     return max(FEWEST, int(share * most))
 
 
-def probe_page(result: ProbeResult, *, title: str) -> str:
-    """Return the page of one rank's measurement."""
+def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = None) -> str:
+    """Return the page of one rank's measurement.
+
+    Args:
+        result: what was measured.
+        title: of the page.
+        drawing: its pictures, where its snapshot is at hand.
+    """
 
     def page(share: float) -> str:
-        report = probe_report(result, figures=_run_figures(result, share), shown=_shown(share, LINES_SHOWN))
-        return render(report, "flame.js", title=title, share=share, versions=result.versions)
+        figures = _run_figures(result, share)
+        if drawing is not None:
+            when = "at the peak" if drawing.failed_event is None else "at the failed allocation"
+            figures = _device_figures(
+                *(drawing, 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
+            )
+        report = probe_report(result, figures=figures, shown=_shown(share, LINES_SHOWN))
+        scripts = ("timeline.js", "segments.js", "flame.js")
+        return render(report, *scripts, title=title, share=share, versions=result.versions)
 
-    return fitting(page)
+    return fitting(page, EXPLAIN_LARGEST)
 
 
 def _run_figures(result: ProbeResult, share: float) -> Iterator[parts.Figure]:
