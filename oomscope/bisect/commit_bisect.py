@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
+from oomscope.bisect.changes.excerpts import with_change
 from oomscope.bisect.changes.narrow import TurningPoint, narrow
 from oomscope.bisect.lines.culprit import LineSearcher
 from oomscope.bisect.lines.good_end import find_good_end
@@ -189,9 +190,10 @@ class CommitBisect:
             sites=sites,
             keys=changed_keys(self.subject.config(line.commit(found.last_good)), self.subject.config(commit)),
         )
+        before_it = line.last_commit(found.last_good)
+        culprit = with_change(culprit, self.repository, before_it, self.subject.source(commit))
         records = (line.records[found.last_good], line.records[found.first_bad])
         if self.request.hunks:
-            before_it = line.last_commit(found.last_good)
             turn = TurningPoint(before=before_it, after=commit, records=records, results=(before, after))
             culprit = narrow(culprit, turn, self.repository, self.subject, self.prober, noise=self.request.noise)
         confidence = walked.answer.confidence

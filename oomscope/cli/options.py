@@ -157,6 +157,11 @@ csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Wri
 full_option = click.option("--full", is_flag=True, help="Print every table instead of the first lines.")
 force_option = click.option("--force", is_flag=True, help="Overwrite files that exist.")
 fresh_option = click.option("--fresh", is_flag=True, help="Ignore cached results.")
+link_base_option = click.option(
+    "--link-base",
+    metavar="URL",
+    help="Link commits and lines to this page of the repository; '' for no links (default: that of origin).",
+)
 redact_option = click.option(
     "--redact",
     type=click.Choice(["paths", "source", "all"]),

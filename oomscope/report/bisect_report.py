@@ -39,6 +39,8 @@ STANDING_TEXTS: Final = {
 class PageDetail(NamedTuple):
     """What a page shows beyond the report on a terminal."""
 
+    change: Sequence[parts.Figure]
+    """What the commit at fault says and changes."""
     figures: Sequence[parts.Figure]
     """The range, and both runs over each other."""
     lines: int
@@ -78,7 +80,7 @@ def _parts(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part
         yield parts.Facts(rows=rows)
     if result.verdict:
         yield from verdict_parts(result.verdict)
-    yield from page.figures if page else ()
+    yield from (*page.change, *page.figures) if page else ()
     yield from _sections(result, page)
 
 

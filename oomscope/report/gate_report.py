@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from oomscope.bisect.vcs.forge import Forge
 from oomscope.gate.calibrate import Calibration
 from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult
@@ -16,6 +18,8 @@ from oomscope.report.probe import device_text, measurement_parts, rank_text, sta
 from oomscope.report.sentences import count, date_text, short_hash, shortened
 from oomscope.report.verdict import verdict_line
 
+CAUSES_SHOWN: Final = 12
+"""Cases whose cause stands at the top."""
 NUMBERS: Final = ("Metric", "number:Expected", "number:Measured", "number:Difference")
 
 
@@ -112,38 +116,65 @@ def next_parts(night: GateResult, commands: Commands) -> Iterator[parts.Part]:
 
 
 def night_parts(night: GateResult, details: int, lines: int) -> Iterator[parts.Part]:
-    """Yield the page of a night: the answer, every case, and behind each that is not as expected its evidence.
+    """Yield the page of a night: the answer, its causes, the numbers, what to do, and the evidence of each odd case.
 
     Args:
         night: what was measured.
         details: how many cases have their evidence, gravest first.
         lines: of code, in each table.
     """
-    commands = Commands.of(night)
+    commands, forge = Commands.of(night), Forge(night.forge) if night.forge else None
     against = f" · against {commands.baseline}" if commands.baseline else ""
     yield parts.line(f"{commands.suite} · {date_text(night.started)}{against}", "soft")
     yield _status(night)
+    ordered = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
+    odd = [case for case in ordered if case.status is not Status.SAME]
+    if causes := [(case.name, _cause(case, forge)) for case in odd[:CAUSES_SHOWN]]:
+        yield parts.Facts(rows=causes)
+    yield parts.Heading(text="Cases")
+    yield case_table(ordered, night, has_commit=True)
     yield from next_parts(night, commands)
     if night.home is not None:
         yield parts.line(gate.FROM_THE_ROOT, "soft")
-    ordered = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
-    yield parts.Heading(text="Cases")
-    yield case_table(ordered, night, has_commit=True)
-    odd = [case for case in ordered if case.status is not Status.SAME]
     for case in odd[:details]:
-        yield from _detail(case, night, commands, lines)
+        yield from _detail(case, night, commands, lines, forge)
     if (more := len(odd) - details) > 0:
         text = f"{count(more, 'further case')} not as expected: the JSON document has the evidence."
         yield parts.line(text, "soft")
 
 
-def _detail(case: CaseResult, night: GateResult, commands: Commands, lines: int) -> Iterator[parts.Part]:
+def _cause(case: CaseResult, forge: Forge | None) -> parts.Line:
+    """Return why a case is not as expected: the commit at fault and the line that grew, else what was seen."""
+    probe, culprit = case.probe, case.culprit
+    verdict = probe.verdict.headline if case.ran_out and probe and probe.verdict else ""
+    said = shortened(verdict or gate.headline(case), 300)
+    if culprit is None or not culprit.commit:
+        return parts.Line(text=said)
+    place = f", at {culprit.site}" if culprit.site else ""
+    return replace(_commit_line(culprit, forge), label="", text=f", by {shortened(culprit.author, 80)}{place}. {said}")
+
+
+def _commit_line(culprit: Culprit, forge: Forge | None) -> parts.Line:
+    """Return the commit at fault and its author."""
+    return parts.Line(
+        label="Culprit",
+        strong=f"{short_hash(culprit.commit)} {shortened(culprit.subject, 240)}",
+        text=f", by {shortened(culprit.author, 80)}",
+        link=forge.commit(culprit.commit) if forge else "",
+        tone="bad",
+    )
+
+
+def _detail(
+    case: CaseResult, night: GateResult, commands: Commands, lines: int, forge: Forge | None
+) -> Iterator[parts.Part]:
     yield parts.Heading(text=f"{case.name}: {case.status}")
     if case.reason:
         yield parts.line(shortened(case.reason, 600))
     probe = case.probe
     if case.culprit is not None:
-        yield from _culprit_parts(case.culprit, probe.verdict.headline if probe and probe.verdict else "")
+        told = probe.verdict.headline if probe and probe.verdict else ""
+        yield from _culprit_parts(case.culprit, told, forge)
     yield parts.Commands(title="Measure it again", commands=[commands.run([case.name])])
     yield metric_table([case], night)
     if probe is not None and probe.peak is not None:
@@ -157,13 +188,12 @@ def _detail(case: CaseResult, night: GateResult, commands: Commands, lines: int)
     yield from map(parts.note, case.notes)
 
 
-def _culprit_parts(culprit: Culprit, told: str) -> Iterator[parts.Part]:
+def _culprit_parts(culprit: Culprit, told: str, forge: Forge | None) -> Iterator[parts.Part]:
     """Yield whose commit it was and the lines that grew; ``told``: a verdict that the page has already."""
     if not culprit.commit:
         yield parts.Line(label="Culprit", text=shortened(culprit.message, 600))
         return
-    name = f"{short_hash(culprit.commit)} {shortened(culprit.subject, 240)}"
-    yield parts.Line(label="Culprit", strong=name, text=f", by {shortened(culprit.author, 80)}", tone="bad")
+    yield _commit_line(culprit, forge)
     if culprit.verdict and culprit.verdict != told:
         yield parts.line(culprit.verdict)
     if share := gate.share_text(culprit):

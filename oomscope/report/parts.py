@@ -143,6 +143,8 @@ class Line:
     label: str = ""
     strong: str = ""
     """In bold, before the text."""
+    link: str = ""
+    """The address that a page opens from ``strong``."""
     tone: str = ""
     is_status: bool = False
     """It is the answer of the report."""

@@ -26,7 +26,7 @@ from oomscope.errors import GitError
 from oomscope.units import Bytes
 
 _SHOWN = 6
-_DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
+DIFF: Final = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Hunks(ChangeSet):
             GitError: a commit's files are missing.
         """
         git = Git(self.repository.common, (self.repository.common, self.repository.path))
-        patch = git.output("diff-tree", *_DIFF, self.before.hash, self.after.hash, "--")
+        patch = git.output("diff-tree", *DIFF, self.before.hash, self.after.hash, "--")
         return tuple(sorted((hunk for hunk in parse_patch(patch) if hunk.path != self.held), key=_rank))
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from oomscope.bisect.results.document import Document, json_of
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.sections import CodeVsConfig, Narrowed, WalkedLine, Waterfall
+from oomscope.bisect.results.sections import CodeVsConfig, Excerpt, Narrowed, WalkedLine, Waterfall
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.steps import heaviest
 from oomscope.errors import ExitCode
@@ -90,6 +90,14 @@ class CommitCulprit(Document):
     """For a configuration in the repository: what the commit changed in it."""
     narrowed: Narrowed | None = None
     """What inside the commit is at fault, where that was asked for and could be told."""
+    message: str = ""
+    """The commit's whole message; empty, as the next ones, where git lacks its files."""
+    hunks: tuple[Excerpt, ...] = ()
+    """Its change since the last good commit, of a large one a part."""
+    left_out: int = 0
+    """Hunks, and files that are no text or change by thousands of lines, that are not in ``hunks``."""
+    around: tuple[Excerpt, ...] = ()
+    """The code around lines that grew most and that the change does not show."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
@@ -41,6 +41,26 @@ class HunkChange(Document):
     def site_bytes(self) -> int:
         """By how much the requested bytes of its lines grew."""
         return sum(row.delta_bytes for row in self.sites)
+
+
+class CodeLine(NamedTuple):
+    """A line of a file."""
+
+    mark: str
+    """``+``: the commit wrote it, ``-``: it took it away, a space: it is as before."""
+    number: int
+    """After the change; before it for a line that was taken away."""
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt(Document):
+    """Neighbouring lines of a file: a hunk of the commit at fault, or the code around a line that grew."""
+
+    path: str
+    section: str
+    """The function that they lie in."""
+    lines: tuple[CodeLine, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

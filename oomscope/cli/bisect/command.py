@@ -19,6 +19,7 @@ from oomscope.cli.options import (
     fresh_option,
     jobs_option,
     json_options,
+    link_base_option,
     measurement_options,
     progress_options,
     settings_overrides,
@@ -104,6 +105,7 @@ def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomple
 @measurement_options
 @fresh_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@link_base_option
 @csv_option
 @force_option
 @progress_options
@@ -114,6 +116,7 @@ def bisect(
     /,
     *,
     html: Path | None,
+    link_base: str | None,
     tables: Path | None,
     force: bool,
     verbosity: str | None,
@@ -136,10 +139,12 @@ def bisect(
     oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
+    from oomscope.bisect.vcs.forge import forge_of
     from oomscope.cli.bisect.search import run_search
     from oomscope.cli.terminal.progress import live_progress_of
 
     search = search_of(ctx)
+    forge = forge_of(search.options.repo or Path(), link_base) if html else None
     files = Files(html=html, tables=tables, names=BISECT_TABLES)
     files.refuse(("--harness", search.target.harness), *_files_read(search), force=force)
     try:
@@ -153,7 +158,7 @@ def bisect(
     def page() -> str:
         from oomscope.report.html.pages import bisect_page
 
-        return bisect_page(result, title=f"Bisect of {search.ends}")
+        return bisect_page(result, title=f"Bisect of {search.ends}", forge=forge)
 
     lost = files.write(page=page, tables=lambda: tables_of(BISECT_TABLES, result))
     if form is not None:

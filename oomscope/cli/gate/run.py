@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from oomscope.cli.gate.options import (
     suite_argument,
 )
 from oomscope.cli.gate.outputs import refuse_outputs, write_files, write_outputs
-from oomscope.cli.options import FILE, jobs_option, json_options, progress_options
+from oomscope.cli.options import FILE, jobs_option, json_options, link_base_option, progress_options
 from oomscope.cli.terminal.output import Form, remark
 
 
@@ -35,6 +36,7 @@ from oomscope.cli.terminal.output import Form, remark
 )
 @ledger_option
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
+@link_base_option
 @OutputOptions.add
 @progress_options
 @json_options
@@ -49,6 +51,7 @@ def run_command(
     state: Path | None,
     ledger: Path | None,
     no_ledger: bool,
+    link_base: str | None,
     verbosity: str | None,
     form: Form | None,
     **given: Any,
@@ -63,6 +66,7 @@ def run_command(
     Exit codes: 0 green, 1 a confirmed regression, 2 suite or baseline cannot be used, 4 nothing to compare with, 5
     machine unfit, 6 a case cannot be tested, 8 nothing was measured, 9 better than the baseline with --strict.
     """
+    from oomscope.bisect.vcs.forge import forge_of
     from oomscope.gate.baseline import load_baseline
     from oomscope.gate.checkouts import home_of, standings, with_places
     from oomscope.gate.ledger.ledger import Ledger
@@ -75,7 +79,7 @@ def run_command(
     path, options = baseline or baseline_beside(suite), OutputOptions.of(given)
     refuse_outputs(options, ("the suite", suite), ("the baseline", path), ("--ledger", ledger))
     chosen = load_suite(suite).only(names)
-    accepted = load_baseline(path)
+    accepted, forge = load_baseline(path), forge_of(suite.parent, link_base)
     book = None if no_ledger else Ledger(ledger_path(ledger))
     try:
         with signals_as_exits(), announced(chosen, verbosity) as announce:
@@ -92,7 +96,7 @@ def run_command(
                 stands_at=standings(),
                 announce=announce,
             ).run()
-        night = with_places(night, chosen)
+        night = replace(with_places(night, chosen), forge=forge.base if forge else "")
         if bisect and night.exit_code:
             from oomscope.cli.terminal.progress import live_progress_of
             from oomscope.gate.culprit import Searching, with_culprits

@@ -169,6 +169,9 @@ class GateResult:
     cases: Annotated[tuple[CaseResult, ...], Field(min_length=1)]
     home: Home | None = None
     """The suite's file in its repository, by which nights of one suite are one trend; None outside of git."""
+    forge: str = ""
+    """Where commits and lines of the suite's repository can be seen
+    (:class:`~oomscope.bisect.vcs.forge.Forge`); empty where that is not known."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Those of the environment that were set and change what is allocated."""
     strict: bool = False

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from oomscope.bisect.results.result import BisectResult
+from markupsafe import Markup
+
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
+from oomscope.bisect.vcs.forge import Forge
 from oomscope.gate.ledger.history import Trend, gravest_first
 from oomscope.gate.night.result import GateResult
 from oomscope.gate.suite.metrics import METRICS
+from oomscope.printable import printable
 from oomscope.probe.demand import recorded_peak
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
@@ -24,8 +28,10 @@ from oomscope.report.charts.segments_over_time import kept_text, state_data
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_chart, timeline_data
 from oomscope.report.charts.trend import trend_plot
+from oomscope.report.html.code import excerpts, link
 from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.probe import probe_report
+from oomscope.report.sentences import count
 from oomscope.report.stacks import Stacks
 from oomscope.report.tuning import sweep_report
 from oomscope.report.verdict import LINE_TABLE
@@ -237,13 +243,14 @@ def _overlay_figure(device: DeviceDifference, name: str) -> Iterator[parts.Figur
         )
 
 
-def bisect_page(result: BisectResult, *, title: str) -> str:
-    """Return the page of a search."""
+def bisect_page(result: BisectResult, *, title: str, forge: Forge | None = None) -> str:
+    """Return the page of a search, with links to ``forge`` if there is one."""
     versions = result.first_bad.result.versions if result.first_bad else {}
     live = _stacks_of_both(result)
 
     def page(share: float) -> str:
         detail = PageDetail(
+            change=tuple(_change_figures(result.culprit, forge)),
             figures=tuple(_search_figures(result, live, share)),
             lines=_shown(share, LINES_SHOWN),
             stacks=Stacks(live, _shown(share, STACKS_SHOWN)),
@@ -253,6 +260,26 @@ def bisect_page(result: BisectResult, *, title: str) -> str:
         )
 
     return fitting(page)
+
+
+def _change_figures(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None) -> Iterator[parts.Figure]:
+    """Yield what the commit at fault says and changes, then the code around lines that grew elsewhere."""
+    if not isinstance(culprit, CommitCulprit):
+        return
+    said = Markup('<pre class="message">{}</pre>').format(printable(culprit.message)) if culprit.message else Markup("")
+    if forge is not None:
+        said += Markup("<p>{}</p>").format(link(forge.commit(culprit.commit), f"{culprit.commit[:10]} on {forge.host}"))
+    if said or culprit.hunks:
+        yield parts.Figure(
+            title="The commit at fault",
+            markup=said + excerpts(culprit.hunks, culprit.sites, forge, culprit.commit),
+            hint=f"{count(culprit.left_out, 'hunk or file', 'hunks or files')} left out." if culprit.left_out else "",
+        )
+    if culprit.around:
+        yield parts.Figure(
+            title="Lines that grew and that the commit did not write",
+            markup=excerpts(culprit.around, culprit.sites, forge, culprit.commit),
+        )
 
 
 def _search_figures(result: BisectResult, live: LiveStacks | None, share: float) -> Iterator[parts.Figure]:

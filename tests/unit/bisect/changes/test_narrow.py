@@ -15,9 +15,11 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import HunkChange, Narrowed
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import ConfigInRepo
+from oomscope.bisect.vcs.forge import Forge
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from oomscope.report.html.pages import bisect_page
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
@@ -234,3 +236,24 @@ def test_a_large_commit_is_narrowed_by_file_and_learns_from_the_name_that_is_mis
     assert "zz.py" in {hunk.path for hunk in narrowed.guilty}
     assert narrowed.lumped == 0
     assert world.run.ran <= 20
+
+
+def test_the_page_shows_the_change_and_the_code_around_lines_that_grew_elsewhere(world: World) -> None:
+    old = {"train.py": OLD["train.py"].replace("b = alloc(100)", "b = alloc(350)"), "lr.py": "lr = 1\n"}
+    result = world.narrowed(old, {"lr.py": "lr = '<b>'\nwide()\n", "copied.py": "x = 1\n" * 3000})
+    culprit = result.culprit
+    assert isinstance(culprit, CommitCulprit)
+    assert culprit.message == "new"
+    (hunk,), left_out = culprit.hunks, culprit.left_out
+    assert left_out == 1
+    assert (hunk.path, [(line.mark, line.number, line.text) for line in hunk.lines]) == (
+        "lr.py",
+        [("-", 1, "lr = 1"), ("+", 1, "lr = '<b>'"), ("+", 2, "wide()")],
+    )
+    assert culprit.around[0].path == "train.py"
+    assert (" ", 10, "b = alloc(350)") in culprit.around[0].lines
+    page = bisect_page(result, title="t", forge=Forge("https://github.com/ada/tiny"))
+    assert f'<a href="https://github.com/ada/tiny/commit/{culprit.commit}" rel="noreferrer">' in page
+    assert f'<a href="https://github.com/ada/tiny/blob/{culprit.commit}/lr.py#L1" rel="noreferrer">' in page
+    assert "<code>+lr = &#39;&lt;b&gt;&#39;</code>" in page
+    assert re.search(r"<code> b = alloc\(350\)</code></td><td class=\"bad\">\+350 B activation<", page)
