@@ -1,4 +1,4 @@
-"""An explained snapshot as a trace for Perfetto: counters of memory, slices of iterations and phases, failures.
+"""An explained snapshot as a trace for Perfetto: counters of memory, slices of phases, marks of what befell it.
 
 Source of the format: "Trace Event Format" of Chromium, which ui.perfetto.dev and its trace processor read. Its unit of
 time is the microsecond; in a recording without times one microsecond stands for one event.
@@ -7,10 +7,10 @@ time is the microsecond; in a recording without times one microsecond stands for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,29 @@ from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation, Place
 from oomscope.snapshot.explain.rank_set import RankSet
+from oomscope.snapshot.trace import Moment
 
-ITERATIONS: Final = 1
-PHASES: Final = 2
-"""Numbers of the tracks of slices: threads, in the format's words. A device is a process."""
+
+class Track(NamedTuple):
+    """A row of slices: a thread, in the format's words. A device is a process."""
+
+    name: str
+    part: Callable[[Moment], object]
+    """What is the same throughout a slice."""
+    text: Callable[[Moment], str]
+    """The name of a slice; empty: there is none, since nothing is known."""
+
+
+TRACKS: Final = (
+    Track("iterations", lambda each: each.iteration, lambda each: _numbered("iteration", each.iteration)),
+    Track("microbatches", lambda each: each[1:], lambda each: _numbered("microbatch", each.microbatch)),
+    Track("phases", lambda each: each, lambda each: each.phase),
+)
+INCIDENTS: Final = {
+    "oom": "out of memory",
+    "retry": "cache given back for a refused request",
+    "flush": "cache given back by the program",
+}
 
 
 def perfetto_trace(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
@@ -39,30 +58,39 @@ def perfetto_trace(found: Explanation | RankSet, drawings: Sequence[Drawing]) ->
         "traceEvents": [
             {"pid": device.index, **event}
             for device, drawing in pairs
-            for event in _device_events(explanation.file, device, drawing.bins)
+            for event in _device_events(explanation.file, device, drawing)
         ],
         "otherData": {"file": explanation.file, "exporter": f"oomscope {oomscope.__version__}"},
     }
     return json.dumps(document, separators=(",", ":"))
 
 
-def _device_events(file: str, device: DeviceExplanation, bins: Bins) -> Iterator[dict[str, Any]]:
+def _device_events(file: str, device: DeviceExplanation, drawing: Drawing) -> Iterator[dict[str, Any]]:
     """Yield the events of one device."""
+    bins = drawing.bins
     has_times = bool((bins.time_us >= 0).all())
-    times = (bins.time_us if has_times else bins.event).tolist()
+    times = np.maximum.accumulate(bins.time_us if has_times else bins.event).tolist()
     unit = "" if has_times else ", one microsecond an event"
     yield {"ph": "M", "name": "process_name", "args": {"name": f"{PurePath(file).name}, device {device.index}{unit}"}}
-    for number, name in ((ITERATIONS, "iterations"), (PHASES, "phases")):
-        yield {"ph": "M", "tid": number, "name": "thread_name", "args": {"name": name}}
     if device.at_peak.event < 0:
         yield from _counters([0], {"requested": [device.at_peak.requested_bytes]})
     yield from _counters(times, _curves(bins))
     yield from _slices(bins, times)
+    for event, name, size, place in _marks(device, drawing):
+        args = {} if place is None else {"phase": place.phase, "line": site_text(place.site)}
+        time = times[min(event // bins.per_bin, len(times) - 1)]
+        yield {"ph": "i", "s": "p", "ts": time, "name": name, "args": {"bytes": size, **args}}
+
+
+def _marks(device: DeviceExplanation, drawing: Drawing) -> Iterator[tuple[int, str, int, Place | None]]:
+    """Yield what happened at an event: its name, its bytes, and where the program was, as far as that was told."""
     if device.at_peak.event >= 0:
-        yield _instant("peak", _time_of(device.at_peak.event, bins, times), device.place, device.peak.requested_bytes)
-    if device.failure and device.failed_at and device.failure.event >= 0 and device.verdict.requested_bytes is not None:
-        time = _time_of(device.failure.event, bins, times)
-        yield _instant("out of memory", time, device.failed_at, device.verdict.requested_bytes)
+        yield device.at_peak.event, "peak", device.peak.requested_bytes, device.place
+    for event, kind, size in drawing.incidents:
+        yield event, INCIDENTS[kind], size, device.failed_at if event == drawing.failed_event else None
+    if device.is_predicted and drawing.failed_event is not None:
+        asked = device.verdict.requested_bytes or 0
+        yield drawing.failed_event, "would run out of memory on this card", asked, device.failed_at
 
 
 def _curves(bins: Bins) -> dict[str, list[int]]:
@@ -82,25 +110,17 @@ def _counters(times: list[int], curves: dict[str, list[int]]) -> Iterator[dict[s
 
 
 def _slices(bins: Bins, times: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield a slice for each iteration, and one for each phase in it; what is unknown has none."""
-    iteration = np.array([each.iteration for each in bins.moments], dtype=np.int64)[bins.moment]
-    end = times[-1] + 1 if times else 0
-    for track, column in ((ITERATIONS, iteration), (PHASES, bins.moment)):
-        starts = np.flatnonzero(np.diff(column, prepend=-2)).tolist()
-        for first, last in pairwise([*starts, len(times)]):
-            moment = bins.moments[bins.moment[first]]
-            is_known = moment.iteration >= 0
-            name = moment.phase if track == PHASES else f"iteration {moment.iteration}" if is_known else ""
-            if name:
-                duration = (times[last] if last < len(times) else end) - times[first]
-                yield {"ph": "X", "tid": track, "ts": times[first], "dur": duration, "name": name}
+    """Yield the tracks, and a slice for each stretch in which one of them stays what it is."""
+    ends = [*times[1:], times[-1] + 1] if times else []
+    moments = [bins.moments[number] for number in bins.moment.tolist()]
+    for number, track in enumerate(TRACKS, start=1):
+        yield {"ph": "M", "tid": number, "name": "thread_name", "args": {"name": track.name}}
+        for _, run in groupby(range(len(moments)), key=lambda at: track.part(moments[at])):
+            first, *rest = run
+            if name := track.text(moments[first]):
+                duration = ends[rest[-1] if rest else first] - times[first]
+                yield {"ph": "X", "tid": number, "ts": times[first], "dur": duration, "name": name}
 
 
-def _time_of(event: int, bins: Bins, times: list[int]) -> int:
-    return int(times[min(event // bins.per_bin, len(times) - 1)])
-
-
-def _instant(name: str, time: int, place: Place, size: int) -> dict[str, Any]:
-    """Return a mark over all tracks of the device."""
-    args = {"bytes": size, "phase": place.phase, "iteration": place.iteration, "line": site_text(place.site)}
-    return {"ph": "i", "s": "p", "ts": time, "name": name, "args": args}
+def _numbered(name: str, number: int) -> str:
+    return f"{name} {number}" if number >= 0 else ""

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.report.traces import PHASES, perfetto_trace
+import oomscope
+from oomscope.report.traces import TRACKS, perfetto_trace
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.write import write_snapshot
 from tests.unit.report import drawn
 
 ROOT = Path(__file__).parents[3]
@@ -62,9 +64,18 @@ def test_a_failure_and_the_peak_are_marked_with_bytes_and_line() -> None:
     assert marks["peak"]["bytes"] == found.devices[0].peak.requested_bytes
 
 
+def test_a_failure_on_another_card_is_marked_as_one_that_would_be(tmp_path: Path) -> None:
+    file = write_snapshot(drawn.failing(), tmp_path / "s.pickle")
+    explained = oomscope.explain(file, limit="90 MiB")
+    marks = {event["name"]: event["args"] for event in events(explained.found, explained.drawings)["i"]}
+    asked = explained.found.devices[0].verdict.requested_bytes
+    assert marks["would run out of memory on this card"]["bytes"] == asked < marks["out of memory"]["bytes"]
+
+
 def test_slices_of_phases_follow_each_other_without_a_gap() -> None:
     found, drawings = drawn.explained(load_snapshot(RECORDED))
-    phases = [event for event in events(found, drawings)["X"] if event["tid"] == PHASES]
+    [phase] = [number for number, track in enumerate(TRACKS, start=1) if track.name == "phases"]
+    phases = [event for event in events(found, drawings)["X"] if event["tid"] == phase]
     assert [event["name"] for event in phases[:5]] == ["init", "forward", "loss", "backward", "optimizer"]
     assert all(one["ts"] + one["dur"] == other["ts"] for one, other in pairwise(phases))
 
