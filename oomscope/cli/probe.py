@@ -36,7 +36,7 @@ from oomscope.cli.terminal.output import (
     tables_of,
 )
 from oomscope.cli.terminal.progress import shown_progress
-from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
+from oomscope.errors import ConfigError, ExitCode, InputError, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 from oomscope.probe.targets.settings import harness_settings
 
@@ -188,13 +188,17 @@ def _measured(
     return (result if job.snapshot_path else replace(result, snapshot=None)), drawing
 
 
-def _drawing(snapshot: str) -> Drawing:
-    """Return the pictures of a snapshot: those of the device that was measured."""
+def _drawing(snapshot: str) -> Drawing | None:
+    """Return the pictures of a snapshot: those of the device that was measured; None where it cannot be read back."""
     from oomscope.snapshot.explain.analysis import analyse
     from oomscope.snapshot.explain.drawing import draw
     from oomscope.snapshot.read.load import load_snapshot
 
-    analyses = analyse(load_snapshot(snapshot), file=snapshot)
+    try:
+        analyses = analyse(load_snapshot(snapshot), file=snapshot)
+    except InputError as error:
+        remark(f"warning: the page lacks its pictures: {error}")
+        return None
     return draw(max(analyses, key=lambda each: len(each.recorded)))
 
 
