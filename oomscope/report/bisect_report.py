@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, br
 from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict import LINE_TABLE, fix_table, verdict_parts
+from oomscope.snapshot.sites import Site
 from oomscope.units import Bytes, format_size
 
 ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
@@ -47,6 +48,8 @@ class PageDetail(NamedTuple):
     """Lines of code whose bytes differ."""
     stacks: Stacks
     """Those behind these lines."""
+    address: Callable[[Site], str]
+    """Where a line can be seen; empty where that is not known."""
 
 
 def plan_report(plan: SearchPlan) -> parts.Report:
@@ -89,8 +92,7 @@ def _sections(result: BisectResult, page: PageDetail | None) -> Iterator[parts.P
     if result.suspects:
         yield _suspect_table(result)
     if result.sites:
-        lines, stacks = (page.lines, page.stacks) if page else (GROWTH_SHOWN, NO_STACKS)
-        yield growth_table(result.sites, lines, unchanged=bisect.unchanged_bytes(result), stacks=stacks)
+        yield growth_table(result.sites, unchanged=bisect.unchanged_bytes(result), page=page)
     yield from _step_parts(result)
     if page:
         yield _key_matrix(result)
@@ -202,9 +204,7 @@ def _suspect_table(result: BisectResult) -> parts.Table:
     )
 
 
-def growth_table(
-    rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, unchanged: int = 0, stacks: Stacks = NO_STACKS
-) -> parts.Table:
+def growth_table(rows: Sequence[SiteGrowth], *, unchanged: int = 0, page: PageDetail | None = None) -> parts.Table:
     """Return the lines that changed most, the rest as one row, those that did not change, and the sum of all."""
     ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
     table = parts.Table(
@@ -215,7 +215,7 @@ def growth_table(
             (
                 *(row.delta_bytes, row.before_bytes, row.after_bytes),
                 row.category if row.site else "",
-                stacks.cell(row.site, row.category, bisect.growth_text(row)),
+                _growth_cell(row, page),
             )
             for row in ordered
         ],
@@ -227,9 +227,14 @@ def growth_table(
             "all requested bytes" if unchanged else "all",
         ),
     )
-    table = parts.cut(table, shown, "line")
+    table = parts.cut(table, page.lines if page else GROWTH_SHOWN, "line")
     same = (0, unchanged, unchanged, "", parts.Cell(text="lines that did not change"))
     return replace(table, rows=[*table.rows, same]) if unchanged else table
+
+
+def _growth_cell(row: SiteGrowth, page: PageDetail | None) -> parts.Cell:
+    cell = (page.stacks if page else NO_STACKS).cell(row.site, row.category, bisect.growth_text(row))
+    return replace(cell, link=page.address(row.site)) if page and row.site and row.after_bytes else cell
 
 
 def _step_parts(result: BisectResult) -> Iterator[parts.Part]:

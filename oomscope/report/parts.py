@@ -47,6 +47,8 @@ class Cell:
     number: float | None = None
     """What a page sorts by."""
     span: Span | None = None
+    link: str = ""
+    """An address that a page opens beside the text."""
     details: Sequence[str] = ()
     """A caption and lines that a page shows when the cell is opened."""
 

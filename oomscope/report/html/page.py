@@ -109,6 +109,8 @@ def _cell(column: Column, value: Value) -> Markup:
     elif cell.text and (tag == "code" or cell.title):
         title = Markup(' title="{}"').format(printable(cell.title)) if cell.title else ""
         text = Markup("<{}{}>{}</{}>").format(tag, title, text, tag)
+    if cell.link:
+        text += Markup(' <a href="{}" rel="noreferrer" aria-label="see the line">↗</a>').format(cell.link)
     if cell.details:
         caption, *lines = map(_words, cell.details)
         frames = Markup("").join(Markup("<li><code>{}</code></li>").format(line) for line in lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -42,6 +43,7 @@ from oomscope.snapshot.explain.drawing import Drawing, still
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.explain.states import TINY
+from oomscope.snapshot.sites import Site
 from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.units import MiB
 
@@ -87,9 +89,10 @@ def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = Non
     def page(share: float) -> str:
         figures = _run_figures(result, share)
         if drawing is not None:
+            live = result.peak.stacks if result.peak and result.peak.stacks else drawing.live
             when = "at the peak" if drawing.failed_event is None else "at the failed allocation"
             figures = _device_figures(
-                *(drawing, 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
+                *(replace(drawing, live=live), 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
             )
         report = probe_report(result, figures=figures, shown=_shown(share, LINES_SHOWN))
         scripts = ("timeline.js", "segments.js", "flame.js")
@@ -254,12 +257,21 @@ def bisect_page(result: BisectResult, *, title: str, forge: Forge | None = None)
             figures=tuple(_search_figures(result, live, share)),
             lines=_shown(share, LINES_SHOWN),
             stacks=Stacks(live, _shown(share, STACKS_SHOWN)),
+            address=_addresses(result.culprit, forge),
         )
         return render(
             *(bisect_report(result, detail), "curves.js", "flame.js"), title=title, share=share, versions=versions
         )
 
     return fitting(page)
+
+
+def _addresses(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None) -> Callable[[Site], str]:
+    """Return what says where a line can be seen, of files that are known to be the commit's."""
+    if forge is None or not isinstance(culprit, CommitCulprit):
+        return lambda _: ""
+    paths, commit = {each.path for each in (*culprit.hunks, *culprit.around)}, culprit.commit
+    return lambda site: forge.line(commit, site.file, site.line) if site.file in paths else ""
 
 
 def _change_figures(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None) -> Iterator[parts.Figure]:

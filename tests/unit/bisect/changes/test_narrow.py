@@ -256,4 +256,5 @@ def test_the_page_shows_the_change_and_the_code_around_lines_that_grew_elsewhere
     assert f'<a href="https://github.com/ada/tiny/commit/{culprit.commit}" rel="noreferrer">' in page
     assert f'<a href="https://github.com/ada/tiny/blob/{culprit.commit}/lr.py#L1" rel="noreferrer">' in page
     assert "<code>+lr = &#39;&lt;b&gt;&#39;</code>" in page
+    assert f'/blob/{culprit.commit}/train.py#L10" rel="noreferrer" aria-label="see the line">' in page
     assert re.search(r"<code> b = alloc\(350\)</code></td><td class=\"bad\">\+350 B activation<", page)
