@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oomscope.report.html.pages import diff_page
 from oomscope.units import format_size
-from tests.unit.report import drawn, long_searches
+from tests.unit.report import differences, drawn, long_searches
 from tests.unit.report.browser import browse, in_a_browser
 from tests.unit.report.test_pages import EVIL, MAKERS, page_of
 
@@ -272,3 +273,36 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
     assert found["rows"].startswith("1 of ")
     assert "segment of 20.00 MiB (large)" in found["block"]
     assert "0x" in found["tile"]
+
+
+COMPARE = """
+const plot = document.querySelector("[data-curves] .plot");
+const read = () => {
+  const told = [];
+  for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft"]) {
+    plot.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey: key === "ArrowRight" }));
+    told.push(document.querySelector("[data-curves] .readout").textContent);
+  }
+  const note = document.createElement("pre");
+  note.id = "found";
+  note.textContent = JSON.stringify(told);
+  document.body.append(note);
+};
+const wait = () => (plot.getAttribute("role") ? read() : setTimeout(wait, 20));
+wait();
+"""
+
+
+def test_both_runs_are_read_at_one_place(tmp_path: Path) -> None:
+    file = tmp_path / "compared.html"
+    page = re.sub(r"<meta http-equiv=[^>]*>", "", diff_page(differences.GREW))
+    file.write_text(page.replace("</body>", f"<script>{COMPARE}</script></body>"), encoding="utf-8")
+    done = browse(file, "--virtual-time-budget=8000")
+    assert "CONSOLE" not in done.stderr
+    seen = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert seen is not None, "the script did not come to its end"
+    timeline = differences.GREW.devices[0].to_json()["timeline"]
+    for place, said in zip((20, 40, 39), json.loads(html.unescape(seen[1])), strict=True):
+        before, after = timeline["before"][place], timeline["after"][place]
+        change = format_size(after - before, signed=True)
+        assert said == f"iteration 0 · A {format_size(before)} · B {format_size(after)} · difference {change}"
