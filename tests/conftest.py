@@ -20,8 +20,9 @@ CI_SYSTEM = ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR", "WORKS
 UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL, *CI_SYSTEM)
 
 
-hypothesis.settings.register_profile("oomscope", deadline=None)  # a busy machine is no failure
-hypothesis.settings.load_profile("oomscope")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)  # a busy machine is no failure
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_configure() -> None:

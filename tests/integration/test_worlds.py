@@ -6,8 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.integration.program import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -71,18 +69,6 @@ def test_a_harness_plays_a_rank_with_ddp(tmp_path: Path) -> None:
     assert document["peak"]["requested_bytes"] > 5 * 512 * 512 * 4, "weights, both moments, gradients and their buckets"
 
 
-def test_a_world_that_the_program_starts_is_reported_by_rank() -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    code, document, _ = probed("ddp", "--rank", "1", launcher=torchrun)
-    assert (code, document["rank"], document["world_size"]) == (0, 1, 2)
-    zero, one = document["ranks"]
-    assert (zero["rank"], one["rank"], zero["outcome"]) == (0, 1, "fits")
-    assert zero["peak"] == one["peak"]
-    assert zero["peak"]["requested_bytes"] == document["peak"]["requested_bytes"]
-    assert one["margin_bytes"] == document["margin_bytes"]
-    assert not any("processes used the card" in note for note in document["notes"])
-
-
 def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
     size = 3
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size))
@@ -107,8 +93,13 @@ def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
 
 def test_objects_and_shapes_pass_between_stages_of_a_pipeline() -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    code, document, printed = probed("passed_between_peers", launcher=torchrun)
-    assert (code, len(document["ranks"])) == (0, 2), printed
+    code, document, printed = probed("passed_between_peers", "--rank", "1", launcher=torchrun)
+    assert code == 0, printed
+    assert (document["rank"], document["world_size"]) == (1, 2)
+    assert [(each["rank"], each["outcome"]) for each in document["ranks"]] == [(0, "fits"), (1, "fits")]
+    assert document["ranks"][1]["peak"]["requested_bytes"] == document["peak"]["requested_bytes"]
+    assert document["ranks"][1]["margin_bytes"] == document["margin_bytes"]
+    assert not any("processes used the card" in note for note in document["notes"])
     assert lines_of(printed) == [
         {"rank": 0, "broadcast": ["of 1"], "received": [None], "input": [2, 128]},
         {"rank": 0, "broadcast": ["of 1"], "received": [None], "input": [2, 128]},
@@ -140,28 +131,17 @@ def test_a_played_rank_hears_of_every_rank_what_it_holds_itself() -> None:
     }
 
 
-def test_a_played_rank_shards_its_parameters() -> None:
-    code, document, printed = probed("fsdp", *ALONE)
+def test_a_played_rank_of_two_dimensions() -> None:
+    code, document, printed = probed("tensor_parallel", *ALONE)
     assert code == 0, printed
     assert document["peak"]["categories"]["parameter"] > 0
 
 
-def test_a_played_rank_of_two_dimensions() -> None:
-    code, document, printed = probed("tensor_parallel", *ALONE)
-    assert code == 0, printed
-    assert document["outcome"] == "fits"
-
-
-@pytest.mark.parametrize(
-    ("word", "named"),
-    [
-        ("hears_objects", "broadcast_object_list from rank 0 needs another rank"),
-        ("receives_objects", "recv_object_list needs another rank"),
-        ("waits_for_a_key", "the store's key 'default_pg/0//token', which another rank writes, needs another rank"),
-    ],
-)
-def test_what_needs_a_peer_is_refused_by_name(word: str, named: str) -> None:
-    code, document, _ = probed(word, *ALONE)
+def test_what_needs_a_peer_is_refused_by_name() -> None:
+    code, document, printed = probed("needs_peers", *ALONE)
     assert code == 6
-    assert named in document["failure"]["message"]
+    assert "broadcast_object_list from rank 0 needs another rank" in printed
+    assert "recv_object_list needs another rank" in printed
+    missing = "the store's key 'default_pg/0//token', which another rank writes, needs another rank"
+    assert missing in document["failure"]["message"]
     assert "torchrun --nproc-per-node" in document["failure"]["message"]

@@ -193,13 +193,6 @@ def fp16() -> None:
         optimizer.zero_grad()
 
 
-def exits_in_step() -> None:
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    optimizer.register_step_post_hook(lambda *_: sys.exit(4))
-    next(steps(net, optimizer))
-
-
 def hard_exit() -> None:
     train(count=2)
     os._exit(0)
@@ -303,8 +296,9 @@ def gives_up() -> None:
         print("gave up", flush=True)
 
 
-def resets_peaks() -> None:
-    """The peak of each step is printed, and the largest comes first."""
+def meddles() -> None:
+    """Record, end the recording, and reset the peaks after each step, of which the first is the largest."""
+    torch.cuda.memory._record_memory_history(max_entries=10)
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     for rows in (8192, 8, 8, 8):
@@ -312,18 +306,12 @@ def resets_peaks() -> None:
         print("peak", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+        torch.cuda.memory._record_memory_history(None)
 
 
 def sets_allocator() -> None:
     """The program chooses its allocator's settings, as some do."""
     torch.cuda.memory._set_allocator_settings("max_split_size_mb:128")
-    train()
-
-
-def records_itself() -> None:
-    torch.cuda.memory._record_memory_history(max_entries=10)
-    train(count=1)
-    torch.cuda.memory._record_memory_history(None)
     train()
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,11 @@ def on_card(
         settings: keys of OOMSCOPE_CARD.
     """
     variables = {"OOMSCOPE_CARD": ";".join(f"{key}={value}" for key, value in settings.items()), "OMP_NUM_THREADS": "1"}
+    program = PREAMBLES[preamble] + textwrap.dedent(script)
+    if preamble == "torch" and environment is None:
+        return _forked(program, variables)
     done = subprocess.run(
-        [sys.executable, "-c", PREAMBLES[preamble] + textwrap.dedent(script)],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=False,
@@ -39,3 +44,28 @@ def on_card(
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _forked(program: str, variables: dict[str, str]) -> Any:
+    """Run ``program`` in a fork of a process that has imported torch, and has not used the card."""
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["tests.card", "torch", "tests.unit.virtual.torch_calls"])
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder, "said")
+        process = forks.Process(target=_child, args=(program, variables, str(said)))
+        process.start()
+        process.join()
+        text = said.read_text()
+    assert process.exitcode == 0, text[-4000:]
+    return json.loads(text.splitlines()[-1])
+
+
+def _child(program: str, variables: dict[str, str], said: str) -> None:
+    os.environ.update(variables)
+    os.chdir(ROOT)
+    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+    sys.stdout.flush()
+    os._exit(0)
