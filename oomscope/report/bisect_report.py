@@ -17,7 +17,7 @@ from oomscope.report.parts import Span, columns, line
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
-from oomscope.report.verdict import LINE_TABLE, fix_table, verdict_parts
+from oomscope.report.verdict_text import LINE_TABLE, fix_table, verdict_parts
 from oomscope.snapshot.sites import Site
 from oomscope.units import Bytes, format_size
 

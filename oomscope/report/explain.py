@@ -12,7 +12,7 @@ from oomscope.report import parts
 from oomscope.report.parts import bar, columns, line
 from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, unread_text
 from oomscope.report.stacks import NO_STACKS, Stacks
-from oomscope.report.verdict import (
+from oomscope.report.verdict_text import (
     NEW_VARIABLE,
     SHOWN,
     advice_text,

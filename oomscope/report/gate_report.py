@@ -16,7 +16,7 @@ from oomscope.report.gate import Commands
 from oomscope.report.parts import Cell, columns
 from oomscope.report.probe import device_text, measurement_parts, rank_text, status_text
 from oomscope.report.sentences import count, date_text, short_hash, shortened
-from oomscope.report.verdict import verdict_line
+from oomscope.report.verdict_text import verdict_line
 
 CAUSES_SHOWN: Final = 12
 """Cases whose cause stands at the top."""

@@ -9,7 +9,7 @@ from oomscope.probe.result import WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, 
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, moment_text, percent, site_text, three_digits
 from oomscope.report.stacks import Stacks
-from oomscope.report.verdict import (
+from oomscope.report.verdict_text import (
     LESS,
     LINE_TABLE,
     SHOWN,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from oomscope.report import parts
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, percent
-from oomscope.report.verdict import failed_when
+from oomscope.report.verdict_text import failed_when
 from oomscope.snapshot.replay.fidelity import Fidelity, Mismatch
 from oomscope.snapshot.replay.fixes import AS_RECORDED
 from oomscope.snapshot.replay.recording import STAND_FOR

@@ -17,7 +17,7 @@ from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.probe.result import ProbeResult
 from oomscope.report import bisect, diff, explain, gate, probe
 from oomscope.report.sentences import shortened
-from oomscope.report.verdict import code_lines
+from oomscope.report.verdict_text import code_lines
 from oomscope.snapshot.compare.diff import Difference
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.explain.rank_set import RankSet

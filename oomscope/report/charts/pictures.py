@@ -17,7 +17,7 @@ from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_plot
 from oomscope.report.charts.trend import status_keys, trend_plot
-from oomscope.report.tuning import tally_text
+from oomscope.report.sweep import tally_text
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet

@@ -34,8 +34,8 @@ from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.probe import probe_report
 from oomscope.report.sentences import count
 from oomscope.report.stacks import Stacks
-from oomscope.report.tuning import sweep_report
-from oomscope.report.verdict import LINE_TABLE
+from oomscope.report.sweep import sweep_report
+from oomscope.report.verdict_text import LINE_TABLE
 from oomscope.snapshot.attribution import AT_PEAK
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.compare.stack_changes import side_by_side

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oomscope.errors import UsageError
 from oomscope.report.explain import peak_text
-from oomscope.report.verdict import advice_text
+from oomscope.report.verdict_text import advice_text
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation

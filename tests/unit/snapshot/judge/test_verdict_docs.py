@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from oomscope.report.verdict import kind_text
+from oomscope.report.verdict_text import kind_text
 from oomscope.snapshot.replay.gaps import TEXTS
 from oomscope.snapshot.verdict_types import VerdictKind
 from tests.unit.snapshot.cases import CASES

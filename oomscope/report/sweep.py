@@ -1,12 +1,10 @@
-"""What ``advise`` and ``sweep`` found: changes that fit, cheapest first, and the combinations of a grid."""
+"""The report of ``sweep``: the combinations of a grid, and what came of each."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.sweep import Axis, Sweep
 from oomscope.probe.tuning.variants import Variant
 from oomscope.report import parts
@@ -14,45 +12,10 @@ from oomscope.report.parts import bar, columns, line
 from oomscope.report.sentences import count, known_size, slowdown_text
 from oomscope.units import format_size
 
-SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
+_SIZES: Final = ("size:Requested", "size:Reserved", "size:Margin", "size:Host", "number:Time")
 _TONES: Final = {"fits": "good", "oom": "bad", "error": "warn", "refused": "soft", "interrupted": "soft"}
 _FRONT: Final = "● no other combination needs less memory without more time, nor less time without more memory."
 _TIMES: Final = "Times are estimates, a sequence's over that of the quickest row, see docs/advise.md."
-
-
-def advice_report(advice: Advice, *, title: str = "") -> parts.Report:
-    """Return the whole report of ``advise``."""
-    return parts.report(_advice_parts(advice, title))
-
-
-def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
-    yield line(" · ".join(part for part in (title, count(advice.probes, "probe")) if part), "soft")
-    yield parts.status(_answer(advice), "good" if advice.solved else "bad")
-    yield line(f"As it is: {variant_text(advice.now)}")
-    yield proposal_table("What fits, cheapest first", advice.fitting)
-    if advice.fitting:
-        overrides = [shlex.join(proposal.variant.overrides) for proposal in advice.fitting]
-        yield parts.Commands(title="To paste", commands=overrides)
-    yield proposal_table("Tried, but not enough", advice.insufficient)
-    yield parts.Table(
-        title="Not applicable here",
-        columns=columns("Change", "Why not"),
-        rows=[(row.name, row.reason) for row in advice.refused],
-    )
-    if advice.fitting or advice.insufficient:
-        yield parts.BLANK
-        yield line("Times are estimates, see docs/advise.md; sizes were measured by a probe each.", "soft")
-
-
-def _answer(advice: Advice) -> str:
-    if advice.now.fits:
-        return "It fits as it is."
-    if advice.now.outcome == "error":
-        return "It could not be measured."
-    if not advice.fitting:
-        return "Nothing that was tried fits."
-    best = advice.fitting[0]
-    return f"It fits with {' and '.join(best.names)} ({slowdown_text(best.slowdown)} time a step)."
 
 
 def outcome_text(variant: Variant) -> str:
@@ -80,25 +43,8 @@ def variant_text(variant: Variant) -> str:
     return f"out of memory ({outcome_text(variant)}), {live} requested{lacking}"
 
 
-def proposal_table(title: str, proposals: Sequence[Proposal]) -> parts.Table:
-    """Return changes with what they save and cost."""
-    return parts.Table(
-        title=title,
-        columns=columns("Change", "Outcome", *SIZES),
-        rows=[
-            (
-                " + ".join(proposal.names),
-                _outcome(proposal.variant),
-                *(proposal.variant.requested_bytes, proposal.saved_bytes),
-                *(proposal.variant.reserved_bytes, proposal.variant.margin_bytes, proposal.variant.host_bytes or None),
-                slowdown_text(proposal.slowdown),
-            )
-            for proposal in proposals
-        ],
-    )
-
-
-def _outcome(variant: Variant) -> parts.Cell:
+def outcome_cell(variant: Variant) -> parts.Cell:
+    """Return :func:`outcome_text` in its colour."""
     return parts.Cell(text=outcome_text(variant), tone=_TONES[variant.outcome])
 
 
@@ -147,12 +93,12 @@ def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figur
 def _grid_table(sweep: Sweep) -> parts.Table:
     most = max((row.variant.requested_bytes or 0 for row in sweep.rows), default=0)
     return parts.Table(
-        columns=columns(*short_names(sweep), "Outcome", SIZES[0], *SIZES[2:], "Best", "bar:"),
+        columns=columns(*short_names(sweep), "Outcome", *_SIZES, "Best", "bar:"),
         name="combinations",
         rows=[
             (
                 *row.values,
-                _outcome(row.variant),
+                outcome_cell(row.variant),
                 *(row.variant.requested_bytes, row.variant.reserved_bytes, row.variant.margin_bytes),
                 row.variant.host_bytes or None,
                 parts.Cell(text=slowdown_text(row.slowdown), number=-1 if row.slowdown is None else row.slowdown),

@@ -1,4 +1,7 @@
-"""Why a run failed and what to do: the sentences and tables of a verdict, and the lines of code that hold memory."""
+"""Why a run failed and what to do: the sentences and tables of a verdict, and the lines of code that hold memory.
+
+The headline of a verdict is worded where the verdict is made: ``oomscope/snapshot/judge/headline.py``.
+"""
 
 from __future__ import annotations
 

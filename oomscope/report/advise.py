@@ -1,0 +1,68 @@
+"""The report of ``advise``: the changes of a configuration that fit, cheapest first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from oomscope.probe.tuning.advise import Advice, Proposal
+from oomscope.report import parts
+from oomscope.report.parts import columns, line
+from oomscope.report.sentences import count, slowdown_text
+from oomscope.report.sweep import outcome_cell, variant_text
+
+_SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
+
+
+def advice_report(advice: Advice, *, title: str = "") -> parts.Report:
+    """Return the whole report of ``advise``."""
+    return parts.report(_advice_parts(advice, title))
+
+
+def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
+    yield line(" · ".join(part for part in (title, count(advice.probes, "probe")) if part), "soft")
+    yield parts.status(_answer(advice), "good" if advice.solved else "bad")
+    yield line(f"As it is: {variant_text(advice.now)}")
+    yield proposal_table("What fits, cheapest first", advice.fitting)
+    if advice.fitting:
+        overrides = [shlex.join(proposal.variant.overrides) for proposal in advice.fitting]
+        yield parts.Commands(title="To paste", commands=overrides)
+    yield proposal_table("Tried, but not enough", advice.insufficient)
+    yield parts.Table(
+        title="Not applicable here",
+        columns=columns("Change", "Why not"),
+        rows=[(row.name, row.reason) for row in advice.refused],
+    )
+    if advice.fitting or advice.insufficient:
+        yield parts.BLANK
+        yield line("Times are estimates, see docs/advise.md; sizes were measured by a probe each.", "soft")
+
+
+def _answer(advice: Advice) -> str:
+    if advice.now.fits:
+        return "It fits as it is."
+    if advice.now.outcome == "error":
+        return "It could not be measured."
+    if not advice.fitting:
+        return "Nothing that was tried fits."
+    best = advice.fitting[0]
+    return f"It fits with {' and '.join(best.names)} ({slowdown_text(best.slowdown)} time a step)."
+
+
+def proposal_table(title: str, proposals: Sequence[Proposal]) -> parts.Table:
+    """Return changes with what they save and cost."""
+    return parts.Table(
+        title=title,
+        columns=columns("Change", "Outcome", *_SIZES),
+        rows=[
+            (
+                " + ".join(proposal.names),
+                outcome_cell(proposal.variant),
+                *(proposal.variant.requested_bytes, proposal.saved_bytes),
+                *(proposal.variant.reserved_bytes, proposal.variant.margin_bytes, proposal.variant.host_bytes or None),
+                slowdown_text(proposal.slowdown),
+            )
+            for proposal in proposals
+        ],
+    )
