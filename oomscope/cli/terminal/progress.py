@@ -34,7 +34,7 @@ class Ticker:
     """
 
     def __init__(self, what: str, console: Console, verbosity: str | None, *, is_all: bool) -> None:
-        from oomscope.report.text.live import Doing
+        from oomscope.report.text.ticker import Doing
 
         is_shown = console.is_terminal and not console.is_dumb_terminal and verbosity != "quiet"
         self._console = console
@@ -81,7 +81,7 @@ class Ticker:
     def _view(self) -> RenderableType:
         from rich.text import Text
 
-        from oomscope.report.text.live import ticker_text
+        from oomscope.report.text.ticker import ticker_text
 
         return Text(ticker_text(self._doing, time.monotonic()), style="dim", no_wrap=True, overflow="ellipsis")
 

@@ -1,7 +1,4 @@
-"""Live progress: one line for a command, and the range, the progress and the running probes of a search.
-
-Remaining time is estimated only for what is counted, from how long the last ones took.
-"""
+"""Live progress of a search: its range, how far it is, and the probes that run."""
 
 from __future__ import annotations
 
@@ -27,61 +24,8 @@ from oomscope.report.search_status import (
     seconds_left,
     standings,
 )
-from oomscope.report.sentences import count, duration_text, short_hash, stage_text
-
-RECENT: Final = 8
-"""Of those counted, how many tell how long the next one takes."""
-INSTANT_S: Final = 0.02
-"""What is counted faster than this was known before, and tells nothing of the others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Doing:
-    """What is known of a piece of work at one moment. Times are seconds of any clock."""
-
-    what: str
-    began: float
-    stage: str = ""
-    done: int = 0
-    total: int = 0
-    """0 where it is not known."""
-    moments: tuple[float, ...] = ()
-    """When the counting began, and when each was done."""
-    is_all: bool = True
-    """Whether nothing follows what is counted; else the estimate is a lower bound."""
-
-
-def ticker_text(doing: Doing, now: float) -> str:
-    """Return ``cfg.yaml: step 1 of 2, 3 s, at least 4 s more``."""
-    stage = f"{doing.stage} {doing.done:,} of {doing.total:,}".lstrip() if doing.total else doing.stage
-    parts = [f"{printable(doing.what)}: {stage}" if stage else printable(doing.what), f"{now - doing.began:.0f} s"]
-    left = seconds_for(doing.moments, doing.total - doing.done, now)
-    if left is not None:
-        parts.append(f"{'about' if doing.is_all else 'at least'} {rounded_text(left)} more")
-    return ", ".join(parts)
-
-
-def seconds_for(moments: tuple[float, ...], left: int, now: float) -> float | None:
-    """Return the seconds for ``left`` more, by the last ones; None before there is one, and where none is left.
-
-    Args:
-        moments: when the counting began, and when each was done, rising.
-        left: how many are not done.
-        now: the time.
-    """
-    took = [after - before for before, after in pairwise(moments[-RECENT - 1 :])]
-    telling = sum(each >= INSTANT_S for each in took)
-    if not telling or left <= 0:
-        return None
-    return max(0.0, left * sum(took) / telling - (now - moments[-1]))
-
-
-def rounded_text(seconds: float) -> str:
-    """Return a duration that is not more exact than an estimate can be."""
-    if seconds < 10:
-        return f"{max(1, round(seconds))} s"
-    return duration_text(5 * round(seconds / 5)).replace(".0 s", " s")
-
+from oomscope.report.sentences import count, short_hash, stage_text
+from oomscope.report.text.ticker import rounded_text
 
 WIDEST: Final = 100
 """Columns at most: a wider strip is no easier to read."""

@@ -23,7 +23,8 @@ from oomscope.report.search_status import (
     seconds_left,
     standings,
 )
-from oomscope.report.text.live import RUNNING, Strip, Watched, live_view, rounded_text
+from oomscope.report.text.live import RUNNING, Strip, Watched, live_view
+from oomscope.report.text.ticker import rounded_text
 from tests.unit.report import searches
 
 
