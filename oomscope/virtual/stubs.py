@@ -5,7 +5,7 @@ The tables name every function that leaves the card's library. The sections of a
 - ``[compute] REASON``: launches a kernel and succeeds. Its outputs are named.
 - ``[accept] REASON``: succeeds (or answers what stands behind ``->``), for nothing on the card depends on it.
 - ``[estimate] REASON``: succeeds with a size that only the closed library knows; noted as an unknown workspace.
-- ``[older] REASON``: is the function with ``_v2`` behind its name, or what stands behind ``=``.
+- ``[same] REASON``: is the function with ``_v2`` behind its name, or what stands behind ``=``.
 - ``[driver] REASON``: a call of the runtime that is the driver's: ``cudaX`` is ``cuX``, or what stands behind ``=``.
 - ``[names] PREFIX``: all other names, without the prefix. A definition in a hand-written source wins over these weak
   ones, which answer the library's status for what is not supported and are noted by name.
@@ -24,7 +24,7 @@ from typing import Literal, get_args
 
 NAMES = Path(__file__).resolve().parent / "csrc" / "names"
 
-Kind = Literal["compute", "accept", "estimate", "older", "driver", "names"]
+Kind = Literal["compute", "accept", "estimate", "same", "driver", "names"]
 _HEADING = re.compile(rf"\[({'|'.join(get_args(Kind))})\] (.+)")
 _FUNCTION = re.compile(r"(?P<name>[\w{},]+)\((?P<parameters>.*)\)")
 _PARAMETER = re.compile(r"(?P<role>[>@=*]?)(?P<name>\w+)(?::(?P<size>[^=]+))?(?:=(?P<value>.+))?")
@@ -65,7 +65,7 @@ class Function:
     library: Library
     parameters: tuple[Parameter, ...] = ()
     result: str = "0"
-    """What it returns, a C expression; of ``older`` and ``driver``: the function that it is."""
+    """What it returns, a C expression; of ``same`` and ``driver``: the function that it is."""
 
 
 def read_table(path: Path) -> tuple[Function, ...]:
@@ -174,7 +174,7 @@ def write_stubs(folder: Path) -> list[Path]:
     Raises:
         ValueError: as for :func:`read_table`.
     """
-    forwarded = {"older", "driver"}
+    forwarded = {"same", "driver"}
     texts = {f"stubs_{path.stem}.c": (read_table(path), False) for path in sorted(NAMES.glob("*.txt"))}
     texts |= {file.replace("stubs", "forwards"): (functions, True) for file, (functions, _) in texts.items()}
     written = []
@@ -200,7 +200,7 @@ def _definition(function: Function) -> str:
     if function.kind == "names":
         answer = f'card_unsupported("{function.name}"); return (long)({function.library.unsupported});'
         return f"WEAK {head}(void) {{ {answer} }}\n"
-    if function.kind in {"older", "driver"}:
+    if function.kind in {"same", "driver"}:
         call = f"{function.result}(a, b, c, d, e, f)"
         answer = f"card_runtime_status((int){call})" if function.kind == "driver" else call
         taken = ", ".join(_REGISTERS)
@@ -214,7 +214,7 @@ def _statements(function: Function) -> Iterator[str]:
     names = [parameter.name for parameter in function.parameters]
     stream = "stream" if "stream" in names else f"library_stream({names[0]})" if names else "NULL"
     if function.kind == "estimate":
-        yield f'library_unknown_workspace("{function.name}");'
+        yield f'card_unknown_workspace("{function.name}");'
     if function.kind == "compute":
         if function.library.uninitialised:
             yield f"if (card_enter()) return {function.library.uninitialised};"

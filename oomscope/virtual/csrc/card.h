@@ -78,6 +78,9 @@ int card_current_device(void);
  * Returns CARD_NOT_SUPPORTED; a function of another library returns that library's own status. */
 int card_unsupported(const char *name);
 
+/* Notes likewise that a call answered an estimate of a workspace that only the closed library knows. */
+void card_unknown_workspace(const char *name);
+
 /* ---- memory of the calling thread's device */
 
 int card_malloc(void **pointer, size_t bytes); /* CARD_OUT_OF_MEMORY beyond the budget; *pointer is then NULL */
@@ -150,6 +153,8 @@ CARD_API size_t oomscope_card_counters(oomscope_card_counts *counts, size_t byte
 /* Writes the noted names in the order of their first calls, separated by newlines, cut to `bytes` with its final NUL;
  * returns the length that the whole text has, without the NUL. */
 CARD_API size_t oomscope_card_unsupported(char *buffer, size_t bytes);
+/* The same of the names noted by card_unknown_workspace. */
+CARD_API size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes);
 
 /* From now on `callback` is called with the number of unknown bytes just before a read of unknown bytes is answered,
  * on the reading thread and with no lock of the card held. NULL removes it. */

@@ -101,7 +101,7 @@ class TestSource:
 
     def test_an_estimate_is_noted_and_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         text = source(tmp_path, monkeypatch, "[estimate] r\nlibSize(handle, n:long, *bytes:size=8*n)\n")
-        assert 'library_unknown_workspace("libSize");' in text
+        assert 'card_unknown_workspace("libSize");' in text
         assert "if (bytes) *bytes = 8*n;" in text
 
     def test_every_other_name_is_weak_and_not_supported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ class TestSource:
     def test_another_name_of_a_function_passes_its_arguments_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        text = source(tmp_path, monkeypatch, "[older] r\nlibGet\n[driver] r\ncudaGet cudaPut=cuSet_v2\n")
+        text = source(tmp_path, monkeypatch, "[same] r\nlibGet\n[driver] r\ncudaGet cudaPut=cuSet_v2\n")
         assert "{ return libGet_v2(a, b, c, d, e, f); }" in text
         assert "{ return card_runtime_status((int)cuGet(a, b, c, d, e, f)); }" in text
         assert (

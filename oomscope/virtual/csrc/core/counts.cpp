@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -14,15 +15,33 @@ namespace {
 
 std::atomic<void (*)(uint64_t)> on_unknown_read{nullptr};
 
-struct Names {
-  std::mutex mutex;
-  std::unordered_set<std::string> seen;
-  std::string text;
+// What was noted, once by name.
+class Names {
+ public:
+  bool note(const char *name) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (!seen_.insert(name).second) return false;
+    text_ += text_.empty() ? "" : "\n";
+    text_ += name;
+    return true;
+  }
+
+  size_t write(char *buffer, size_t bytes) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (bytes) {
+      size_t kept = std::min(text_.size(), bytes - 1);
+      memcpy(buffer, text_.data(), kept);
+      buffer[kept] = 0;
+    }
+    return text_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> seen_;
+  std::string text_;
 };
-Names &names() {
-  static Names &all = *new Names;
-  return all;
-}
+Names &unsupported = *new Names, &unknown_workspaces = *new Names;  // never destroyed: threads outlive main
 
 }  // namespace
 
@@ -35,15 +54,11 @@ void report_unknown_read(uint64_t bytes) {
 }  // namespace card
 
 int card_unsupported(const char *name) {
-  auto &names = card::names();
-  std::lock_guard<std::mutex> guard(names.mutex);
-  if (names.seen.insert(name).second) {
-    names.text += names.text.empty() ? "" : "\n";
-    names.text += name;
-    card::add(card::counts.unsupported, 1);
-  }
+  if (card::unsupported.note(name)) card::add(card::counts.unsupported, 1);
   return CARD_NOT_SUPPORTED;
 }
+
+void card_unknown_workspace(const char *name) { card::unknown_workspaces.note(name); }
 
 CARD_API int oomscope_card_version(void) { return OOMSCOPE_CARD_VERSION; }
 
@@ -57,14 +72,10 @@ CARD_API size_t oomscope_card_counters(oomscope_card_counts *out, size_t bytes) 
 }
 
 CARD_API size_t oomscope_card_unsupported(char *buffer, size_t bytes) {
-  auto &names = card::names();
-  std::lock_guard<std::mutex> guard(names.mutex);
-  if (bytes) {
-    size_t kept = names.text.size() < bytes ? names.text.size() : bytes - 1;
-    memcpy(buffer, names.text.data(), kept);
-    buffer[kept] = 0;
-  }
-  return names.text.size();
+  return card::unsupported.write(buffer, bytes);
+}
+CARD_API size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes) {
+  return card::unknown_workspaces.write(buffer, bytes);
 }
 
 CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes)) { card::on_unknown_read = callback; }

@@ -80,7 +80,6 @@ CARD_API int cudnnGetFilterNdDescriptor(const cudnn_tensor *t, int wanted, int *
   if (format) *format = t->format;
   return cudnnGetTensorNdDescriptor(t, wanted, type, count, sizes, NULL);
 }
-CARD_API int cudnnGetFilterSizeInBytes(const cudnn_tensor *t, size_t *bytes) { return cudnnGetTensorSizeInBytes(t, bytes); }
 
 /* Settings that nothing here depends on; they are given back where cuDNN gives them back. */
 typedef struct {
@@ -137,7 +136,7 @@ typedef struct {
 CARD_API int cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
   const card_description *card = card_describe();
   (void)handle;
-  library_unknown_workspace("cudnnDropoutGetStatesSize");
+  card_unknown_workspace("cudnnDropoutGetStatesSize");
   *bytes = (size_t)card->multiprocessors * (size_t)card->threads_per_multiprocessor * GENERATOR_BYTES;
   return CUDNN_SUCCESS;
 }
@@ -174,14 +173,14 @@ CARD_API int cudnnGetCTCLossWorkspaceSize(void *handle, const cudnn_tensor *prob
   (void)handle, (void)gradients, (void)labels, (void)input_lengths, (void)algorithm, (void)loss;
   for (int i = 0; i < probabilities->sizes[1]; i++)
     if (label_lengths[i] > longest) longest = label_lengths[i];
-  library_unknown_workspace("cudnnGetCTCLossWorkspaceSize");
+  card_unknown_workspace("cudnnGetCTCLossWorkspaceSize");
   *bytes = ctc_bytes(probabilities, longest);
   return CUDNN_SUCCESS;
 }
 CARD_API int cudnnGetCTCLossWorkspaceSize_v8(void *handle, int algorithm, void *loss, const cudnn_tensor *probabilities,
                                              const cudnn_tensor *gradients, size_t *bytes) {
   (void)handle, (void)algorithm, (void)gradients;
-  library_unknown_workspace("cudnnGetCTCLossWorkspaceSize_v8");
+  card_unknown_workspace("cudnnGetCTCLossWorkspaceSize_v8");
   *bytes = ctc_bytes(probabilities, library_get(loss, 0));
   return CUDNN_SUCCESS;
 }

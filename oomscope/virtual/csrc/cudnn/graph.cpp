@@ -116,10 +116,10 @@ bool answer(const Content& content, int name, Attribute& out) {
       return true;
     }
     case CONFIG_WORKSPACE:
-      library_unknown_workspace(operation(&content));
+      card_unknown_workspace(operation(&content));
       return number(int64_t{0});
     case PLAN_WORKSPACE:
-      library_unknown_workspace(operation(only(&content, PLAN_CONFIG)));
+      card_unknown_workspace(operation(only(&content, PLAN_CONFIG)));
       return number(int64_t{0});
     case CONFIG_SHARED_MEMORY: return number(int32_t{0});
     case GRAPH_ENGINES: return number(int64_t{1});

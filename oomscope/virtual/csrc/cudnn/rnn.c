@@ -100,7 +100,7 @@ CARD_API int cudnnGetRNNTempSpaceSizes(void *handle, const network *n, int mode,
   size_t layers = (size_t)n->layers * (size_t)directions(n), hidden = (size_t)n->hidden, gate = (size_t)gates(n);
   size_t state = n->cell == LSTM ? hidden : 0;
   (void)handle;
-  library_unknown_workspace("cudnnGetRNNTempSpaceSizes");
+  card_unknown_workspace("cudnnGetRNNTempSpaceSizes");
   if (workspace) *workspace = steps * gate * hidden * (size_t)directions(n) * element;
   if (reserve) *reserve = mode == INFERENCE ? 0 : layers * steps * (gate * hidden + state + (size_t)output_width(n)) * element;
   return CUDNN_SUCCESS;

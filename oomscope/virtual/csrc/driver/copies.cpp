@@ -47,22 +47,11 @@ int fill(void *stream, Address to, size_t pitch, uint32_t element, size_t elemen
 
 }  // namespace
 
-// Host pointers are passed as addresses: the direction of a copy is told by them.
-#define COPY(name) \
-  CARD_API int cuMemcpy##name(Address to, Address from, size_t bytes) { return copy(waiting, to, from, bytes); }
-#define COPY_ASYNC(name)                                                              \
-  CARD_API int cuMemcpy##name(Address to, Address from, size_t bytes, void *stream) { \
-    return copy(on(stream), to, from, bytes);                                         \
-  }
-COPY()
-COPY(HtoD_v2)
-COPY(DtoH_v2)
-COPY(DtoD_v2)
-COPY_ASYNC(Async)
-COPY_ASYNC(HtoDAsync_v2)
-COPY_ASYNC(DtoHAsync_v2)
-COPY_ASYNC(DtoDAsync_v2)
-
+// The direction of a copy is told by the addresses; those of the host are addresses too.
+CARD_API int cuMemcpy(Address to, Address from, size_t bytes) { return copy(waiting, to, from, bytes); }
+CARD_API int cuMemcpyAsync(Address to, Address from, size_t bytes, void *stream) {
+  return copy(on(stream), to, from, bytes);
+}
 CARD_API int cuMemcpyPeer(Address to, void *, Address from, void *, size_t bytes) {
   return copy(waiting, to, from, bytes);
 }
@@ -81,7 +70,6 @@ CARD_API int cuMemcpyBatchAsync_v2(const Address *to, const Address *from, const
 CARD_API int cuMemcpy2D_v2(const DriverCopy2D *parameters) {
   return driver_call([&] { return copy_2d(waiting, parameters); });
 }
-CARD_API int cuMemcpy2DUnaligned_v2(const DriverCopy2D *parameters) { return cuMemcpy2D_v2(parameters); }
 CARD_API int cuMemcpy2DAsync_v2(const DriverCopy2D *parameters, void *stream) {
   return driver_call([&] { return copy_2d(on(stream), parameters); });
 }

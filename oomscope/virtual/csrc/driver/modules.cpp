@@ -35,10 +35,6 @@ Shape shape_of(const unsigned grid[3], const unsigned block[3], unsigned shared)
 CARD_API int cuModuleLoadData(Module **module, const void *image) {
   return driver_call([&] { return load_module(module, image); });
 }
-CARD_API int cuModuleLoadDataEx(Module **module, const void *image, unsigned, int *, void **) {
-  return cuModuleLoadData(module, image);
-}
-CARD_API int cuModuleLoadFatBinary(Module **module, const void *image) { return cuModuleLoadData(module, image); }
 CARD_API int cuModuleLoad(Module **module, const char *path) {
   return driver_call([&] { return load_module_file(module, path); });
 }
@@ -52,26 +48,11 @@ CARD_API int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *modul
   return driver_call([&] { return give_variable(module, name, address, bytes); });
 }
 
-CARD_API int cuLibraryLoadData(Module **library, const void *image, int *, void **, unsigned, int *, void **,
-                               unsigned) {
-  return cuModuleLoadData(library, image);
-}
-CARD_API int cuLibraryLoadFromFile(Module **library, const char *path, int *, void **, unsigned, int *, void **,
-                                   unsigned) {
-  return cuModuleLoad(library, path);
-}
-CARD_API int cuLibraryUnload(Module *library) { return cuModuleUnload(library); }
-CARD_API int cuLibraryGetKernel(Kernel **kernel, Module *library, const char *name) {
-  return cuModuleGetFunction(kernel, library, name);
-}
 CARD_API int cuLibraryGetModule(Module **module, Module *library) {
   return driver_call([&]() -> int { return library ? tell(module, library) : CARD_INVALID_VALUE; });
 }
 CARD_API int cuLibraryGetKernelCount(unsigned *count, Module *library) {
   return driver_call([&]() -> int { return library ? tell(count, library->kernels.size()) : CARD_INVALID_VALUE; });
-}
-CARD_API int cuLibraryGetGlobal(Address *address, size_t *bytes, Module *library, const char *name) {
-  return cuModuleGetGlobal_v2(address, bytes, library, name);
 }
 CARD_API int cuLibraryEnumerateKernels(Kernel **kernels, unsigned count, Module *library) {
   return driver_call([&]() -> int {
@@ -96,10 +77,6 @@ CARD_API int cuFuncGetModule(const void **module, Kernel *handle) {
   return kernel_call(handle, [&](Kernel &kernel) { return tell(module, kernel.module); });
 }
 
-CARD_API int cuKernelGetName(const char **name, Kernel *handle) { return cuFuncGetName(name, handle); }
-
-CARD_API int cuKernelGetLibrary(const void **library, Kernel *handle) { return cuFuncGetModule(library, handle); }
-
 CARD_API int cuFuncGetParamInfo(Kernel *handle, size_t index, size_t *offset, size_t *bytes) {
   return kernel_call(handle, [&](Kernel &kernel) -> int {
     auto &sizes = kernel.signature.bytes;
@@ -113,15 +90,9 @@ CARD_API int cuFuncGetParamInfo(Kernel *handle, size_t index, size_t *offset, si
     return 0;
   });
 }
-CARD_API int cuKernelGetParamInfo(Kernel *handle, size_t index, size_t *offset, size_t *bytes) {
-  return cuFuncGetParamInfo(handle, index, offset, bytes);
-}
 
 CARD_API int cuFuncGetAttribute(int *value, int attribute, Kernel *handle) {
   return kernel_call(handle, [&](Kernel &kernel) { return kernel_attribute(kernel, attribute, value); });
-}
-CARD_API int cuKernelGetAttribute(int *value, int attribute, Kernel *handle, int) {
-  return cuFuncGetAttribute(value, attribute, handle);
 }
 CARD_API int cuFuncSetAttribute(Kernel *handle, int attribute, int value) {
   return kernel_call(handle, [&](Kernel &kernel) { return set_kernel_attribute(kernel, attribute, value); });
@@ -162,9 +133,6 @@ CARD_API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, K
     *blocks = occupancy(kernel.registers, threads, shared + static_cast<size_t>(kernel.static_shared));
     return 0;
   });
-}
-CARD_API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel *handle, int threads, size_t shared) {
-  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads, shared, 0);
 }
 
 CARD_API int cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, Kernel *handle, size_t (*shared_of)(int),

@@ -149,7 +149,6 @@ CARD_API int cuEventDestroy_v2(void *event) {
 CARD_API int cuEventRecord(void *event, void *stream) {
   return driver_call([&] { return record_event(event, stream); });
 }
-CARD_API int cuEventRecordWithFlags(void *event, void *stream, unsigned) { return cuEventRecord(event, stream); }
 CARD_API int cuEventQuery(void *event) {
   return driver_call([&] { return query_event(event); });
 }

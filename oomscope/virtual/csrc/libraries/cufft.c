@@ -100,7 +100,7 @@ static int make_plan(int number, int rank, const long long *n, long long batch, 
   if (rank < 1 || rank > RANKS || !element) return NOT_SUPPORTED;
   for (int i = 0; i < rank; i++)
     if (n[i] < 1) return INVALID_VALUE;
-  library_unknown_workspace("cufftMakePlan");
+  card_unknown_workspace("cufftMakePlan");
   p->work_bytes = work_bytes(rank, n, batch, element);
   if (bytes) *bytes = p->work_bytes;
   release_work_area(p);

@@ -46,7 +46,7 @@ CARD_API int cusparseSpGEMM_compute(void *handle, int op_a, int op_b, const void
                                     size_t *bytes, void *buffer) {
   (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)beta, (void)compute_type, (void)algorithm, (void)state;
   if (!buffer) { /* the first of two calls asks for the size */
-    library_unknown_workspace("cusparseSpGEMM_compute");
+    card_unknown_workspace("cusparseSpGEMM_compute");
     if (bytes) *bytes = 0;
   }
   c->is_result = c->entries == 0;

@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "libraries/library.h"
 
-#include <pthread.h>
-#include <stdio.h>
 
 static const uint32_t mark = 0x6f6f6d73;
 static const uintptr_t first_page = 4096; /* below: small numbers that some libraries use as handles */
@@ -75,28 +73,4 @@ size_t library_type_bytes(int type) {
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].type == type) return known[i].bytes;
   return 0;
-}
-
-static const char *noted[1024]; /* more calls than estimate anything */
-static size_t notes;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void library_unknown_workspace(const char *name) {
-  size_t i = 0;
-  pthread_mutex_lock(&mutex);
-  while (i < notes && strcmp(noted[i], name)) i++;
-  if (i == notes && notes < sizeof noted / sizeof *noted) noted[notes++] = name;
-  pthread_mutex_unlock(&mutex);
-}
-
-size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes) {
-  size_t length = 0;
-  if (bytes) *buffer = 0;
-  pthread_mutex_lock(&mutex);
-  for (size_t i = 0; i < notes; i++) {
-    if (length < bytes) snprintf(buffer + length, bytes - length, "%s%s", i ? "\n" : "", noted[i]);
-    length += strlen(noted[i]) + (i > 0);
-  }
-  pthread_mutex_unlock(&mutex);
-  return length;
 }

@@ -45,8 +45,6 @@ int library_get(const void *object, int number);
 void library_written(void *pointer, size_t bytes);
 /* The card holds zeros there from now on: a status that says success. NULL: nothing. */
 void library_zero(void *pointer, size_t bytes, void *stream);
-/* Notes, once by name, that a call answered an estimate of a workspace that only the closed library knows. */
-void library_unknown_workspace(const char *name);
 /* Bytes of one element of a cudaDataType_t; 0 for an unknown one. */
 size_t library_type_bytes(int type);
 
@@ -71,8 +69,5 @@ int nvml_check(const void *device);
 #ifdef __cplusplus
 }
 #endif
-
-/* Writes the names noted by library_unknown_workspace as oomscope_card_unsupported writes its names. */
-CARD_API size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes);
 
 #endif

@@ -167,7 +167,6 @@ CARD_API int nvmlDeviceGetHandleByPciBusId_v2(const char *text, Device **handle)
 CARD_API int nvmlDeviceGetIndex(Device *handle, unsigned *index) {
   return device_call(handle, [&](int device) { return tell(index, device); });
 }
-CARD_API int nvmlDeviceGetMinorNumber(Device *handle, unsigned *minor) { return nvmlDeviceGetIndex(handle, minor); }
 CARD_API int nvmlDeviceGetName(Device *handle, char *text, unsigned size) {
   return device_call(handle, [&](int) { return tell_text(text, size, settings().description.name); });
 }
@@ -184,7 +183,6 @@ CARD_API int nvmlDeviceGetPciInfo_v3(Device *handle, PciInfo *info) {
     return success;
   });
 }
-CARD_API int nvmlDeviceGetPciInfo(Device *handle, PciInfo *info) { return nvmlDeviceGetPciInfo_v3(handle, info); }
 
 CARD_API int nvmlDeviceGetArchitecture(Device *handle, unsigned *architecture) {
   auto &d = settings().description;
@@ -227,9 +225,6 @@ CARD_API int nvmlDeviceGetBAR1MemoryInfo(Device *handle, Memory *memory) {
 }
 
 CARD_API int nvmlDeviceGetComputeRunningProcesses_v3(Device *handle, unsigned *count, Process *entries) {
-  return list_processes(handle, count, entries);
-}
-CARD_API int nvmlDeviceGetComputeRunningProcesses_v2(Device *handle, unsigned *count, Process *entries) {
   return list_processes(handle, count, entries);
 }
 CARD_API int nvmlDeviceGetComputeRunningProcesses(Device *handle, unsigned *count, Process1 *entries) {

@@ -30,7 +30,7 @@ struct unique_id {
 int create(Communicator **out, int size, int rank, const unique_id *id) {
   if (size < 1 || rank < 0 || rank >= size) return invalid_argument;
   if (card_enter()) return cuda_error;
-  if (size > 1) library_unknown_workspace("NCCL's own buffers");
+  if (size > 1) card_unknown_workspace("NCCL's own buffers");
   std::string text = id ? std::string(id->bytes, strnlen(id->bytes, sizeof id->bytes)) : "";
   *out = new Communicator{rank, size, card_current_device(), id ? open_exchange(text, rank, size) : nullptr};
   return success;

@@ -81,4 +81,3 @@ CARD_API int cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return runtime_call([&]() -> int { return valid_device(peer) && peer != current_device ? 0 : CARD_INVALID_DEVICE; });
 }
 
-CARD_API int cudaDeviceDisablePeerAccess(int peer) { return cudaDeviceEnablePeerAccess(peer, 0); }

@@ -43,10 +43,6 @@ CARD_API int cudaGraphInstantiate(GraphExec **exec, Graph *graph, unsigned long 
   return runtime_call([&]() -> int { return exec && graph ? tell(exec, instantiate(*graph)) : CARD_INVALID_VALUE; });
 }
 
-CARD_API int cudaGraphInstantiateWithFlags(GraphExec **exec, Graph *graph, unsigned long long flags) {
-  return cudaGraphInstantiate(exec, graph, flags);
-}
-
 CARD_API int cudaGraphExecDestroy(GraphExec *exec) {
   return is_forked() ? 0 : runtime_call([&]() -> int {
     if (!exec) return CARD_INVALID_VALUE;

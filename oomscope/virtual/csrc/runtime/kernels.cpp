@@ -129,8 +129,6 @@ CARD_API int cudaGetKernel(const void **kernel, const void *function) {
   return runtime_call([&]() -> int { return find_registered(function).name ? tell(kernel, function) : CARD_INVALID_VALUE; });
 }
 
-CARD_API int cudaGetFuncBySymbol(const void **result, const void *function) { return cudaGetKernel(result, function); }
-
 CARD_API int cudaFuncGetName(const char **name, const void *function) {
   return runtime_call([&]() -> int {
     int status = tell(name, find_registered(function).name);
@@ -161,10 +159,6 @@ CARD_API int cudaFuncSetAttribute(const void *function, int attribute, int value
   return runtime_call([&] { return set_attribute(function, attribute, value); });
 }
 
-CARD_API int cudaKernelSetAttributeForDevice(const void *kernel, int attribute, int value, int) {
-  return cudaFuncSetAttribute(kernel, attribute, value);
-}
-
 CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *, int threads,
                                                                     size_t shared, unsigned) {
   return runtime_call([&]() -> int {
@@ -172,11 +166,6 @@ CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
     *blocks = occupancy(registers_of_kernel, threads, shared);
     return 0;
   });
-}
-
-CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads,
-                                                           size_t shared) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0);
 }
 
 CARD_API int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *shared, const void *, int blocks, int threads) {

@@ -1,4 +1,4 @@
-// Variables on the device that compiled programs register, and libraries that are loaded at run time.
+// Variables on the device that compiled programs register.
 #include <mutex>
 #include <unordered_map>
 
@@ -88,15 +88,4 @@ CARD_API int cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_
 CARD_API int cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int,
                                        Stream_t stream) {
   return with_symbol(symbol, bytes, offset, [&](void *at) { return transfer(on(stream), to, at, bytes); });
-}
-
-// ---- libraries
-
-CARD_API int cudaLibraryLoadData(Module **library, const void *image, int *, void **, unsigned, int *, void **,
-                                 unsigned) {
-  return runtime_call([&] { return load_module(library, image); });
-}
-CARD_API int cudaLibraryLoadFromFile(Module **library, const char *path, int *, void **, unsigned, int *, void **,
-                                     unsigned) {
-  return runtime_call([&] { return load_module_file(library, path); });
 }
