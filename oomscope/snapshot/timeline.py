@@ -7,10 +7,11 @@ the middle is lifted by what was there before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, wraps
+from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
 from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair
 from oomscope.snapshot.trace import Action, Segment, Trace
 
+Result = TypeVar("Result")
 Curve = NDArray[np.int64]
 """Bytes right after each event."""
 
@@ -211,6 +213,19 @@ class Timeline:
         np.add.at(change, np.maximum(table.born, -1) + 1, table.size)
         np.subtract.at(change, np.minimum(leaves + 1, table.end), np.where(leaves < table.end, table.size, 0))
         return np.cumsum(change)[1:]
+
+
+def once(of: Callable[[Timeline], Result]) -> Callable[[Timeline], Result]:
+    """Return a function of a timeline that is computed once for each, as long as the timeline is in use."""
+    known: WeakKeyDictionary[Timeline, Result] = WeakKeyDictionary()
+
+    @wraps(of)
+    def remembered(timeline: Timeline) -> Result:
+        if timeline not in known:
+            known[timeline] = of(timeline)
+        return known[timeline]
+
+    return remembered
 
 
 def decimate(curve: Curve, slices: int = 120) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from oomscope.allocator.constants import MIN_BLOCK, ROUND_LARGE, SMALL_SIZE
 from oomscope.snapshot.lifetimes import Indices
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.timeline import Timeline, once
 from oomscope.units import KiB
 
 PADDING: Final = 32
@@ -36,6 +36,7 @@ def most_in_small_pool(timeline: Timeline) -> int:
     return SMALL_SIZE - PADDING if is_ascend(timeline) else SMALL_SIZE
 
 
+@once
 def is_ascend(timeline: Timeline) -> bool:
     """Say whether a recording is of an Ascend NPU.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oomscope.snapshot.replay.pools import GIVEN_BACK, TAKEN
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.timeline import Timeline, once
 from oomscope.snapshot.trace import REMARKS, Action
 
 
@@ -27,6 +27,7 @@ class Release:
     """The driver had refused a request before; else the program called ``empty_cache``."""
 
 
+@once
 def releases_of(timeline: Timeline) -> tuple[Release, ...]:
     """Return the releases of a trace, in order, each with its cause.
 
