@@ -5,18 +5,19 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from oomscope.report.charts.flame import FlameGraph, flame_chart
-from oomscope.report.html.pages import diff_page
+from oomscope.report.html.pages import bisect_page, diff_page
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Snapshot
 from oomscope.units import MiB
-from tests.unit.report import drawn
+from tests.unit.report import drawn, searches
 from tests.unit.report.browser import browse, in_a_browser
 
 MAIN = Frame("/home/ada/project/train.py", 3, "main")
@@ -199,3 +200,18 @@ def test_a_reader_sees_what_grew_between_two_runs(tmp_path: Path) -> None:
     assert found["grown"] == "+40.00 MiB, 60.00 MiB → 100.00 MiB · …/ada/project/model.py:14 attention"
     assert found["tones"] == ["cell grew", "cell grew", "cell grew here", "cell shrank"]
     assert found["first"][2:] == ["attention model.py:14 60%", "mlp model.py:24 40%"]
+
+
+def test_the_page_of_a_search_lays_the_last_good_peak_against_the_first_bad_one():
+    def measured(evidence, snapshot):
+        peak = replace(evidence.result.peak, stacks=drawn.explained(snapshot)[1][0].live)
+        return replace(evidence, result=replace(evidence.result, peak=peak, demand_peak=None))
+
+    both = {
+        "last_good": measured(searches.COMMITS.last_good, RUN),
+        "first_bad": measured(searches.COMMITS.first_bad, GREW),
+    }
+    page = bisect_page(replace(searches.COMMITS, **both), title="t")
+    assert "Live bytes by stack, as a difference" in page
+    assert re.findall(r'class="cell (\w+)"', page) == ["grew", "grew", "grew", "shrank"]
+    assert "attention model.py:14" in page
