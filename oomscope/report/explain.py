@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -27,7 +28,7 @@ from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.pins import PinnedSegment, Pins
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
-from oomscope.snapshot.sites import Site
+from oomscope.snapshot.sites import Site, over_layers
 from oomscope.units import MiB, format_size
 
 WORTH_SHOWING: Final = MiB
@@ -177,7 +178,7 @@ def _device_parts(
         modules = parts.Table(
             title=f"Live {when}, by {kind}",
             columns=columns("size:Bytes", kind.capitalize()),
-            rows=[(row.bytes, row.module) for row in held.modules] if len(held.modules) > 1 else [],
+            rows=_module_rows(held) if len(held.modules) > 1 else [],
             is_sum=True,
         )
         yield parts.cut(modules, max(FEW, shown - SHOWN), kind)
@@ -452,6 +453,14 @@ def _has_room(device: DeviceExplanation) -> bool:
     """Whether a tenth of what the process may hold was never taken, so that no setting is needed."""
     recorded = device.verdict.tried[0].peak_reserved_bytes
     return device.available_bytes is not None and 10 * recorded < 9 * device.available_bytes
+
+
+def _module_rows(held: Composition) -> list[parts.Row]:
+    """Return bytes and name of each module or file, largest first; the equal modules of a list are one row."""
+    sizes: Counter[str] = Counter()
+    for row in held.modules:
+        sizes[row.module if held.modules_are_files else over_layers(row.module)] += row.bytes
+    return [(size, name) for name, size in sizes.most_common()]
 
 
 def ranks_status_text(found: RankSet) -> str:
