@@ -96,7 +96,7 @@ def test_the_other_branch_needs_more_than_there_is(place: Path) -> None:
 
 def assert_in_order(printed: str, quoted: str) -> None:
     """Check that what the README shows is what is printed: line breaks, times and the lines at ``...`` apart."""
-    time = re.compile(r"\((?:(?:\d+ min )?[\d.]+ s|cached)\)")
+    time = re.compile(r"\([\d.]+ s(?:, begun ahead)?\)")
     printed, quoted = (" ".join(time.sub("", text).split()) for text in (printed, quoted))
     at = 0
     for piece in quoted.split("..."):
