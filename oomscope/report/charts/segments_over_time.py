@@ -59,7 +59,7 @@ def kept_text(states: States, events: int) -> str:
     """Return which moments can be shown, and what of them is not drawn."""
     text = "Every event can be shown"
     if len(states.event) < events:
-        text = f"{len(states.event):,} moments of {count(events, 'event')} can be shown, most of them near this one"
+        text = f"{len(states.event):,} moments of {count(events, 'event')} can be shown"
     if states.small_count.any():
         largest = int(np.sum(list(states.small.values()), axis=0).max())
         text += f". Blocks too small to draw, {format_size(largest)} at most, look free; the sums count them"

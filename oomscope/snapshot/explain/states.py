@@ -26,9 +26,9 @@ from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 
-MOST_ROWS: Final = 150_000
+MOST_ROWS: Final = 400_000
 """Blocks that a reader's computer gets at most."""
-NEAR: Final = 512
+NEAR: Final = 256
 """Bins before the moment of interest, and a quarter as many after it, that are all kept."""
 MOST_EXTRA: Final = 400
 """Further events that are kept, at most."""
@@ -210,7 +210,7 @@ def _moments(bins: Bins, kept: Indices, born: Indices, gone: Indices) -> Indices
         rows = int((shown_at(moments, born) < shown_at(moments, gone)).sum())
         if rows <= MOST_ROWS or every >= len(bins):
             return moments
-        every *= max(2, rows // MOST_ROWS // 4)
+        every *= 2 if rows < 4 * MOST_ROWS else 4
 
 
 def _area_of(areas: Sequence[Area], address: NDArray[np.uint64], enter: Indices, leave: Indices) -> Indices:
