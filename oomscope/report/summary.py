@@ -67,10 +67,10 @@ class Summary:
     """``capacity``, ``fragmentation``, ``outside``, ``host`` or ``headroom``."""
     cured_by: tuple[str, ...] = ()
     """Allocator settings that cure it, the preferred one first."""
-    requested_bytes: int | None = None
+    peak_requested_bytes: int | None = None
     """The peak; of a failed run the one before the failure, of a search that of the first bad run, of a comparison
     that of the second snapshot."""
-    reserved_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
     """The most that the allocator held."""
     available_bytes: int | None = None
     """What the process may use."""
@@ -126,8 +126,8 @@ def _(result: ProbeResult) -> Summary:
         answer=probe.status_text(result),
         advice=probe.result_advice(result),
         **_verdict(result.verdict),
-        requested_bytes=peak.requested_bytes if peak else None,
-        reserved_bytes=peak.reserved_bytes if peak else None,
+        peak_requested_bytes=peak.requested_bytes if peak else None,
+        peak_reserved_bytes=peak.reserved_bytes if peak else None,
         available_bytes=result.available_bytes,
         failed_bytes=oom.requested_bytes if oom else None,
         **(_place(place.phase, place.iteration, place.site) if place else {}),
@@ -148,8 +148,8 @@ def _(result: Explanation) -> Summary:
         answer=explain.status_text(device),
         advice=explain.advice(device),
         **_verdict(device.verdict),
-        requested_bytes=device.peak.requested_bytes,
-        reserved_bytes=device.peak.reserved_bytes,
+        peak_requested_bytes=device.peak.requested_bytes,
+        peak_reserved_bytes=device.peak.reserved_bytes,
         available_bytes=device.available_bytes,
         failed_bytes=device.verdict.requested_bytes,
         **_place(place.phase, place.iteration, place.site),
@@ -171,8 +171,8 @@ def _(result: Difference) -> Summary:
         command="diff",
         outcome="grew" if device.delta_bytes > 0 else "shrank" if device.delta_bytes < 0 else "equal",
         answer=diff.headline(device, result.phase),
-        requested_bytes=after.peak.requested_bytes,
-        reserved_bytes=after.peak.reserved_bytes,
+        peak_requested_bytes=after.peak.requested_bytes,
+        peak_reserved_bytes=after.peak.reserved_bytes,
         failed_bytes=after.failed_bytes,
         delta_requested_bytes=device.delta_bytes,
         delta_reserved_bytes=(after.peak - device.before.peak).reserved_bytes,

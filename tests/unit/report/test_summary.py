@@ -55,7 +55,7 @@ def test_every_summary_has_the_same_keys_and_is_below_2_kb(result) -> None:
 def test_numbers_are_those_of_the_documents() -> None:
     found = summary_of(results.OOM)
     assert (found["command"], found["outcome"], found["verdict"]) == ("probe", "oom", "fragmentation")
-    assert found["requested_bytes"] == results.OOM.to_json()["peak"]["requested_bytes"]
+    assert found["peak_requested_bytes"] == results.OOM.to_json()["peak"]["requested_bytes"]
     assert found["cured_by"] == ["expandable_segments:True"]
     assert found["lines"][0] == {"line": str(results.MLP), "category": "activation", "bytes": 5 * GiB}
     search = summary_of(searches.COMMITS)
