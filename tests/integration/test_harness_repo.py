@@ -111,7 +111,7 @@ def test_the_lines_that_grew_sum_to_the_growth_and_name_the_code(answer) -> None
 
 def test_the_steps_sum_to_the_difference_of_the_ends(answer) -> None:
     commits, document = answer
-    live = {probe["commit"]: probe["requested_bytes"] for probe in document["probes"]}
+    live = {probe["commit"]: probe["peak"]["requested_bytes"] for probe in document["probes"]}
     total = sum(step["delta"]["requested_bytes"] for step in document["steps"])
     assert total == live[commits["bad"]] - live[commits["good"]]
 

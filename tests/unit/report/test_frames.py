@@ -152,7 +152,8 @@ def test_an_empty_trace_has_typed_columns() -> None:
 
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
-EXAMPLE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.partition("\n## Memory limits")[0], flags=re.DOTALL))
+TABLES = PAGE.partition("\n## Results as tables")[2].partition("\n## Memory limits")[0]
+EXAMPLE = "\n".join(re.findall(r"```python\n(.*?)```", TABLES, flags=re.DOTALL))
 
 
 def test_the_worked_example_of_the_documentation(tmp_path: Path, monkeypatch, capsys) -> None:

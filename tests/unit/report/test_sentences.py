@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.report import probe, sentences, verdict
+from oomscope.report import probe, sentences, verdict_text
 from oomscope.snapshot.verdict_types import Gap, LeakSuspect
 from oomscope.units import GiB, MiB
 from tests.unit.report import results
@@ -78,67 +78,67 @@ def test_flops(flops: int, text: str) -> None:
 
 def test_kind_with_tags() -> None:
     both = replace(results.FRAGMENTATION, uncured=True, tags=("leak", "later: capacity"))
-    assert verdict.kind_text(both) == "fragmentation, uncured (leak; later: capacity)"
+    assert verdict_text.kind_text(both) == "fragmentation, uncured (leak; later: capacity)"
 
 
 def test_advice_names_what_was_tried() -> None:
-    assert "expandable_segments:True" in verdict.advice_text(results.FRAGMENTATION)
+    assert "expandable_segments:True" in verdict_text.advice_text(results.FRAGMENTATION)
     later = replace(results.FRAGMENTATION, cured_by=(), tags=("later: capacity",))
-    assert "avoids this failure, but" in verdict.advice_text(later)
-    assert "reduce live memory" in verdict.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
+    assert "avoids this failure, but" in verdict_text.advice_text(later)
+    assert "reduce live memory" in verdict_text.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
     later = replace(uncured.tried[1], survives=False, failed_event=9)
-    put_off = verdict.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
+    put_off = verdict_text.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
     assert put_off == f"reduce live memory: {later.name} only delays the failure"
-    assert "no setting is shown to help" in verdict.advice_text(replace(results.FRAGMENTATION, cured_by=()))
+    assert "no setting is shown to help" in verdict_text.advice_text(replace(results.FRAGMENTATION, cured_by=()))
     undecided = replace(results.FRAGMENTATION, cured_by=(), tags=("undecided",))
-    assert "record from the start" in verdict.advice_text(undecided)
-    assert "peak demand exceeds the card" in verdict.advice_text(results.CAPACITY.verdict)
-    foreign = verdict.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
+    assert "record from the start" in verdict_text.advice_text(undecided)
+    assert "peak demand exceeds the card" in verdict_text.advice_text(results.CAPACITY.verdict)
+    foreign = verdict_text.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
     assert foreign.startswith("end the other processes on the card")
-    assert verdict.advice_text(results.FITS.verdict) is None
+    assert verdict_text.advice_text(results.FITS.verdict) is None
 
 
 def test_advice_on_a_cure_that_was_run_says_what_it_leaves() -> None:
     cured = results.CONFIRMED.verdict
-    assert verdict.advice_text(cured) == (
+    assert verdict_text.advice_text(cured) == (
         "set PYTORCH_ALLOC_CONF=expandable_segments:True: the whole program ran under it, with 2.00 GiB to spare"
     )
     row = replace(cured.tried[1], margin_bytes=12 * MiB, is_tight=True)
-    tight = verdict.advice_text(replace(cured, tried=(cured.tried[0], row)))
+    tight = verdict_text.advice_text(replace(cured, tried=(cured.tried[0], row)))
     assert "with 12.00 MiB to spare, which is tight; reduce live memory" in tight
 
 
 def test_how_each_setting_came_out() -> None:
     recorded, run, failed, replay = results.CONFIRMED.verdict.tried
-    assert verdict.fix_outcome(recorded) == "fails at event 99"
-    assert verdict.fix_outcome(run) == "ran to the end"
-    assert verdict.fix_outcome(replace(run, is_tight=True)) == "ran to the end, tight"
-    assert verdict.fix_outcome(failed) == "failed in optimizer of iteration 2"
-    assert verdict.fix_outcome(replace(failed, failed_in="")) == "failed"
-    assert verdict.fix_outcome(replay) == "passes"
+    assert verdict_text.fix_outcome(recorded) == "fails at event 99"
+    assert verdict_text.fix_outcome(run) == "ran to the end"
+    assert verdict_text.fix_outcome(replace(run, is_tight=True)) == "ran to the end, tight"
+    assert verdict_text.fix_outcome(failed) == "failed in optimizer of iteration 2"
+    assert verdict_text.fix_outcome(replace(failed, failed_in="")) == "failed"
+    assert verdict_text.fix_outcome(replay) == "passes"
 
 
 def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() -> None:
     split, free = results.FRAGMENTATION.gaps
     pools = Gap(reason="private_pool", bytes=split.bytes + 1, text="free blocks of private pools")
     held = replace(results.FRAGMENTATION, cured_by=(), uncured=True, gaps=(split, pools, free))
-    advice = verdict.advice_text(held)
+    advice = verdict_text.advice_text(held)
     assert advice is not None
     for piece in ("no allocator setting", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
         assert piece in advice
     assert "must be live" not in advice
-    unrepeated = verdict.advice_text(replace(held, uncured=False))
+    unrepeated = verdict_text.advice_text(replace(held, uncured=False))
     assert unrepeated is not None
     assert "no setting is shown to help; capture fewer CUDA graphs" in unrepeated
     smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
-    assert "CUDA graphs" not in (verdict.advice_text(smaller) or "")
-    assert "CUDA graphs" not in (verdict.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
+    assert "CUDA graphs" not in (verdict_text.advice_text(smaller) or "")
+    assert "CUDA graphs" not in (verdict_text.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
 
 
 def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:
     leak = LeakSuspect(bytes_per_iteration=GiB // 2, iterations=4, site=results.LOSS)
-    advice = verdict.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)))
+    advice = verdict_text.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)))
     for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
         assert piece in advice
     assert advice.endswith("room for about 4 more iterations")
@@ -146,9 +146,9 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     assert probe.status_text(leaking) == (
         "FITS SO FAR, 2.00 GiB to spare, but a leak fills that in about 4 more iterations"
     )
-    unknown = verdict.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
+    unknown = verdict_text.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
     assert "room for" not in unknown
-    failed = verdict.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
+    failed = verdict_text.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
     assert failed.startswith("something stays alive, 512.00 MiB more")
     assert failed.endswith("reduce live memory (recompute, offload, parallelism)")
 

@@ -46,7 +46,7 @@ def test_a_line_that_begins_to_allocate_is_none_of_its_neighbours(repo: Repo) ->
 
 def test_lines_of_one_code_are_known_by_their_numbers() -> None:
     assert by_line(grew(HELD, HOLDS, SAME_CODE)) == {3: 160, 4: -130, 5: -4}
-    moved = tuple(SiteBytes(site=row(1, 9).site, bytes=each.peak, count=1, category="activation") for each in HELD[:1])
+    moved = tuple(SiteBytes(site=row(1, 9).site, bytes=each.bytes, count=1, category="activation") for each in HELD[:1])
     assert by_line(grew(HELD[:1], moved, SAME_CODE)) == {2: -8, 9: 8}
 
 

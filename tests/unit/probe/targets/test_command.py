@@ -220,7 +220,7 @@ def test_a_snapshot_with_a_failed_allocation_is_judged_as_explain_does(tmp_path:
     assert result.oom.requested_bytes == same.verdict.requested_bytes
     peak = result.peak
     assert peak is not None
-    assert (peak.requested_bytes, peak.allocated_bytes) == (same.peak.requested_bytes, same.peak.allocated_bytes)
+    assert (peak.requested_bytes, peak.allocated_bytes) == (same.peak.requested_bytes, same.at_peak.allocated_bytes)
     assert sum(peak.categories.values()) == sum(row.bytes for row in peak.sites) == peak.requested_bytes
     assert result.notes == ("judged by the snapshot torch-2.13-oom.pickle.zst, the worst of 2 that were written",)
     assert ProbeResult.from_json(json.loads(json.dumps(result.to_json()))) == result
