@@ -1,4 +1,4 @@
-"""An explained snapshot as a trace for Perfetto: counters of memory, slices of phases, marks of what befell it.
+"""An explained snapshot as a trace for Perfetto: counters of memory, slices of phases, marks of incidents.
 
 Source of the format: "Trace Event Format" of Chromium, which ui.perfetto.dev and its trace processor read. Its unit of
 time is the microsecond; in a recording without times one microsecond stands for one event.

@@ -5,7 +5,6 @@ The headline of a verdict is worded where the verdict is made: ``oomscope/snapsh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from oomscope.report import parts
 from oomscope.report.sentences import count, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
-from oomscope.snapshot.sites import Site, SiteBytes
+from oomscope.snapshot.sites import Site, SiteBytes, over_layers
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 
@@ -24,8 +23,6 @@ LINE_TABLE: Final = "lines"
 """Id of the table of code lines in a page that has one, in which charts look lines up."""
 SHOWN: Final = 8
 """Lines of code in a table on a terminal."""
-_NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
-"""A component of a module path that numbers a layer."""
 
 
 def verdict_line(verdict: Verdict) -> parts.Line:
@@ -221,7 +218,7 @@ class CodeLine:
     @property
     def module(self) -> str:
         """The module; ``h.*`` for the same module of several layers, else how many modules."""
-        merged = {_NUMBER.sub("*", module) for module in self.modules}
+        merged = {over_layers(module) for module in self.modules}
         if len(self.modules) == 1:
             return self.modules[0]
         return merged.pop() if len(merged) == 1 and merged != {"*"} else f"{len(merged)} modules" if merged else ""

@@ -1,4 +1,4 @@
-"""Requested memory by category over a run, stacked, below the line of what is reserved, with what befell it marked.
+"""Requested memory by category over a run, stacked, below the line of what is reserved, with a mark for each incident.
 
 The picture is complete without a script; ``timeline.js`` redraws the same paths for the part of the run that is looked
 at, from finer bins that the page carries.

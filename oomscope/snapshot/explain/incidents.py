@@ -1,4 +1,4 @@
-"""What befell the allocator during a recording: requests that failed, memory given back, and retries after that.
+"""Incidents of the allocator during a recording: requests that failed, memory given back, and retries after that.
 
 ``empty_cache`` and a request that the driver refused look alike in a trace;
 :func:`~oomscope.snapshot.replay.releases.releases_of` tells them apart.
