@@ -7,8 +7,10 @@ torch's private names for it are used here and nowhere else.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -93,8 +95,21 @@ def is_recording() -> bool:
 
 
 def document() -> dict[str, Any]:
-    """Return segments, blocks and events of all devices as plain values, in torch's own schema."""
-    snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    """Return segments, blocks and events of all devices as plain values, in torch's own schema.
+
+    torch asks its compiler whether a frame lies in generated code, and imports it to ask
+    (torch/csrc/profiler/python/combined_traceback.cpp, ``appendSymbolized``). Where nothing has imported it, nothing
+    was generated: it finds a compiler without any code then, and seconds and host memory are saved in a process that
+    may be failing.
+    """
+    no_code = SimpleNamespace()
+    if "torch._inductor" not in sys.modules:
+        torch._inductor = no_code  # type: ignore[assignment]
+    try:
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    finally:
+        if vars(torch).get("_inductor") is no_code:
+            del torch._inductor
     return snapshot
 
 

@@ -243,6 +243,33 @@ def test_the_bundled_model_reads_nothing_that_the_card_does_not_know(bundled: Bu
     assert (result.outcome, result.notes) == ("fits", ())
 
 
+NO_COMPILER = """
+import json, sys
+from oomscope import virtual
+virtual.load()
+import torch
+from oomscope.capture import history
+from oomscope.config.load import load_preset
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.trainer import Trainer
+
+history.start(max_entries=100_000)
+trainer = Trainer(load_preset("gpt-tiny").config, ParallelState(), device=torch.device("cuda"))
+trainer.setup()
+trainer.step(0)
+document = history.document()
+imported = [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules or name[6:] in vars(torch)]
+print(json.dumps([imported, sum(bool(event["frames"]) for event in document["device_traces"][0])]))
+"""
+
+
+def test_the_bundled_model_is_measured_without_torch_s_compiler() -> None:
+    told = subprocess.run([sys.executable, "-c", NO_COMPILER], capture_output=True, text=True, check=True).stdout
+    imported, stacks = json.loads(told.splitlines()[-1])
+    assert imported == []
+    assert stacks > 100
+
+
 @pytest.mark.parametrize("module", ["cuda", "accelerator"])
 def test_a_target_that_resets_peaks_is_measured_with_those_before(tmp_path: Path, module: str) -> None:
     reset = f"        torch.empty({GiB}, dtype=torch.int8, device=ctx.device)\n        torch.cuda.empty_cache()\n"

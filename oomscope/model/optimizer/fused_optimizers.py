@@ -27,6 +27,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class GroupedOptimizer(Optimizer):
     """An optimizer that updates one group of parameters after the other, in place."""
 
+    add_param_group = Optimizer.add_param_group.__wrapped__  # type: ignore[attr-defined]
+    """torch's own, without the wrapper that keeps torch's compiler out of it: that imports the compiler first, which
+    takes half of the time of a small probe, and nothing compiles the bundled model."""
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all parameters in place; there is no closure."""

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
@@ -33,7 +33,6 @@ _READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "
 """How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
     "numpy.ma",
-    "torch._dynamo",  # torch's first optimizer imports all of it
     "oomscope.config.schema",
     "oomscope.model.parallel.parallel_state",
     "oomscope.model.trainer",
@@ -42,9 +41,12 @@ _PRELOADED = (
     "oomscope.probe.recording.cards",
     "oomscope.probe.recording.session",
 )
+COMPILER = "torch._dynamo"
+"""torch's compiler, all of which torch's first optimizer imports: longer work than all else that a parent imports. The
+bundled model has optimizers of its own, and does without."""
 
 
-def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
+def serve(descriptor: int, fresh_names: Set[str], *, with_compiler: bool) -> list[str]:
     """Fork a worker for each order; return in each of them, with its arguments.
 
     In the parent itself it never returns: the process ends when the socket is closed.
@@ -52,9 +54,10 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
     Args:
         descriptor: the socket's number.
         fresh_names: the top-level modules that a fresh worker has when it comes to its target.
+        with_compiler: whether the workers' targets will want torch's compiler.
     """
     with uncollected():
-        preload()
+        preload((*_PRELOADED, COMPILER) if with_compiler else _PRELOADED)
     early = sorted(top_level_names() - fresh_names)
     gc.collect()
     gc.freeze()  # what is there now is never garbage: no worker has to look through it, and pages stay shared
@@ -72,14 +75,14 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
                 os.close(number)
 
 
-def preload() -> None:
-    """Import what every probe on a virtual card imports sooner or later.
+def preload(names: Iterable[str] = _PRELOADED) -> None:
+    """Import modules, by default those that every probe on a virtual card imports sooner or later.
 
     Nothing is run that would leave a trace in a probe: no tensor is made, no device registered, and CUDA not called,
     after which no fork could choose its card or use one; the environment stays as it was.
     """
     environment = dict(os.environ)
-    for name in _PRELOADED:
+    for name in names:
         importlib.import_module(name)
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
@@ -132,5 +135,5 @@ def _become(order: dict[str, Any], output: int, progress: int, control: int) -> 
     sys.dont_write_bytecode = bool(os.environ.get(NO_BYTECODE))
     np.random.seed()  # as after a start: Python reseeds its own generator after a fork, numpy does not
     arguments = [order["job"], order["result"], str(progress)]
-    sys.argv[1:] = sys.orig_argv[-2:] = arguments
+    sys.argv[1:] = sys.orig_argv[-3:] = arguments
     return arguments

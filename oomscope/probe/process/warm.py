@@ -25,7 +25,7 @@ from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, CUBLAS_VARIABLE
 from oomscope.probe.machine.processes import Family, receive
 from oomscope.probe.process import launch
-from oomscope.probe.process.forkserver import NEEDS_FRESH, NO_BYTECODE
+from oomscope.probe.process.forkserver import COMPILER, NEEDS_FRESH, NO_BYTECODE
 from oomscope.probe.process.launch import FRESH, WORKER, Order
 from oomscope.probe.process.worker import SERVE
 from oomscope.probe.result import ProbeResult
@@ -47,6 +47,7 @@ class Parent:
 
     Args:
         environment: what its workers see, but for :data:`OF_THE_JOB`.
+        with_compiler: whether it imports torch's compiler too.
         stop: once it is set, from another thread, nobody wants it any more.
 
     Raises:
@@ -54,11 +55,13 @@ class Parent:
         StoppedError: ``stop`` was set before it did.
     """
 
-    def __init__(self, environment: Mapping[str, str], stop: threading.Event | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], stop: threading.Event | None = None, *, with_compiler: bool
+    ) -> None:
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             self._process = subprocess.Popen(
-                [*WORKER, SERVE, str(far.fileno())],
+                [*WORKER, SERVE, str(far.fileno()), COMPILER if with_compiler else ""],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -146,7 +149,7 @@ class WarmParents:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._parents: dict[frozenset[tuple[str, str]], Parent] = {}
+        self._parents: dict[tuple[bool, frozenset[tuple[str, str]]], Parent] = {}
         self._has_lost_one = False
 
     def run(
@@ -191,20 +194,21 @@ class WarmParents:
             if stop is not None and stop.is_set():  # which it may be only since another thread came before
                 raise launch.StoppedError
             try:
-                parent = None if self._has_lost_one else self._parent(order, stop)
+                parent = None if self._has_lost_one else self._parent(job, order, stop)
                 return FRESH(order) if parent is None or _would_notice(parent, job) else parent.fork(order, stop)
             except OSError:
                 self._has_lost_one = True
                 return FRESH(order)
 
-    def _parent(self, order: Order, stop: threading.Event | None = None) -> Parent:
-        """Return the parent that serves the environment of ``order``; the one that was used first makes room."""
-        key = frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
+    def _parent(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Parent:
+        """Return the parent that serves ``job`` in the environment of ``order``; the one used first makes room."""
+        with_compiler = isinstance(job.target, CheckoutTarget)
+        key = with_compiler, frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:
                 self._parents.pop(next(iter(self._parents))).close()
-            parent = Parent(order.environment, stop)
+            parent = Parent(order.environment, stop, with_compiler=with_compiler)
         self._parents[key] = parent
         return parent
 

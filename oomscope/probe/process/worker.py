@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     """Measure the job in the file that ``arguments`` names."""
     warm = arguments[0] == SERVE
     if warm:
-        arguments = _serve(int(arguments[1]))
+        arguments = _serve(int(arguments[1]), with_compiler=bool(arguments[2]))
     die_with_parent()
     job_path, result_path, descriptor = arguments
     progress = _told_over(int(descriptor))
@@ -82,7 +82,7 @@ def _measured(
     return measure(job, progress=progress, keep=keep, folder=folder)
 
 
-def _serve(descriptor: int) -> list[str]:
+def _serve(descriptor: int, *, with_compiler: bool) -> list[str]:
     """Be a warm parent; return in each worker that it forks, with its arguments.
 
     Warm parents are for machines without a GPU, so it has the virtual card, which must be there before torch is.
@@ -95,7 +95,7 @@ def _serve(descriptor: int) -> list[str]:
     fresh_names = {name for name in sys.modules if "." not in name}
     from oomscope.probe.process import forkserver
 
-    return forkserver.serve(descriptor, fresh_names)
+    return forkserver.serve(descriptor, fresh_names, with_compiler=with_compiler)
 
 
 if __name__ == "__main__":
