@@ -51,7 +51,7 @@ class FlameGraph:
         return cls(moments=live.moments, trees=live.trees, is_difference=is_difference)
 
     def pruned(self, most: int) -> FlameGraph:
-        """Return the graph with at most about the ``most`` largest frames of each tree; the others stay in parents."""
+        """Return the graph with the ``most`` largest frames of each tree; the others stay in their parents."""
         return replace(self, trees={by: tuple(_largest(tree, most)) for by, tree in self.trees.items()})
 
     def widths(self, tree: Sequence[Node]) -> list[int]:
@@ -72,10 +72,11 @@ class FlameGraph:
 
 
 def _largest(tree: Sequence[Node], most: int) -> Iterator[Node]:
-    """Yield the nodes that hold most at any moment, none without its parent."""
-    shares = [max(size / max(1, whole) for size, whole in zip(node.bytes, tree[0].bytes, strict=True)) for node in tree]
-    least = sorted(shares, reverse=True)[min(most, len(shares)) - 1]
-    return (node for node, share in zip(tree, shares, strict=True) if share >= least and share > 0)
+    """Yield the ``most`` nodes that hold most at any moment, none without its parent, which comes before it."""
+    sizes = np.array([node.bytes for node in tree], dtype=np.float64)
+    shares = (sizes / np.maximum(1, sizes[0])).max(axis=1)
+    chosen = np.sort(np.argsort(-shares, kind="stable")[:most])
+    return (tree[at] for at in chosen if shares[at] > 0)
 
 
 def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -85,14 +84,15 @@ def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = Non
         title: of the page.
         drawing: its pictures, where its snapshot is at hand.
     """
+    at_peak = result.peak.stacks if result.peak else None
+    flames = _flame_graph(drawing.live if drawing is not None and at_peak is None else at_peak)
 
     def page(share: float) -> str:
-        figures = _run_figures(result, share)
+        figures = _run_figures(result, flames, share)
         if drawing is not None:
-            live = result.peak.stacks if result.peak and result.peak.stacks else drawing.live
             when = "at the peak" if drawing.failed_event is None else "at the failed allocation"
             figures = _device_figures(
-                *(replace(drawing, live=live), 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
+                *(drawing, flames, 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
             )
         report = probe_report(result, figures=figures, shown=_shown(share, LINES_SHOWN))
         scripts = ("timeline.js", "segments.js", "flame.js")
@@ -101,13 +101,12 @@ def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = Non
     return fitting(page, EXPLAIN_LARGEST)
 
 
-def _run_figures(result: ProbeResult, share: float) -> Iterator[parts.Figure]:
+def _run_figures(result: ProbeResult, flames: FlameGraph | None, share: float) -> Iterator[parts.Figure]:
     if result.timeline:
         series = Series(label="requested", values=result.timeline, style="second")
         chart = curves([series], title="Requested bytes over the run", available=result.available_bytes)
         yield parts.Figure(title="Requested memory over the run", markup=chart)
-    if result.peak:
-        yield from _flame_figure(result.peak.stacks, "flame", table=LINE_TABLE, share=share)
+    yield from _flame_figure(flames, "flame", table=LINE_TABLE, share=share)
 
 
 def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
@@ -119,6 +118,7 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
     """
     explanation = found.worst if isinstance(found, RankSet) else found
     pictures = dict(zip((device.index for device in explanation.devices), drawings, strict=True))
+    flames = {index: _flame_graph(drawing.live) for index, drawing in pictures.items()}
     title = PurePath(found.directory if isinstance(found, RankSet) else found.file).name
 
     def page(share: float) -> str:
@@ -127,7 +127,7 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
         def detail(device: DeviceExplanation) -> explain.PageDetail:
             drawing = pictures[device.index]
             figures = _device_figures(
-                *(drawing, device.index, own),
+                *(drawing, flames[device.index], device.index, own),
                 table=explain.table_name(device),
                 when=explain.when_text(device),
                 available=device.available_bytes,
@@ -146,12 +146,20 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
 
 
 def _device_figures(
-    drawing: Drawing, index: int, share: float, *, table: str, when: str, available: int | None
+    drawing: Drawing,
+    flames: FlameGraph | None,
+    index: int,
+    share: float,
+    *,
+    table: str,
+    when: str,
+    available: int | None,
 ) -> Iterator[parts.Figure]:
     """Yield the timeline, the map of segments, and the flame graph.
 
     Args:
-        drawing: what they show.
+        drawing: what the first two show.
+        flames: what the flame graph shows.
         index: of the device.
         share: of all detail.
         table: id of the table in which a code line is looked up.
@@ -181,37 +189,44 @@ def _device_figures(
             tiny *= 2
             chart = segment_chart(strip_of(drawing.plan, tiny), name, table=table, when=when, kept=kept)
         yield parts.Figure(title=f"Segments {when}, to scale", markup=chart, data=data, name=name)
-    yield from _flame_figure(drawing.live, f"flame-{index}", table=table, share=share)
+    yield from _flame_figure(flames, f"flame-{index}", table=table, share=share)
 
 
-def _flame_figure(
-    live: LiveStacks | None, name: str, *, share: float, table: str = "", is_difference: bool = False
-) -> Iterator[parts.Figure]:
-    """Yield the flame graph of ``live``, if there is any, with a ``share`` of all detail."""
+def _flame_graph(live: LiveStacks | None, *, is_difference: bool = False) -> FlameGraph | None:
+    """Return as much of the flame graph of ``live`` as a page may show; None where nothing is live."""
     if live is None or not live.rows:
+        return None
+    return FlameGraph.of(live, is_difference=is_difference).pruned(FRAMES_SHOWN)
+
+
+def _flame_figure(graph: FlameGraph | None, name: str, *, share: float, table: str = "") -> Iterator[parts.Figure]:
+    """Yield the figure of ``graph``, if there is any, with a ``share`` of all detail."""
+    if graph is None:
         return
-    graph, frames = FlameGraph.of(live, is_difference=is_difference), _shown(share, FRAMES_SHOWN)
+    shown, frames = graph, _shown(share, FRAMES_SHOWN)
     while True:
-        shown = graph.pruned(frames)
+        shown = shown.pruned(frames)
         chart, data = flame_chart(shown, name, table=table), embedded(flame_data(shown))
         if len(chart) + len(data) <= share * FLAME_ROOM or frames < FEWEST:
             break
         frames //= 2
-    title = "Live bytes by stack, as a difference" if is_difference else "Live bytes by stack"
+    title = "Live bytes by stack, as a difference" if graph.is_difference else "Live bytes by stack"
     yield parts.Figure(title=title, markup=chart, data=data, name=name)
 
 
 def diff_page(difference: Difference) -> str:
     """Return the page of a difference."""
     title = f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}"
+    flames = [_flame_graph(device.stacks, is_difference=True) for device in difference.devices[:DEVICES_SHOWN]]
 
     def page(share: float) -> str:
-        return render(parts.report(_diff_parts(difference, share)), "curves.js", "flame.js", title=title, share=share)
+        found = parts.report(_diff_parts(difference, flames, share))
+        return render(found, "curves.js", "flame.js", title=title, share=share)
 
     return fitting(page)
 
 
-def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
+def _diff_parts(difference: Difference, flames: Sequence[FlameGraph | None], share: float) -> Iterator[parts.Part]:
     yield from diff.heading_parts(difference)
     devices, shown = difference.devices[:DEVICES_SHOWN], _shown(share, 500)
     for number, device in enumerate(devices):
@@ -220,7 +235,7 @@ def _diff_parts(difference: Difference, share: float) -> Iterator[parts.Part]:
         tables: list[diff.By] = ["category", "line", "size"]
         if len(device.modules) > 1:
             tables.insert(2, "module")
-        flame = _flame_figure(device.stacks, f"flame-{number}", share=share / len(devices), is_difference=True)
+        flame = _flame_figure(flames[number], f"flame-{number}", share=share / len(devices))
         figures = (*_overlay_figure(device, f"curves-{number}"), *flame)
         stacks = Stacks(device.stacks, _shown(share, STACKS_SHOWN) // len(devices))
         yield from diff.device_parts(difference, device, tables, shown, figures=figures, stacks=stacks)
@@ -250,11 +265,12 @@ def bisect_page(result: BisectResult, *, title: str, forge: Forge | None = None)
     """Return the page of a search, with links to ``forge`` if there is one."""
     versions = result.first_bad.result.versions if result.first_bad else {}
     live = _stacks_of_both(result)
+    flames = _flame_graph(live, is_difference=True)
 
     def page(share: float) -> str:
         detail = PageDetail(
             change=tuple(_change_figures(result.culprit, forge)),
-            figures=tuple(_search_figures(result, live, share)),
+            figures=tuple(_search_figures(result, flames, share)),
             lines=_shown(share, LINES_SHOWN),
             stacks=Stacks(live, _shown(share, STACKS_SHOWN)),
             address=_addresses(result.culprit, forge),
@@ -294,7 +310,7 @@ def _change_figures(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | 
         )
 
 
-def _search_figures(result: BisectResult, live: LiveStacks | None, share: float) -> Iterator[parts.Figure]:
+def _search_figures(result: BisectResult, flames: FlameGraph | None, share: float) -> Iterator[parts.Figure]:
     """Yield the line from end to end and those that merges brought in, then both runs over each other."""
     for walked in result.lines[: 1 + BRANCHES_SHOWN]:
         view = view_of(walked, result)
@@ -309,8 +325,7 @@ def _search_figures(result: BisectResult, live: LiveStacks | None, share: float)
     good, bad = result.last_good, result.first_bad
     if good and bad and (figure := overlaid(good.result, bad.result)):
         yield figure
-    if live is not None:
-        yield from _flame_figure(live, "flame", share=share, table=LINE_TABLE, is_difference=True)
+    yield from _flame_figure(flames, "flame", share=share, table=LINE_TABLE)
 
 
 def _stacks_of_both(result: BisectResult) -> LiveStacks | None:
