@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from oomscope.capture.recording import record
     from oomscope.probe.targets.context import Context, Target
-    from oomscope.report.notebook import explain
+    from oomscope.report.exports.notebook import explain
 
 __all__ = ["Context", "Target", "__version__", "explain", "record"]
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> object:
 
         return record
     if name == "explain":
-        from oomscope.report.notebook import explain
+        from oomscope.report.exports.notebook import explain
 
         return explain
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

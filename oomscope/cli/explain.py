@@ -126,7 +126,7 @@ def explain(
         return explain_picture(found, drawings)
 
     def tables_found() -> Mapping[str, pd.DataFrame]:
-        from oomscope.report.dataframes import tables_of
+        from oomscope.report.exports.dataframes import tables_of
 
         return tables_of(found)
 

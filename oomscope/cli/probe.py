@@ -212,7 +212,7 @@ def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
     if result.snapshot is None:
         return tables
     from oomscope.probe.analysis.sites import site_rule
-    from oomscope.report import dataframes
+    from oomscope.report.exports import dataframes
     from oomscope.snapshot.read.load import load_snapshot
 
     recorded = load_snapshot(result.snapshot)

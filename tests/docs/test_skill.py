@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.cli.bisect.command import SearchGroup
 from oomscope.cli.main import cli
-from oomscope.report.summary import Summary
+from oomscope.report.exports.summary import Summary
 from tests.docs.blocks import ROOT
 
 SKILL = (ROOT / "docs" / "skill" / "SKILL.md").read_text(encoding="utf-8")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+    from oomscope.report.exports.summary import Summarised
     from oomscope.report.parts import Report
-    from oomscope.report.summary import Summarised
 
 Form: TypeAlias = Literal["whole", "summary"]
 """Which JSON document of a result to print."""
@@ -46,7 +46,7 @@ def print_document(result: Summarised, form: Form) -> None:
     if form == "whole":
         print_json(result.to_json())
         return
-    from oomscope.report.summary import summary_of
+    from oomscope.report.exports.summary import summary_of
 
     print_json(summary_of(result))
 
@@ -157,12 +157,12 @@ BISECT_TABLES = ("steps", "probes", "grown_sites")
 EXPLAIN_TABLES = ("categories", "sites", "modules", "tried", "pins", "timeline", "ranks")
 SWEEP_TABLES = ("combinations",)
 DIFF_TABLES = ("changed_lines", "changed_totals")
-"""Functions of :mod:`oomscope.report.dataframes`, each of which becomes a file of its name."""
+"""Functions of :mod:`oomscope.report.exports.dataframes`, each of which becomes a file of its name."""
 
 
 def tables_of(names: Sequence[str], result: Any) -> dict[str, pd.DataFrame]:
     """Return the tables ``names`` of ``result``."""
-    from oomscope.report import dataframes
+    from oomscope.report.exports import dataframes
 
     return {name: getattr(dataframes, name)(result) for name in names}
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from oomscope.report import dataframes
+from oomscope.report.exports import dataframes
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.report.stack_files import folded, speedscope
+from oomscope.report.exports.stack_files import folded, speedscope
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.write import write_snapshot
 from tests.unit.report import drawn

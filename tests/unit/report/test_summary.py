@@ -12,7 +12,7 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.gate.night.status import Status
 from oomscope.probe.result import Site, SiteBytes
-from oomscope.report.summary import Summary, summary_of
+from oomscope.report.exports.summary import Summary, summary_of
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import oomscope
-from oomscope.report.traces import TRACKS, perfetto_trace
+from oomscope.report.exports.traces import TRACKS, perfetto_trace
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.write import write_snapshot

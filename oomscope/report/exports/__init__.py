@@ -1,0 +1,1 @@
+"""What a report is in the files of other tools: traces, folded stacks, dataframes, notebooks, summaries."""
