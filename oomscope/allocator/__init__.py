@@ -6,10 +6,10 @@ version of torch; ``Driver`` is the device underneath.
 """
 
 from oomscope.allocator.allocator import CachingAllocator, DeviceOutOfMemory, Placement
-from oomscope.allocator.driver import Driver
+from oomscope.allocator.engine.driver import Driver
+from oomscope.allocator.engine.stats import DeviceStats
 from oomscope.allocator.replay import Held, Replay, ReplayOp, ReplayOutcome, replay
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.stats import DeviceStats
 from oomscope.allocator.views import AllocatorBlock, AllocatorEvent, AllocatorSegment
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The caching allocator served one request at a time, by address.
 
-``CachingAllocator`` takes the calls that PyTorch's allocator takes and decides as it does; ``engine.py`` holds the
+``CachingAllocator`` takes the calls that PyTorch's allocator takes and decides as it does; ``engine/`` holds the
 rules. Frees that are complete at once are not reported as events, since the caller made them; frees that waited for a
 stream are, as ``free_completed``, when they complete.
 """
@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from oomscope.allocator import engine
-from oomscope.allocator.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, POOL_IN_USE, SIZE
-from oomscope.allocator.driver import Driver
-from oomscope.allocator.memory import grow, has_room
-from oomscope.allocator.reclaim import make_events_ready, process_events, record_stream, release_cached, release_private
+from oomscope.allocator.engine import serve
+from oomscope.allocator.engine.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, POOL_IN_USE, SIZE
+from oomscope.allocator.engine.driver import Driver
+from oomscope.allocator.engine.memory import grow, has_room
+from oomscope.allocator.engine.reclaim import (
+    make_events_ready,
+    process_events,
+    record_stream,
+    release_cached,
+    release_private,
+)
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
 from oomscope.errors import UsageError
@@ -97,7 +103,7 @@ class CachingAllocator(AllocatorState):
         row = self._pool_row(pool, stream) if pool else self._stream_row(stream)
         self._make_room()
         m = self._memory
-        block = engine.malloc_in_pool(m, nbytes, row)
+        block = serve.malloc_in_pool(m, nbytes, row)
         m[OP] += 1
         if block >= 0:
             address = m[block + ADDRESS]
@@ -117,7 +123,7 @@ class CachingAllocator(AllocatorState):
             return
         block = self._block(address)
         self._make_room()
-        engine.free(self._memory, block)
+        serve.free(self._memory, block)
         del self._blocks[address]
         self._memory[OP] += 1
 
@@ -196,7 +202,7 @@ class CachingAllocator(AllocatorState):
         return DeviceOutOfMemory(
             requested=requested,
             rounded=rounded,
-            alloc_size=engine.segment_size(self._memory, rounded),
+            alloc_size=serve.segment_size(self._memory, rounded),
             device_free=self.device_free,
             device_total=self.device_total,
             allowed=self.limit_bytes,

@@ -20,20 +20,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from oomscope.allocator import (
-    blocks,
-    constants,
-    driver,
-    engine,
-    expandable,
-    memory,
-    reclaim,
-    stats,
-)
+from oomscope.allocator.engine import blocks, constants, driver, expandable, memory, reclaim, serve, stats
 
 logger = logging.getLogger(__name__)
 
-HOT_MODULES = (memory, driver, stats, blocks, expandable, reclaim, engine)
+HOT_MODULES = (memory, driver, stats, blocks, expandable, reclaim, serve)
 """In the order of their imports: a function calls only functions of its own module or of those before it."""
 
 
@@ -54,8 +45,8 @@ def is_compiled() -> bool:
 
 
 @cache
-def compiled_run() -> engine.Run:
-    """Return ``engine.run``, to be compiled at its first call unless it lies on disk; that is announced in the log.
+def compiled_run() -> serve.Run:
+    """Return ``serve.run``, to be compiled at its first call unless it lies on disk; that is announced in the log.
 
     Where the cache directory cannot be written, or others can write to it, it is compiled once in each process.
     """
@@ -63,7 +54,7 @@ def compiled_run() -> engine.Run:
 
     if not is_compiled():
         logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
-    run = _compiled_functions(numba)[_name(engine.run)]
+    run = _compiled_functions(numba)[_name(serve.run)]
     directory = cache_directory()
     if _is_writable(directory) and _is_ours(directory):
         config: Any = numba.config
@@ -109,7 +100,7 @@ def _dispatcher(numba: Any, function: FunctionType, namespace: dict[str, Any]) -
     twin = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__)
     twin.__module__ = function.__module__
     twin.__qualname__ = function.__qualname__
-    inner = _name(function) != _name(engine.run)
+    inner = _name(function) != _name(serve.run)
     return numba.njit(error_model="numpy", _nrt=False, no_cpython_wrapper=inner, no_cfunc_wrapper=inner)(twin)
 
 

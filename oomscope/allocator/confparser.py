@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oomscope.allocator.constants import DIVISION_INTERVALS, LARGE_SEGMENT_DEFAULT
+from oomscope.allocator.engine.constants import DIVISION_INTERVALS, LARGE_SEGMENT_DEFAULT
 from oomscope.errors import AllocatorConfError
 from oomscope.units import MiB
 

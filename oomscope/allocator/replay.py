@@ -13,10 +13,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from oomscope.allocator import constants, engine
-from oomscope.allocator.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
-from oomscope.allocator.driver import Driver
-from oomscope.allocator.memory import fill_room, grow, length_wanted
+from oomscope.allocator.engine import constants, serve
+from oomscope.allocator.engine.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
+from oomscope.allocator.engine.driver import Driver
+from oomscope.allocator.engine.memory import fill_room, grow, length_wanted
 from oomscope.allocator.restore import restore
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
@@ -177,14 +177,14 @@ class Replay(AllocatorState):
             columns = [column.tolist() for column in columns]
             outputs = [output.tolist() for output in outputs]
         kind_column, id_column, size_column, stream_column = columns
-        ops = engine.Ops(kind_column, id_column, size_column, stream_column, self._rows, *outputs)
-        self._drive(_compiled_run() if self._compiled else engine.run, ops)
+        ops = serve.Ops(kind_column, id_column, size_column, stream_column, self._rows, *outputs)
+        self._drive(_compiled_run() if self._compiled else serve.run, ops)
         sizes = _array(ops.placed)
         failed = sizes == OUT_OF_MEMORY
         sizes[failed] = NONE
         return ReplayOutcome(_array(ops.addresses), sizes, failed, self)
 
-    def _drive(self, run: engine.Run, ops: engine.Ops) -> None:
+    def _drive(self, run: serve.Run, ops: serve.Ops) -> None:
         """Run all operations, making room as often as the engine stops for want of it."""
         index = 0
         while True:
@@ -316,7 +316,7 @@ def pays_compiled(operations: int) -> bool:
     return operations >= COMPILE_FROM or is_compiled()
 
 
-def _compiled_run() -> engine.Run:
+def _compiled_run() -> serve.Run:
     from oomscope.allocator.compiled import compiled_run
 
     return compiled_run()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from oomscope.allocator.blocks import is_split, link_before, new_part, put_free, segment_at
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.blocks import is_split, link_before, new_part, put_free, segment_at
+from oomscope.allocator.engine.constants import (
     ACTIVE,
     ACTIVE_BYTES,
     ADDRESS,
@@ -43,10 +43,10 @@ from oomscope.allocator.constants import (
     SMALL,
     TOTAL,
 )
-from oomscope.allocator.driver import charge, insert_range, paged
-from oomscope.allocator.expandable import page_of, put_unmapped, reservation_size
-from oomscope.allocator.memory import Memory, grow, has_room
-from oomscope.allocator.stats import raise_stat, raise_total
+from oomscope.allocator.engine.driver import charge, insert_range, paged
+from oomscope.allocator.engine.expandable import page_of, put_unmapped, reservation_size
+from oomscope.allocator.engine.memory import Memory, grow, has_room
+from oomscope.allocator.engine.stats import raise_stat, raise_total
 from oomscope.allocator.views import AllocatorBlock, AllocatorSegment
 from oomscope.errors import UsageError
 from oomscope.units import format_size

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from oomscope.allocator.confparser import INERT_BOOLS, INERT_SIZES, Value, Version, parse_conf
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     DIVISION_INTERVALS,
     LARGE_SEGMENT_DEFAULT,
     TIE_ADDRESS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oomscope.allocator import engine
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine import serve
+from oomscope.allocator.engine.constants import (
     ABOVE,
     ACTIVE_BYTES,
     ALLOCATED_BYTES,
@@ -53,10 +53,10 @@ from oomscope.allocator.constants import (
     TOP,
     TOTAL,
 )
-from oomscope.allocator.driver import Driver, device_free
-from oomscope.allocator.memory import Memory, empty_memory, grow, take
+from oomscope.allocator.engine.driver import Driver, device_free
+from oomscope.allocator.engine.memory import Memory, empty_memory, grow, take
+from oomscope.allocator.engine.stats import DeviceStats, device_stats
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.stats import DeviceStats, device_stats
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment, drain_log, segments_of
 from oomscope.errors import UsageError
 
@@ -247,7 +247,7 @@ class AllocatorState:
 
     def round_size(self, nbytes: int) -> int:
         """Return the size of the block that would serve ``nbytes``; 0 for 0 bytes."""
-        return int(engine.round_size(self._memory, nbytes)) if nbytes else 0
+        return int(serve.round_size(self._memory, nbytes)) if nbytes else 0
 
     def drain_events(self) -> list[AllocatorEvent]:
         """Return what happened since the last call, in order, and forget it."""

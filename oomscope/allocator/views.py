@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     ABOVE,
     ACTION_NAMES,
     ADDRESS,
@@ -51,7 +51,7 @@ from oomscope.allocator.constants import (
     SMALL,
     STREAM,
 )
-from oomscope.allocator.memory import BLOCK_MASK, Memory
+from oomscope.allocator.engine.memory import BLOCK_MASK, Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.allocator import AllocatorSettings, Driver
-from oomscope.allocator.constants import SMALL_SEGMENT
-from oomscope.allocator.expandable import reservation_size
+from oomscope.allocator.engine.constants import SMALL_SEGMENT
+from oomscope.allocator.engine.expandable import reservation_size
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
-from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT
+from oomscope.allocator.engine.constants import LARGE_SEGMENT_DEFAULT
 from oomscope.bisect.search.line import Answer, Search
 from oomscope.units import Bytes
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.allocator.constants import SMALL_SEGMENT
+from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
-from oomscope.allocator.constants import SMALL_SIZE
+from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.trace import Block, Segment

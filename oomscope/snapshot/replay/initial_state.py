@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettings, CachingAllocator, Driver, Held
-from oomscope.allocator.constants import SMALL_SIZE
+from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.lifetimes import BEFORE, active_blocks
 from oomscope.snapshot.replay.ascend import sizes_asked

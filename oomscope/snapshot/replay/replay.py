@@ -12,8 +12,8 @@ import numpy as np
 
 from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, ReplayOp, ReplayOutcome
 from oomscope.allocator import replay as run
-from oomscope.allocator.constants import SMALL_SEGMENT
-from oomscope.allocator.expandable import reservation_size
+from oomscope.allocator.engine.constants import SMALL_SEGMENT
+from oomscope.allocator.engine.expandable import reservation_size
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.initial_state import HIGHEST_ADDRESS

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.allocator.constants import TIE_ADDRESS
+from oomscope.allocator.engine.constants import TIE_ADDRESS
 from oomscope.errors import SnapshotError, UsageError
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replay.ascend import is_ascend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
-from oomscope.allocator.constants import MAX_DEVICE_BYTES
+from oomscope.allocator.engine.constants import MAX_DEVICE_BYTES
 from oomscope.errors import OomscopeError, UsageError
 from oomscope.units import GiB, MiB
 

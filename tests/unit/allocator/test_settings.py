@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.allocator.constants import TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT, UNLIMITED
+from oomscope.allocator.engine.constants import TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT, UNLIMITED
 from oomscope.errors import AllocatorConfError
 from oomscope.units import GiB, MiB
 

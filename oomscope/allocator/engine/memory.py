@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     ADDRESS,
     BLOCK_ROW,
     BLOCKS_LIVE,

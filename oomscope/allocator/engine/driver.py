@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     BUMP_BASE,
     CHARGED,
     CHARGED_PEAK,
@@ -27,7 +27,7 @@ from oomscope.allocator.constants import (
     RANGES_LIVE,
     TOTAL,
 )
-from oomscope.allocator.memory import FIRST_RANGES, Memory, reserve_ranges
+from oomscope.allocator.engine.memory import FIRST_RANGES, Memory, reserve_ranges
 from oomscope.errors import UsageError
 
 POLICIES = {"bump": POLICY_BUMP, "down": POLICY_DOWN, "firstfit": POLICY_FIRST_FIT, "recorded": POLICY_RECORDED}

@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from oomscope.allocator.blocks import SIZE_UNIT, free_block, is_split, link_before, new_part, new_segment, put_free
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.blocks import (
+    SIZE_UNIT,
+    free_block,
+    is_split,
+    link_before,
+    new_part,
+    new_segment,
+    put_free,
+)
+from oomscope.allocator.engine.constants import (
     ACTIVE,
     ACTIVE_BYTES,
     ADDRESS,
@@ -75,10 +83,10 @@ from oomscope.allocator.constants import (
     TOTAL,
     USES,
 )
-from oomscope.allocator.driver import charge
-from oomscope.allocator.expandable import allocate_expandable
-from oomscope.allocator.memory import Memory, after, at, has_room, is_tied, lower_bound, remove_at
-from oomscope.allocator.reclaim import (
+from oomscope.allocator.engine.driver import charge
+from oomscope.allocator.engine.expandable import allocate_expandable
+from oomscope.allocator.engine.memory import Memory, after, at, has_room, is_tied, lower_bound, remove_at
+from oomscope.allocator.engine.reclaim import (
     collect_garbage,
     make_events_ready,
     process_events,
@@ -88,7 +96,7 @@ from oomscope.allocator.reclaim import (
     release_cached,
     release_private,
 )
-from oomscope.allocator.stats import log_block, log_oom, lower_stat, lower_total, raise_stat, raise_total
+from oomscope.allocator.engine.stats import log_block, log_oom, lower_stat, lower_total, raise_stat, raise_total
 
 
 class Ops(NamedTuple):

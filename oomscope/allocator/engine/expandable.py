@@ -7,7 +7,7 @@ mapped all or nothing per step, so that a failed request may leave earlier steps
 
 from __future__ import annotations
 
-from oomscope.allocator.blocks import (
+from oomscope.allocator.engine.blocks import (
     is_idle,
     is_split,
     link_after,
@@ -18,7 +18,7 @@ from oomscope.allocator.blocks import (
     take_out,
     try_merge,
 )
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     ADDRESS,
     BASE,
     DEVICE_ALLOCS,
@@ -45,9 +45,9 @@ from oomscope.allocator.constants import (
     TOTAL,
     UNMAPPED_SETS,
 )
-from oomscope.allocator.driver import charge, discharge, paged, vacate
-from oomscope.allocator.memory import Memory, after, at, drop_block_row, first, insert
-from oomscope.allocator.stats import log_block, lower_stat, raise_stat
+from oomscope.allocator.engine.driver import charge, discharge, paged, vacate
+from oomscope.allocator.engine.memory import Memory, after, at, drop_block_row, first, insert
+from oomscope.allocator.engine.stats import log_block, lower_stat, raise_stat
 from oomscope.units import MiB
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     BASE,
     CURRENT,
     DEVICE_ALLOCS,
@@ -44,8 +44,8 @@ from oomscope.allocator.constants import (
     TOTAL,
     UNLIMITED,
 )
-from oomscope.allocator.driver import device_free
-from oomscope.allocator.memory import Memory
+from oomscope.allocator.engine.driver import device_free
+from oomscope.allocator.engine.memory import Memory
 
 Stat = dict[str, int]
 

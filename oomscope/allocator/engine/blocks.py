@@ -6,7 +6,7 @@ address, in 2.12 a number given to every new block, from 2.13 on a number given 
 
 from __future__ import annotations
 
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.constants import (
     ACTIVE,
     ACTIVE_BYTES,
     ADDRESS,
@@ -48,9 +48,9 @@ from oomscope.allocator.constants import (
     UNMAPPED_SETS,
     USES,
 )
-from oomscope.allocator.driver import discharge, paged, place, vacate
-from oomscope.allocator.memory import Memory, drop_block_row, insert, remove, take_block_row
-from oomscope.allocator.stats import log_block, lower_stat, lower_total, raise_stat
+from oomscope.allocator.engine.driver import discharge, paged, place, vacate
+from oomscope.allocator.engine.memory import Memory, drop_block_row, insert, remove, take_block_row
+from oomscope.allocator.engine.stats import log_block, lower_stat, lower_total, raise_stat
 from oomscope.units import MiB
 
 SIZE_UNIT = 512

@@ -15,8 +15,8 @@ were switched on while it was cached), PyTorch may cudaFree it with a live neigh
 
 from __future__ import annotations
 
-from oomscope.allocator.blocks import SIZE_UNIT, free_block, is_split, rank_of, release_segment
-from oomscope.allocator.constants import (
+from oomscope.allocator.engine.blocks import SIZE_UNIT, free_block, is_split, rank_of, release_segment
+from oomscope.allocator.engine.constants import (
     ABOVE,
     ADDRESS,
     AGE,
@@ -62,9 +62,20 @@ from oomscope.allocator.constants import (
     UNLIMITED,
     USES,
 )
-from oomscope.allocator.expandable import unmap
-from oomscope.allocator.memory import Memory, after, ahead, at, drop_note, find, first, last, lower_bound, take_note
-from oomscope.allocator.stats import log_block
+from oomscope.allocator.engine.expandable import unmap
+from oomscope.allocator.engine.memory import (
+    Memory,
+    after,
+    ahead,
+    at,
+    drop_note,
+    find,
+    first,
+    last,
+    lower_bound,
+    take_note,
+)
+from oomscope.allocator.engine.stats import log_block
 
 
 def record_stream(m: Memory, block: int, stream: int) -> None:
