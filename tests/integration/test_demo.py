@@ -16,8 +16,8 @@ from tests.integration.program import git
 
 ROOT = Path(__file__).resolve().parents[2]
 HASHES = {
-    "v0.2": "02ea698263433e6e26cf60889e7b64eb9de1adf2",
-    "long-context": "4eb9b96c8df5f2217fe9ec77c57d19a0debd3128",
+    "v0.2": "f8b82832a08802739c7b02edd77b75e7ba6c6f08",
+    "long-context": "e222221546cc9536a62cf3117e69a659880ce701",
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -99,7 +99,7 @@ def test_a_history_is_told_right(place: Path, capsys: pytest.CaptureFixture[str]
     assert (live["name"], live["status"], live["difference"]) == ("peak_requested", "worse", MiB)
     assert case["first_values"] == case["values"]
     assert (case["culprit"]["good"], case["culprit"]["commit"]) == (green, culprit)
-    assert case["culprit"]["site"].startswith("tinytrain/train.py:13 ")  # where the model goes to the device
+    assert case["culprit"]["site"].startswith("tinytrain/build.py:12 ")  # where the model goes to the device
 
     accepted = oomscope("gate", "update", place / "memory.yaml", "--from", result, "--accept", "tinytrain")
     assert (accepted.returncode, accepted.stdout) == (ExitCode.OK, "accepted: tinytrain\n")
