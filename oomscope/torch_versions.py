@@ -1,6 +1,6 @@
 """The versions of torch that oomscope supports. Support for a new one begins here.
 
-Where versions differ in behaviour: keys of ``PYTORCH_ALLOC_CONF`` (``SINCE`` in ``oomscope/allocator/confparser.py``),
+Where versions differ in behaviour: keys of ``PYTORCH_ALLOC_CONF`` (``SINCE`` in ``oomscope/allocator/alloc_conf.py``),
 the allocator's rules (``oomscope/allocator/settings.py``), versions that share them (``STAND_FOR`` in
 ``oomscope/snapshot/replay/recording.py``), functions of CUDA that a build asks for
 (``oomscope/virtual/csrc/names/``). ``make test-torch VERSION=…`` shows what a version needs.

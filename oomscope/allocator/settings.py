@@ -1,4 +1,4 @@
-"""``PYTORCH_ALLOC_CONF``: every key, parsed as the given version of torch parses it.
+"""What a ``PYTORCH_ALLOC_CONF`` means to the allocator of a torch version; ``alloc_conf.py`` reads the text.
 
 A key that torch knows and that changes what the caching allocator does on the device becomes a field. Keys of host
 memory, of CUDA graph capture and of locking have no effect on what is modelled, and are accepted after the same checks.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from oomscope.allocator.confparser import INERT_BOOLS, INERT_SIZES, Value, Version, parse_conf
+from oomscope.allocator.alloc_conf import INERT_BOOLS, INERT_SIZES, Value, Version, parse_conf
 from oomscope.allocator.engine.constants import (
     DIVISION_INTERVALS,
     LARGE_SEGMENT_DEFAULT,

@@ -16,7 +16,7 @@ from oomscope.cli.terminal.output import print_json, refuse_existing, remark, sa
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from oomscope.config.importers.arguments import Arguments
+    from oomscope.config.importers.command_lines import Arguments
     from oomscope.config.importers.importer import Imported
     from oomscope.config.load import LoadedConfig
 
@@ -182,7 +182,7 @@ def _arguments(words: tuple[str, ...]) -> Arguments:
         UsageError: there are none.
         ConfigError: they cannot be read.
     """
-    from oomscope.config.importers.arguments import Arguments, add_command_line, read_arguments
+    from oomscope.config.importers.command_lines import Arguments, add_command_line, read_arguments
     from oomscope.config.load import read_file
     from oomscope.config.yaml_tree import MAX_BYTES
 

@@ -1,280 +1,452 @@
-"""The sentences of a search: what was probed, what is at fault and by how much, and what to do next."""
+"""The report of a search: the answer, its evidence in tables, and the commands that repeat it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.predicate import bad_text
-from oomscope.bisect.results.result import (
-    BisectResult,
-    CommitCulprit,
-    KeyChange,
-    KeysCulprit,
-    ProbeRecord,
-    StepRow,
-    SuspectedChange,
-)
+from oomscope.bisect.results.reporter import SearchPlan
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord
+from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed, WalkedLine, Waterfall, levels
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import bytes_of
-from oomscope.report.sentences import count, known_size, short_hash, site_text
-from oomscope.units import Bytes, MiB, format_size
+from oomscope.report import bisect_sentences, parts
+from oomscope.report.parts import Span, columns, line
+from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
+from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
+from oomscope.report.stacks import NO_STACKS, Stacks
+from oomscope.report.verdict_text import LINE_TABLE, fix_table, verdict_parts
+from oomscope.snapshot.sites import Site
+from oomscope.units import Bytes, format_size
 
-OUTCOMES = {
-    "culprit": "CULPRIT FOUND",
-    "no_culprit": "NO CULPRIT",
-    "suspects": "ONLY SUSPECTS",
-    "ends_invalid": "THE ENDS DO NOT DIFFER AS ASKED",
-    "inconclusive": "NO ANSWER",
+ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
+GROWTH_SHOWN: Final = 8
+SUSPECTS_SHOWN: Final = 30
+SITES_SHOWN: Final = 3
+COLUMNS_SHOWN: Final = 48
+"""Probes in the table of what each changed."""
+STANDING_TEXTS: Final = {
+    Standing.GOOD: "probed: good",
+    Standing.BAD: "probed: bad",
+    Standing.UNTESTABLE: "untestable",
+    Standing.BEFORE: "not probed, before a good commit",
+    Standing.AFTER: "not probed, after a bad commit",
+    Standing.OPEN: "not probed, not ruled out",
 }
-WALKED = {
-    "commits": ("commit", "commits"),
-    "both": ("commit", "commits"),
-    "config": ("key", "keys"),
-    "environment": ("change of the environment", "changes of the environment"),
-}
-"""What the candidates of a search are, one and several, by its axis."""
-UNTESTABLE_END = "AN END CANNOT BE TESTED"
-_COMMIT_AXES = frozenset({"commits", "both"})
 
 
-def heading(result: BisectResult) -> str:
-    """Return the answer in a few capital letters, with the culprit where there is one."""
-    ends = {record.role for record in result.untestable} & {"good end", "bad end"}
-    if result.outcome == "ends_invalid" and ends:
-        return UNTESTABLE_END
-    if _is_answered_by_steps(result):
-        return f"{count(len(result.steps), 'STEP', 'STEPS')} FOUND"
-    text = OUTCOMES[result.outcome]
-    return f"{text}: {culprit_title(result.culprit)}" if result.culprit else text
+class PageDetail(NamedTuple):
+    """What a page shows beyond the report on a terminal."""
+
+    change: Sequence[parts.Figure]
+    """What the commit at fault says and changes."""
+    figures: Sequence[parts.Figure]
+    """The range, and both runs over each other."""
+    lines: int
+    """Lines of code whose bytes differ."""
+    stacks: Stacks
+    """Those behind these lines."""
+    address: Callable[[Site], str]
+    """Where a line can be seen; empty where that is not known."""
 
 
-def message(result: BisectResult) -> str:
-    """Return the sentence below the heading: why the answer is what it is, or what the steps come to."""
-    if not _is_answered_by_steps(result) or result.waterfall is None:
-        return result.message
-    change = result.waterfall.end - result.waterfall.start
-    requested, overhead = (known_size(size, signed=True) for size in (change.requested_bytes, change.overhead_bytes))
-    return (
-        f"Both ends are good (bad = {bad_text(result.bad_class)}). From first to last, requested memory changes "
-        f"by {requested} and overhead by {overhead}."
+def plan_report(plan: SearchPlan) -> parts.Report:
+    """Return what lies ahead of a search."""
+    at_most = f"at most {count(plan.probes_at_most, 'probe')}, untestable ones apart"
+    if plan.more_if:
+        at_most += f"; more if {', or if '.join(plan.more_if)}"
+    return parts.report([line(f"{plan.title}; {at_most}", "soft"), *map(parts.note, plan.notes)])
+
+
+def bisect_report(result: BisectResult, page: PageDetail | None = None) -> parts.Report:
+    """Return the answer of a search with its evidence; on a ``page`` with every probe."""
+    return parts.report(_parts(result, page))
+
+
+def _parts(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part]:
+    yield parts.BLANK
+    tone = {"culprit": "bad", "no_culprit": "good"}.get(result.outcome, "warn")
+    yield parts.status(bisect_sentences.heading(result), tone)
+    yield line(bisect_sentences.message(result))
+    if next_step := bisect_sentences.remedy(result):
+        yield parts.Line(label="What to do", text=next_step)
+    yield from (parts.note(note, "") for note in result.notes)
+    yield line(bisect_sentences.search_text(result), "soft")
+    rows = bisect_sentences.before_and_after(result)
+    if isinstance(result.culprit, CommitCulprit):
+        rows.insert(0, ("Author", f"{result.culprit.author}, {result.culprit.date}"))
+    if heaviest := bisect_sentences.heaviest_step(result):
+        rows.append(("Heaviest", heaviest))
+    if rows:
+        yield parts.Facts(rows=rows)
+    if result.verdict:
+        yield from verdict_parts(result.verdict)
+    yield from (*page.change, *page.figures) if page else ()
+    yield from _sections(result, page)
+
+
+def _sections(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part]:
+    yield from _culprit_parts(result)
+    if result.suspects:
+        yield _suspect_table(result)
+    if result.sites:
+        yield growth_table(result.sites, unchanged=bisect_sentences.unchanged_bytes(result), page=page)
+    yield from _step_parts(result)
+    if page:
+        yield _key_matrix(result)
+    yield from _untestable_parts(result)
+    if result.verdict and result.verdict.tried:
+        yield fix_table(result.verdict, "Allocator settings tried on the first bad run")
+    for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
+        if evidence and evidence.commands:
+            hint = bisect_sentences.threshold_text(result) or ""
+            yield parts.Commands(title=f"To repeat the {title} probe", commands=evidence.commands, hint=hint)
+    if page:
+        yield _probe_table(result.probes)
+        yield from _cost_parts(result)
+
+
+def _culprit_parts(result: BisectResult) -> Iterator[parts.Part]:
+    """Yield what is at fault inside the answer: code or configuration, keys, hunks."""
+    if result.square is not None:
+        yield _corner_table(result.square)
+    if result.square is not None and result.also is not None:
+        yield key_table(f"Keys of {result.square.path} that contribute", result.also.keys)
+    if result.culprit and result.culprit.keys:
+        yield key_table(bisect_sentences.keys_title(result.culprit.keys), result.culprit.keys)
+    if isinstance(result.culprit, CommitCulprit) and (narrowed := result.culprit.narrowed):
+        if narrowed.keys:
+            yield parts.Heading(text=f"At fault of the {narrowed.candidates} keys: {', '.join(narrowed.keys)}")
+        yield _hunk_table(narrowed)
+
+
+def key_table(title: str, keys: Sequence[KeyChange]) -> parts.Table:
+    """Return the keys with both values and the bytes that each brings by itself."""
+    return parts.Table(
+        title=title,
+        columns=columns("Key", "Good", "Bad", "By itself"),
+        rows=[
+            (change.key, str(change.good), str(change.bad), bisect_sentences.delta_text(change.delta))
+            for change in keys
+        ],
     )
 
 
-def _is_answered_by_steps(result: BisectResult) -> bool:
-    """Whether steps were asked for, and there is no culprit beside them."""
-    return result.outcome == "no_culprit" and result.waterfall is not None
-
-
-def probe_name(record: ProbeRecord) -> str:
-    """Return which commit or keys were probed."""
-    if record.commit is not None:
-        return f"{short_hash(record.commit)} {record.subject}"
-    if record.keys is None:
-        return record.subject or record.role
-    if record.role == "inside the commit" and record.subject:
-        return record.subject
-    what = "changes" if record.role == "inside the commit" else "keys"
-    return keys_text(record.keys, what=what) if record.keys else "no key changed"
-
-
-def took_text(record: ProbeRecord) -> str:
-    """Return what the probe took, or that its result was known; the wait for one begun ahead says nothing of it."""
-    if record.cached:
-        return "cached"
-    return f"{max(record.wall_s, record.probe_s):.1f} s{', begun ahead' if record.probe_s > record.wall_s else ''}"
-
-
-def suspect_name(suspect: SuspectedChange) -> str:
-    """Return the beginning of the commit's hash, or the key."""
-    return suspect.key or short_hash(suspect.commit or "")
-
-
-def keys_text(keys: tuple[str, ...], shown: int = 2, what: str = "keys") -> str:
-    """Return a few keys by name; of more how many, the first and the last, by which two sets are told apart."""
-    if len(keys) <= shown:
-        return ", ".join(keys)
-    return f"{len(keys)} {what}, {keys[0]} … {keys[-1]}"
-
-
-def keys_title(changes: Sequence[KeyChange]) -> str:
-    """Return the heading for a table of ``changes``, which may be variables and packages too."""
-    outside = any(change.key.startswith(("env:", "package:")) for change in changes)
-    return "Keys, variables and packages" if outside else "Configuration keys"
-
-
-def culprit_title(culprit: CommitCulprit | KeysCulprit) -> str:
-    """Return the commit's hash and subject, or the keys."""
-    if isinstance(culprit, CommitCulprit):
-        return f"{short_hash(culprit.commit)} {culprit.subject}"
-    return ", ".join(change.key for change in culprit.keys)
-
-
-def guilty_commit(result: BisectResult) -> str | None:
-    """Return the hash of the commit at fault; None where none is, or where keys are."""
-    return result.culprit.commit if isinstance(result.culprit, CommitCulprit) else None
-
-
-def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
-    """Return requested and reserved bytes of the last good and the first bad probe, in words."""
-    if result.last_good is None or result.first_bad is None:
-        return []
-    probes = (result.last_good.result, result.first_bad.result)
-    before, after = (bytes_of(probe) for probe in probes)
-    if before is None or after is None:
-        return []
-    if before.reserved_bytes is None or after.reserved_bytes is None:
-        reserved = "not known: the command printed a number of requested bytes alone"
-    else:
-        reserved = _change(before.reserved_bytes, after.reserved_bytes)
-        reserved += ", on a card without a limit" if any(probe.demand_peak for probe in probes) else ""
-    return [("Requested", _change(before.requested_bytes, after.requested_bytes)), ("Reserved", reserved)]
-
-
-def _change(before: int, after: int) -> str:
-    return f"{format_size(before)} → {format_size(after)} ({format_size(after - before, signed=True)})"
-
-
-def delta_text(delta: Bytes | None) -> str:
-    """Return ``requested +1.00 GiB, reserved +1.46 GiB``, or as much of it as is known."""
-    if delta is None:
-        return "not measured"
-    live = f"requested {format_size(delta.requested_bytes, signed=True)}"
-    if delta.reserved_bytes is None:
-        return live
-    return f"{live}, reserved {format_size(delta.reserved_bytes, signed=True)}"
-
-
-def step_text(step: StepRow) -> str:
-    """Return the commit or keys that a step came with, or how many commits it spans."""
-    if step.commit is None:
-        return step.label
-    text = f"{short_hash(step.commit)} {step.label}"
-    if step.commits > 1:
-        text = f"{count(step.commits, 'commit')} up to {text}"
-    return f"{text} (merged by {short_hash(step.merge)})" if step.merge else text
-
-
-def heaviest_step(result: BisectResult) -> str | None:
-    """Return the step that changed most, unless it is the culprit; after a search for all steps it is always named.
-
-    It is chosen by reserved bytes where those went bad, elsewhere by requested bytes.
-    """
-    step = result.heaviest
-    if step is None or not (result.waterfall or isinstance(result.culprit, CommitCulprit)):
-        return None
-    if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
-        return "the commit that tipped it over" if result.waterfall else None
-    by = "reserved" if result.is_about_reserved else "requested"
-    back = "" if sum(map(result.weight, result.steps)) else "; other steps take it back"
-    return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
-
-
-def threshold_text(result: BisectResult) -> str | None:
-    """Return what to compare a repeated probe with, where bad is more than a size: a probe knows no ``--bad``."""
-    quantity, is_threshold, size = result.bad_class.partition(">")
-    return f"bad means {quantity} > {size}" if is_threshold and quantity in {"requested", "reserved"} else None
-
-
-def growth_text(row: SiteGrowth) -> str:
-    """Return the line that grew with its module where known, or what the row without a line is."""
-    if row.site is None:
-        return row.category
-    return f"{site_text(row.site)} in {row.site.module}" if row.site.module else site_text(row.site)
-
-
-def unchanged_bytes(result: BisectResult) -> int:
-    """Return the requested bytes of lines that did not change: what the rows of growth lack to either run's total."""
-    before = bytes_of(result.last_good.result) if result.last_good else None
-    return before.requested_bytes - sum(row.before_bytes for row in result.sites) if before else 0
-
-
-def search_text(result: BisectResult) -> str:
-    """Return what was searched, in one line."""
-    probes = count(len(result.probes), "probe")
-    if result.good == result.bad:  # the bad end of an open range answered by itself
-        return f"the bad end alone, bad = {bad_text(result.bad_class)}; {probes}"
-    skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
-    what = WALKED[result.axis]
-    among = count(result.candidates, *what)
-    if parts := _parts_searched(result):
-        among += f" ({', '.join(parts)})"
-    return f"{among} between good and bad, bad = {bad_text(result.bad_class)}; {probes}{skipped}"
-
-
-def _parts_searched(result: BisectResult) -> list[str]:
-    """Return how many of the candidates the search was over, where not all of them."""
-    parts = []
-    if result.on_line != result.candidates:
-        parts.append(f"{result.on_line} of them on the line of first parents")
-    if result.considered != result.on_line:
-        which = "of those" if parts else "of them"
-        chosen = "touch the chosen paths and " if result.paths else ""
-        what = "change what is measured" if result.axis in {"commits", "both"} else "can be changed apart from others"
-        parts.append(f"{result.considered} {which} {chosen}{what}")
-    return parts
-
-
-def remedy(result: BisectResult) -> str | None:
-    """Return what to do next, in one line; None where the answer needs no remedy."""
-    if result.outcome == "no_culprit" and result.waterfall is None:
-        return _of_growth(result)
-    if result.outcome != "ends_invalid":
-        return None
-    ends = [probe for probe in result.probes if probe.role in {"good end", "bad end"}]
-    untestable = next((probe for probe in ends if probe.answer is Answer.UNTESTABLE), None)
-    if untestable is not None:
-        return _of_untestable(untestable, result)
-    answers = {probe.role: probe.answer for probe in ends}
-    if answers.get("good end") is Answer.BAD and answers.get("bad end") is Answer.BAD:
-        other = "an earlier good end, or --find-good," if result.axis in _COMMIT_AXES else "another good end,"
-        return f"give {other} or a --bad that the good end does not meet"
-    return None
-
-
-def _of_growth(result: BisectResult) -> str | None:
-    """Return how to find what grew between two good ends; None where nothing did."""
-    ends = {probe.role: probe.peak for probe in result.probes if probe.role in {"good end", "bad end"}}
-    good, bad = ends.get("good end"), ends.get("bad end")
-    if good is None or bad is None or bad.requested_bytes - good.requested_bytes < MiB:
-        return None
-    size = format_size(bad.requested_bytes - good.requested_bytes)
-    return f"requested memory grew by {size} all the same: --steps names what made it grow"
-
-
-def _of_untestable(end: ProbeRecord, result: BisectResult) -> str:
-    read = f"read {end.log}, then " if end.log else ""
-    if result.axis not in _COMMIT_AXES:
-        return f"{read}mend what failed, or name another {end.role}"
-    which = "a later" if end.role == "good end" else "an earlier"
-    found = " (or --find-good)" if end.role == "good end" else ""
-    return f"{read}name {which} {end.role}{found}, repair the commit with --fixup, or build it with --setup"
-
-
-SMALL: Final = MiB
-"""Steps that change less are small, where another one changes a hundred times as much."""
-
-
-def folded(steps: Sequence[StepRow], culprit: str | None = None) -> tuple[StepRow, ...]:
-    """Return the steps that matter, in their order, and a last row that sums all others.
-
-    Args:
-        steps: rows from good to bad.
-        culprit: hash of a commit whose row stays, whatever it changed.
-    """
-    least = min(SMALL, max(map(_size, steps), default=0) // 100)
-    small = [step for step in steps if _size(step) <= least and (culprit is None or step.commit != culprit)]
-    if len(small) < 2:
-        return tuple(steps)
-    rows = f"{count(len(small), 'further row')}, over {count(sum(step.commits for step in small), 'commit')}"
-    what = f"at most {format_size(least)} each" if any(map(_size, small)) else "no change"
-    total = sum((step.delta for step in small), start=Bytes(reserved_bytes=small[0].delta.reserved_bytes and 0))
-    return (
-        *(step for step in steps if step not in small),
-        StepRow(commit=None, label=f"{what}: {rows}", delta=total),
+def _corner_table(square: CodeVsConfig) -> parts.Table:
+    """Return a row for each pair of code and configuration, and what both bring only together."""
+    together = square.interaction
+    return parts.Table(
+        title="Code and configuration",
+        columns=columns("Code", "Configuration", "", "number:Requested", "number:Reserved", "Why"),
+        rows=[
+            (
+                *(short_hash(corner.code), short_hash(corner.config)),
+                parts.Cell(text=corner.answer.value, tone=ANSWER_TONES[corner.answer]),
+                *_texts(corner.peak, signed=False),
+                corner.reason,
+            )
+            for corner in (square.old_old, square.new_old, square.old_new, square.new_new)
+        ],
+        total=None if together is None else ("only together", "", "", *_texts(together), ""),
     )
 
 
-def _size(step: StepRow) -> int:
-    return max(abs(step.delta.requested_bytes), abs(step.delta.reserved_bytes or 0))
+def _texts(sizes: Bytes | None, *, signed: bool = True) -> tuple[str, str]:
+    if sizes is None:
+        return "not measured", ""
+    return format_size(sizes.requested_bytes, signed=signed), known_size(sizes.reserved_bytes, signed=signed)
+
+
+def _hunk_table(narrowed: Narrowed) -> parts.Table:
+    """Return the hunks with the bytes that each brings by itself; the rows with bytes sum to the commit's."""
+    rows: list[parts.Row] = []
+    for hunk in narrowed.hunks:
+        sizes = _texts(hunk.delta) if hunk.is_guilty else ("not at fault", "")
+        rows.append((str(hunk.number), hunk.name, hunk.section, *sizes, _hunk_lines(hunk)))
+    if len(narrowed.guilty) > 1:
+        is_known = all(hunk.delta is not None for hunk in narrowed.guilty)
+        label = "only together" if is_known else "together, or not measured"
+        rows.append(("", label, "", *_texts(narrowed.interaction), ""))
+    if narrowed.candidates > len(narrowed.guilty):
+        rows.append(("", "all other hunks", "", *_texts(narrowed.rest), ""))
+    return parts.Table(
+        title=_hunks_title(narrowed),
+        columns=columns("number:#", "Hunk", "In", "number:Requested", "number:Reserved", "Lines that it wrote"),
+        rows=rows if narrowed.hunks else [],
+        total=("", "the commit", "", *_texts(narrowed.delta + narrowed.rest), ""),
+    )
+
+
+def _hunks_title(narrowed: Narrowed) -> str:
+    guilty = f"{count(len(narrowed.guilty), 'hunk')} of {narrowed.candidates} in this commit"
+    if not narrowed.lumped:
+        return f"At fault: {guilty}"
+    if narrowed.lumped == len(narrowed.guilty):
+        return f"At fault, but they cannot be told apart: {guilty}"
+    return f"At fault: {guilty}, {narrowed.lumped} of which cannot be told apart"
+
+
+def _hunk_lines(hunk: HunkChange) -> str:
+    rows = sorted(hunk.sites, key=lambda row: -abs(row.delta_bytes))
+    lines = [f"{bisect_sentences.growth_text(row)} {format_size(row.delta_bytes, signed=True)}" for row in rows]
+    more = [f"and {count(len(lines) - SITES_SHOWN, 'further line')}"] if len(lines) > SITES_SHOWN else []
+    return "\n".join((*lines[:SITES_SHOWN], *more))
+
+
+def _suspect_table(result: BisectResult) -> parts.Table:
+    """Return the commits or keys that could not be told apart; of many the first and how many more."""
+    names = ("Commit", "Subject") if result.suspects[0].commit is not None else ("Key", "Good → bad")
+    shown, more = result.suspects[:SUSPECTS_SHOWN], result.suspects[SUSPECTS_SHOWN:]
+    rows: list[parts.Row] = [(bisect_sentences.suspect_name(each), each.subject, each.reason) for each in shown]
+    if more:
+        rows.append(("", f"and {len(more)} more, up to {bisect_sentences.suspect_name(more[-1])}", ""))
+    return parts.Table(
+        title="One of these is at fault", columns=columns(*names, "Why it could not be told apart"), rows=rows
+    )
+
+
+def growth_table(rows: Sequence[SiteGrowth], *, unchanged: int = 0, page: PageDetail | None = None) -> parts.Table:
+    """Return the lines that changed most, the rest as one row, those that did not change, and the sum of all."""
+    ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
+    table = parts.Table(
+        title="Lines whose requested bytes differ; they sum to the change",
+        name=LINE_TABLE,
+        columns=columns("change:Change", "size:Before", "size:After", "category:Category", "code:Line"),
+        rows=[
+            (
+                *(row.delta_bytes, row.before_bytes, row.after_bytes),
+                row.category if row.site else "",
+                _growth_cell(row, page),
+            )
+            for row in ordered
+        ],
+        total=(
+            sum(row.delta_bytes for row in rows),
+            sum(row.before_bytes for row in rows) + unchanged,
+            sum(row.after_bytes for row in rows) + unchanged,
+            "",
+            "all requested bytes" if unchanged else "all",
+        ),
+    )
+    table = parts.cut(table, page.lines if page else GROWTH_SHOWN, "line")
+    same = (0, unchanged, unchanged, "", parts.Cell(text="lines that did not change"))
+    return replace(table, rows=[*table.rows, same]) if unchanged else table
+
+
+def _growth_cell(row: SiteGrowth, page: PageDetail | None) -> parts.Cell:
+    cell = (page.stacks if page else NO_STACKS).cell(row.site, row.category, bisect_sentences.growth_text(row))
+    return replace(cell, link=page.address(row.site)) if page and row.site and row.after_bytes else cell
+
+
+def _step_parts(result: BisectResult) -> Iterator[parts.Part]:
+    if result.waterfall or result.steps:
+        yield _step_table(result)
+    if result.waterfall and not result.waterfall.is_complete:
+        yield line("The deadline passed before every range whose ends differ was split.", "warn")
+    if result.waterfall and (text := _unseen_text(result.waterfall)):
+        yield line(text, "soft")
+
+
+def _step_table(result: BisectResult) -> parts.Table:
+    """Return a row for the good end, one for each step, and one for the bad end with the sums."""
+    searched = result.waterfall
+    title = "Steps" if searched else "Steps seen on the way"
+    steps = result.steps if searched else bisect_sentences.folded(result.steps, bisect_sentences.guilty_commit(result))
+    start = _start(result) or Bytes(requested_bytes=0)
+    reached = [start, *levels(start, (step.delta for step in steps))]
+    drawn = [each.requested_bytes if each.reserved_bytes is None else each.reserved_bytes for each in reached]
+    low, high = min(drawn), max(drawn)
+    rows: list[parts.Row] = [("", "", start.reserved_bytes, "", "good end", "")]
+    marked = None
+    for step, level, (before, after) in zip(steps, reached[1:], pairwise(drawn), strict=True):
+        ends = sorted(((each - low) / max(1, high - low)) for each in (before, after))
+        tone = "bad" if after > before else "good"
+        name = shortened(bisect_sentences.step_text(step), 60) if step.commit else step.label
+        if step.commit is not None and step.commit == bisect_sentences.guilty_commit(result):
+            marked = len(rows)
+        rows.append(
+            (
+                *(step.delta.requested_bytes, step.delta.overhead_bytes, level.reserved_bytes),
+                Span(start=ends[0], end=ends[1], tone=tone),
+                parts.Cell(text=name, title=step.label),
+                _dominant_text(step.dominant),
+            )
+        )
+    change = sum((step.delta for step in steps), start=Bytes(reserved_bytes=start.reserved_bytes and 0))
+    bar = parts.Column(name="", kind="bar", width=16)
+    return parts.Table(
+        title=f"{title}; they sum to the difference of the ends",
+        columns=[
+            *columns("change:Requested", "change:Overhead", "size:Reserved"),
+            bar,
+            *columns("Came with", "Mostly"),
+        ],
+        rows=rows,
+        total=(
+            change.requested_bytes,
+            change.overhead_bytes,
+            reached[-1].reserved_bytes,
+            "",
+            "bad end, and the sum",
+            "",
+        ),
+        marked=marked,
+        hint="Overhead is reserved less requested memory. Each bar begins where the one above ends; the axis begins at "
+        "the lowest level, not at zero.",
+    )
+
+
+def _start(result: BisectResult) -> Bytes | None:
+    """Return the bytes of the good end, from which the steps lead; None where it was not measured."""
+    if result.waterfall is not None:
+        return result.waterfall.start
+    ends = (probe.peak for probe in result.probes if probe.role == "good end" or probe.commit == result.good)
+    return next((sizes for sizes in ends if sizes is not None), None)
+
+
+def _unseen_text(found: Waterfall) -> str | None:
+    """Return how many commits no probe looked into; None where there are none."""
+    hiding = [stretch.commits - 1 for stretch in found.unseen if stretch.commits > 1]
+    if not hiding:
+        return None
+    where = count(len(hiding), "range")
+    return (
+        f"{count(sum(hiding), 'commit')} in {where} with equal ends were not probed: a step and its revert there would "
+        "not be seen. --exhaustive probes them."
+    )
+
+
+def _dominant_text(growth: SiteGrowth | None) -> str:
+    """Return the line that changed most, with its bytes and category; empty where there is none."""
+    if growth is None:
+        return ""
+    size = format_size(growth.delta_bytes, signed=True)
+    if growth.site is None:
+        return f"{size} {growth.category}"
+    place = f"{growth.site.file.rsplit('/', 1)[-1]}:{growth.site.line}" if growth.site.file else growth.site.function
+    return f"{size} {growth.category.replace('_', ' ')}, {place}"
+
+
+def _key_matrix(result: BisectResult) -> parts.Table:
+    """Return which changes each probe made; those that every probe made together are one row, the guilty ones first."""
+    probes = [record for record in result.probes if record.keys is not None][:COLUMNS_SHOWN]
+    guilty, sets = guilty_keys(result), [frozenset(record.keys or ()) for record in probes]
+    groups: dict[tuple[str, tuple[bool, ...]], list[str]] = {}
+    for name in dict.fromkeys(key for record in probes for key in record.keys or ()):
+        made = tuple(name in each for each in sets)
+        groups.setdefault((name if name in guilty else "", made), []).append(name)
+    signs = {Answer.GOOD: "✓", Answer.BAD: "✗", Answer.UNTESTABLE: "?"}
+    return parts.Table(
+        title="What each probe changed",
+        columns=columns("Change", *(f"number:{record.number} {signs[record.answer]}" for record in probes)),
+        rows=[
+            (
+                bisect_sentences.keys_text(tuple(names), shown=1, what="changes together"),
+                *("●" if each else "" for each in made),
+            )
+            for (_, made), names in sorted(groups.items(), key=lambda group: not group[0][0])
+        ],
+        hint="A column is a probe in the order asked.",
+    )
+
+
+def guilty_keys(result: BisectResult) -> Collection[str]:
+    """Return the keys, variables or hunks at fault by name."""
+    names: set[str] = set()
+    for culprit in (result.culprit, result.also):
+        if isinstance(culprit, KeysCulprit):
+            names |= {change.key for change in culprit.keys}
+        elif culprit is not None and culprit.narrowed is not None:
+            names |= {*culprit.narrowed.keys, *(hunk.name for hunk in culprit.narrowed.guilty)}
+    return names
+
+
+def _untestable_parts(result: BisectResult) -> Iterator[parts.Part]:
+    """Yield the probes that gave no answer, a row for each reason, and where their output is."""
+    by_reason: dict[str, list[str]] = {}
+    for probe in result.untestable:
+        by_reason.setdefault(probe.reason, []).append(bisect_sentences.probe_name(probe))
+    rows = []
+    for reason, (first, *others) in by_reason.items():
+        more = f"and {len(others):,} more, up to {others[-1]}" if len(others) > 1 else "".join(others)
+        rows.append((f"{first}\n{more}".rstrip(), reason))
+    yield parts.Table(title="Skipped", columns=columns("Untestable", "Why"), rows=rows)
+    if logs := list(dict.fromkeys(probe.log for probe in result.untestable if probe.log)):
+        yield line("Output:")
+        yield from (line(f"  {log}") for log in logs)
+
+
+def _probe_table(probes: Sequence[ProbeRecord]) -> parts.Table:
+    """Return every probe."""
+    return parts.Table(
+        title="Probes",
+        name="probes",
+        columns=columns(
+            *("number:#", "Answer", "For", "What", "size:Requested", "size:Reserved", "number:Took", "Seen")
+        ),
+        rows=[
+            (
+                parts.Cell(text=str(probe.number), number=probe.number),
+                parts.Cell(text=probe.answer.value, tone=ANSWER_TONES[probe.answer]),
+                probe.role,
+                shortened(bisect_sentences.probe_name(probe), 160),
+                probe.peak.requested_bytes if probe.peak else "",
+                probe.peak.reserved_bytes if probe.peak else "",
+                parts.Cell(
+                    text="cached" if probe.cached else duration_text(max(probe.wall_s, probe.probe_s)),
+                    number=max(probe.wall_s, probe.probe_s),
+                ),
+                shortened(probe.reason, 300),
+            )
+            for probe in probes
+        ],
+    )
+
+
+def _cost_parts(result: BisectResult) -> Iterator[parts.Part]:
+    """Yield what the search took, and what was compared."""
+    cached = sum(probe.cached for probe in result.probes)
+    asked = count(len(result.probes), "probe")
+    rows = [("Asked", f"{asked}, {cached} of them known from before" if cached else asked)]
+    if result.cost is not None:
+        rows.append(("Begun", f"{count(result.cost.begun, 'run')}, {count(result.cost.slots, 'slot')} side by side"))
+        rows.append(("Time", duration_text(result.cost.wall_s)))
+    rows += [("Good end", result.good), ("Bad end", result.bad)]
+    if result.paths:
+        rows.append(("Paths", " ".join(result.paths)))
+    yield parts.Heading(text="What was searched, and what it took")
+    yield parts.Facts(rows=rows)
+
+
+class LineView(NamedTuple):
+    """A line of commits as a page shows it."""
+
+    line: WalkedLine
+    asked: tuple[Asked, ...]
+    bracket: Bracket
+    standings: Sequence[Standing]
+    culprit: int | None
+    """The place of the commit at fault, if it is on this line."""
+
+
+def view_of(walked: WalkedLine, result: BisectResult) -> LineView:
+    """Return what ``result`` knows of ``walked``."""
+    asked = tuple(asked_on(walked, result.probes))
+    culprit = walked.position.get(result.culprit.commit) if isinstance(result.culprit, CommitCulprit) else None
+    bracket = Bracket(culprit - 1, culprit) if culprit else bracket_of(asked)
+    return LineView(walked, asked, bracket, standings(walked, asked, bracket), culprit)
+
+
+def place_name(walked: WalkedLine, place: int) -> str:
+    """Return the hash and subject of a place, with how many more commits measure the same."""
+    found = walked.places[place]
+    more = f" (and {count(found.commits - 1, 'commit')} after it that measure the same)" if found.commits > 1 else ""
+    return f"{short_hash(found.commit)} {shortened(found.subject, 160)}{more}"
+
+
+def answer_text(record: ProbeRecord) -> str:
+    """Return the answer of one probe with its number."""
+    cached = " (cached)" if record.cached else ""
+    return f"probe {record.number}: {record.answer.value}, {shortened(record.reason, 160)}{cached}"

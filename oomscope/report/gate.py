@@ -1,256 +1,222 @@
-"""The sentences of the gate, and the shell commands that go on from a night.
-
-A command is whole: a reader pastes it into a shell and has to add nothing. Its paths count from the folder in which it
-is pasted; in reports that are read on another machine, from the root of the suite's repository.
-"""
+"""A night of the gate: one line a case, then what is not as expected with its evidence, then what to do."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
-from oomscope.gate.culprit import with_variables
+from oomscope.bisect.vcs.forge import Forge
+from oomscope.gate.calibrate import Calibration
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place
-from oomscope.gate.night.status import GRAVITY, Status
-from oomscope.gate.suite.identity import baseline_beside
-from oomscope.gate.suite.metrics import METRICS
-from oomscope.report.sentences import count, short_hash
-from oomscope.units import format_size
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult
+from oomscope.gate.night.status import GRAVITY, Ruling, Status, ruling
+from oomscope.report import gate_sentences, parts
+from oomscope.report.gate_sentences import Commands
+from oomscope.report.parts import Cell, columns
+from oomscope.report.probe import device_text, measurement_parts, rank_text, status_text
+from oomscope.report.sentences import count, date_text, short_hash, shortened
+from oomscope.report.verdict_text import verdict_line
 
-_TERA = 10**12
-FROM_THE_ROOT = "Commands are for the root of a checkout of the repository."
-NAMED = 10
-"""Cases that one sentence names."""
-
-
-def value_text(metric: str, value: int | None) -> str:
-    """Return a value for people: a size, or operations; the number alone of a metric that another version knows."""
-    if value is None:
-        return "-"
-    if metric not in METRICS:
-        return f"{value:,}"
-    if METRICS[metric].is_bytes:
-        return format_size(value)
-    return f"{value / _TERA:,.3f} TFLOP" if abs(value) >= _TERA // 1000 else f"{value:,} FLOP"
+CAUSES_SHOWN: Final = 12
+"""Cases whose cause stands at the top."""
+NUMBERS: Final = ("Metric", "number:Expected", "number:Measured", "number:Difference")
 
 
-def change_text(metric: str, value: int | None) -> str:
-    """Return a difference for people, with its sign."""
-    if value is None:
-        return "-"
-    if value == 0:
-        return "0"
-    return f"+{value_text(metric, value)}" if value > 0 else value_text(metric, value)
+def gate_report(night: GateResult, commands: Commands | None = None) -> parts.Report:
+    """Return the whole report, with ``commands`` to go on by; without them, with those for any folder."""
+    found: list[parts.Part] = [_status(night), case_table(night.cases, night), metric_table(night.cases, night)]
+    remarks = [(case.name, text) for case in night.cases for text in _remarks(case)]
+    if remarks:
+        found += [parts.Heading(text="Remarks"), parts.Facts(rows=remarks)]
+    if culprits := [(case.name, gate_sentences.culprit_text(case.culprit)) for case in night.cases if case.culprit]:
+        found += [parts.Heading(text="Culprit"), parts.Facts(rows=culprits)]
+    return parts.report([*found, *next_parts(night, commands or Commands.seen_from(night, None))])
 
 
-def row_texts(row: MetricRow) -> tuple[str, str, str, str]:
-    """Return the metric, what was expected and measured of it, and the difference."""
-    expected, measured = value_text(row.name, row.expected), value_text(row.name, row.measured)
-    change = change_text(row.name, row.difference)
-    reads_alike = row.difference not in {row.warn, row.fail} and change.lstrip("+") in band_texts(row)
-    return row.name, expected, measured, f"{change} ({row.difference:+,})" if reads_alike else change
+def _status(night: GateResult) -> parts.Line:
+    return parts.status(gate_sentences.heading(night), "good" if night.ruling.passes else "bad")
 
 
-def band_texts(row: MetricRow) -> tuple[str, str]:
-    """Return beyond which growth a metric warns and fails."""
-    return value_text(row.name, row.warn), value_text(row.name, row.fail)
+def case_table(cases: Sequence[CaseResult], night: GateResult, *, has_commit: bool = False) -> parts.Table:
+    """Return one row a case: the metric that decides, or the first where none does."""
+    commit = ["Commit"] if has_commit else []
+    return parts.Table(
+        name="cases",
+        columns=columns("Case", "Verdict", *NUMBERS, *commit),
+        rows=[
+            (
+                case.name,
+                _verdict(case.status, night.ruling_of(case)),
+                *_case_numbers(case),
+                *([_commit_text(case)] if has_commit else []),
+            )
+            for case in cases
+        ],
+    )
 
 
-def exact_text(row: MetricRow) -> str:
-    """Return ``peak_requested 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
-    name, expected, measured, change = row_texts(row)
-    if row.difference is None:
-        return f"{name} {measured}"
-    return f"{name} {measured}, expected {expected} ({change}; {row.measured} and {row.expected})"
+def _case_numbers(case: CaseResult) -> Sequence[parts.Value]:
+    if case.ran_out:
+        return "", "fits", "out of memory", ""
+    row = case.decisive or next(iter(case.rows), None)
+    return ("", None, None, None) if row is None else _numbers(row)
 
 
-def headline(case: CaseResult) -> str:
-    """Return the status of a case and what it rests on, in one line."""
-    row = case.decisive
-    said = case.reason or (exact_text(row) if row is not None else "")
-    return f"{case.status}: {said}" if said else str(case.status)
+def _numbers(row: MetricRow) -> Sequence[parts.Value]:
+    name, *texts = gate_sentences.row_texts(row)
+    numbers = (row.expected, row.measured, row.difference)
+    return name, *(Cell(text=text, number=number) for text, number in zip(texts, numbers, strict=True))
 
 
-def case_text(case: CaseResult) -> str:
-    """Return the headline of a case, and whose commit it was."""
-    culprit = f"; {culprit_text(case.culprit)}" if case.culprit is not None and case.culprit.commit else ""
-    return f"{headline(case)}{culprit}"
-
-
-def heading(night: GateResult) -> str:
-    """Return ``RED, 3 cases: 1 worse, 2 same``, and whether it was interrupted."""
-    return f"{night.ruling.word}{', interrupted' if night.interrupted else ''}, {tally(night)}"
-
-
-def tally(night: GateResult) -> str:
-    """Return ``3 cases: 1 worse, 2 same``."""
-    statuses = [case.status for case in night.cases]
-    parts = ", ".join(f"{statuses.count(status)} {status}" for status in GRAVITY if status in statuses)
-    return f"{count(len(statuses), 'case')}: {parts}"
-
-
-_UNANSWERED = {
-    Status.DEFECT: "internal error: report it with the line under Remarks; the other cases have their answers",
-    Status.UNUSABLE: "unusable: fix what the remark names, in the suite or in the configuration",
-    Status.UNFIT: "unfit: oomscope doctor says what this machine lacks",
-    Status.UNMEASURED: "nothing measured: take the metric out of the suite, or let the case run to its end",
-}
-"""What to do about cases that say nothing of memory."""
-
-
-def suite_path(night: GateResult) -> str:
-    """Return what the suite is called in every checkout: its path from the root of its repository, with slashes."""
-    return night.home.path if night.home is not None else Path(night.suite).name
-
-
-def place_of(case: CaseResult, night: GateResult) -> Place:
-    """Return the line for ``case``: of code where the night knows one in the suite's repository, else of the suite."""
-    return case.place or Place(path=suite_path(night), line=max(1, case.line))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commands:
-    """The commands of one night."""
-
-    suite: str
-    baseline: str = ""
-    """Empty for the one beside the suite."""
-    variables: Mapping[str, str]
-
-    @classmethod
-    def of(cls, night: GateResult) -> Commands:
-        """Return those for the root of a checkout; outside of git, where there is only one, for any folder."""
-        if night.home is None:
-            return cls.seen_from(night, None)
-        return cls.seen_from(night, Path(night.suite.removesuffix(suite_path(night))))
-
-    @classmethod
-    def seen_from(cls, night: GateResult, folder: Path | None) -> Commands:
-        """Return those for ``folder``; for any folder where there is none."""
-        suite, baseline = Path(night.suite), Path(night.baseline)
-        is_beside = baseline in {baseline_beside(suite), Path(baseline_beside(suite).name)}
-        return cls(
-            suite=_path(suite, folder),
-            baseline="" if is_beside else _path(baseline, folder),
-            variables=night.variables,
-        )
-
-    def run(self, names: Sequence[str], *options: str) -> str:
-        """Return the command that measures the cases ``names`` again, all without any."""
-        return self._command("run", *_each("--case", names), *options)
-
-    def update(self, names: Sequence[str] = (), *, accept: Sequence[str] = ()) -> str:
-        """Return the command that accepts what is new or better of the cases ``names``, and ``accept`` as they are."""
-        return self._command("update", *_each("--case", (*names, *accept)), *_each("--accept", accept))
-
-    def calibrate(self, names: Sequence[str]) -> str:
-        """Return the command that writes bands for the cases ``names``."""
-        return self._command("calibrate", *_each("--case", names), "--write")
-
-    def _command(self, verb: str, *words: str) -> str:
-        baseline = ("--baseline", self.baseline) if self.baseline else ()
-        return with_variables(self.variables, shlex.join(["oomscope", "gate", verb, self.suite, *words, *baseline]))
-
-
-def _each(option: str, names: Sequence[str]) -> list[str]:
-    return [word for name in names for word in (option, name)]
-
-
-def _path(path: Path, folder: Path | None) -> str:
-    """Return ``path`` as a word that no command takes for an option."""
-    text = str(path.relative_to(folder)) if folder is not None and path.is_relative_to(folder) else str(path)
-    return f"./{text}" if text.startswith("-") else text
-
-
-class Step(NamedTuple):
-    """What to do next."""
-
-    text: str
-    commands: tuple[str, ...] = ()
-    """Shell commands that do it."""
-
-
-def next_steps(night: GateResult, commands: Commands) -> list[Step]:
-    """Return what to do about the cases that are not as expected, one step for each kind."""
-    named = {status: [case.name for case in night.cases if case.status is status] for status in Status}
-    left = named.pop(Status.UNMEASURED) if night.interrupted else []
-    steps = [Step("interrupted: measure what is left", (commands.run(_few(left)),))] if left else []
-    steps += [Step(text) for status, text in _UNANSWERED.items() if named.get(status)]
-    if worse := named[Status.WORSE]:
-        steps.append(_worse(worse, night, commands))
-    if new := [*named[Status.NO_BASELINE], *named[Status.INCOMPATIBLE]]:
-        steps.append(Step("no baseline for this: accept what is measured", (commands.update(_few(new)),)))
-    if better := [case.name for case in night.cases if case.is_better]:
-        steps.append(Step("better than the baseline: propose a new one", (commands.update(_few(better)),)))
-    if named[Status.UNTESTABLE]:
-        where = "what the code said is in the JSON document (--result FILE), under probe.failure"
-        steps.append(Step(f"untestable: {where}"))
-    if varying := named[Status.UNCONFIRMED]:
-        steps.append(Step("unconfirmed: the numbers vary; set bands", (commands.calibrate(_few(varying)),)))
-    if warned := named[Status.WARN]:
-        said = "warn: set bands in the suite, or accept it"
-        steps.append(Step(f"{said}{_by_name(warned)}", (_accepting(warned, commands),)))
-    if night.unwatched:
-        steps.append(Step(_unwatched(night.unwatched)))
-    return steps
-
-
-def _worse(names: list[str], night: GateResult, commands: Commands) -> Step:
-    if any(case.culprit for case in night.cases):
-        return Step(f"worse: fix it, or accept it{_by_name(names)}", (_accepting(names, commands),))
-    found = commands.run(_few(names), "--bisect")
-    return Step(f"worse: find the commit, or accept it{_by_name(names)}", (found, _accepting(names, commands)))
-
-
-def _accepting(names: list[str], commands: Commands) -> str:
-    return commands.update(accept=names if len(names) <= NAMED else names[:1])
-
-
-def _by_name(names: list[str]) -> str:
-    """Say that each of many cases is accepted by its own name, as the one that a command has."""
-    return "" if len(names) <= NAMED else f" by its name, as this first of {len(names)}"
-
-
-def _few(names: list[str]) -> list[str]:
-    """Return the names that a command has: none, which stands for all cases, where there are many."""
-    return names if len(names) <= NAMED else []
-
-
-def _unwatched(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    of_more = f" and {more} more" if more > 0 else ""
-    named = ", ".join(names[:NAMED])
-    return f"not watched, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
-
-
-def culprit_text(culprit: Culprit) -> str:
-    """Return what the search for a regression's commit found, in one line."""
-    if not culprit.commit:
-        return culprit.message
-    parts = [f"{short_hash(culprit.commit)} {culprit.subject}"]
-    parts += [f"by {culprit.author}"] if culprit.author else []
-    parts += [f"at {culprit.site}"] if culprit.site else []
-    share = share_text(culprit)
-    parts += [share] if share else []
-    parts += [culprit.verdict] if culprit.verdict else []
-    return ", ".join(parts)
-
-
-def share_text(culprit: Culprit) -> str:
-    """Say how little of the growth came with the commit; empty where all of it did, or that is not known."""
-    if culprit.brought is None or culprit.beyond is None or culprit.brought >= culprit.beyond:
+def _commit_text(case: CaseResult) -> str:
+    standing = case.standing
+    if standing is None:
         return ""
-    brought, beyond = apart(culprit.brought, culprit.beyond)
-    return f"brought {brought} of {beyond}: the rest came with other commits, before it within the band or after it"
+    return f"{short_hash(standing.commit)}{'*' if standing.dirty else ''} {shortened(standing.subject, 80)}"
 
 
-def apart(first: int, second: int) -> tuple[str, str]:
-    """Return two growths for people, with their bytes where they would read alike and are not."""
-    texts = format_size(first, signed=True), format_size(second, signed=True)
-    if texts[0] != texts[1] or first == second:
-        return texts
-    return f"{texts[0]} ({first:,} B)", f"{texts[1]} ({second:,} B)"
+def metric_table(cases: Sequence[CaseResult], night: GateResult) -> parts.Table:
+    """Return every metric of ``cases`` that is not as expected, with the bands beyond which it warns and fails."""
+    return parts.Table(
+        title="Metrics that are not as expected",
+        columns=columns("Case", "Metric", "Verdict", *NUMBERS[1:], "number:Warns beyond", "number:Fails beyond"),
+        rows=[
+            (
+                *(case.name, row.name, _verdict(row.status, ruling([row.status]))),
+                *(*_numbers(row)[1:], *gate_sentences.band_texts(row)),
+            )
+            for case in cases
+            for row in case.rows
+            if row.status is not Status.SAME
+        ],
+    )
+
+
+def _verdict(status: Status, come_to: Ruling) -> Cell:
+    return Cell(text=str(status), tone=come_to.tone.value)
+
+
+def _remarks(case: CaseResult) -> list[str]:
+    standing = case.standing
+    dirty = "measured with changes that are in no commit" if standing is not None and standing.dirty else ""
+    is_odd = case.status not in {Status.SAME, Status.BETTER}
+    return [text for text in (case.reason, dirty if is_odd else "", *case.notes) if text]
+
+
+def next_parts(night: GateResult, commands: Commands) -> Iterator[parts.Part]:
+    """Yield what to do about the cases that are not as expected."""
+    steps = gate_sentences.next_steps(night, commands)
+    if steps:
+        yield parts.Heading(text="Next")
+    for step in steps:
+        yield parts.line(f"{step.text}:" if step.commands else step.text)
+        if step.commands:
+            yield parts.Commands(commands=step.commands)
+
+
+def night_parts(night: GateResult, details: int, lines: int) -> Iterator[parts.Part]:
+    """Yield the page of a night: the answer, its causes, the numbers, what to do, and the evidence of each odd case.
+
+    Args:
+        night: what was measured.
+        details: how many cases have their evidence, gravest first.
+        lines: of code, in each table.
+    """
+    commands, forge = Commands.of(night), Forge(night.forge) if night.forge else None
+    against = f" · against {commands.baseline}" if commands.baseline else ""
+    yield parts.line(f"{commands.suite} · {date_text(night.started)}{against}", "soft")
+    yield _status(night)
+    ordered = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
+    odd = [case for case in ordered if case.status is not Status.SAME]
+    if causes := [(case.name, _cause(case, forge)) for case in odd[:CAUSES_SHOWN]]:
+        yield parts.Facts(rows=causes)
+    yield parts.Heading(text="Cases")
+    yield case_table(ordered, night, has_commit=True)
+    yield from next_parts(night, commands)
+    if night.home is not None:
+        yield parts.line(gate_sentences.FROM_THE_ROOT, "soft")
+    for case in odd[:details]:
+        yield from _detail(case, night, commands, lines, forge)
+    if (more := len(odd) - details) > 0:
+        text = f"{count(more, 'further case')} not as expected: the JSON document has the evidence."
+        yield parts.line(text, "soft")
+
+
+def _cause(case: CaseResult, forge: Forge | None) -> parts.Line:
+    """Return why a case is not as expected: the commit at fault and the line that grew, else what was seen."""
+    probe, culprit = case.probe, case.culprit
+    verdict = probe.verdict.headline if case.ran_out and probe and probe.verdict else ""
+    said = shortened(verdict or gate_sentences.headline(case), 300)
+    if culprit is None or not culprit.commit:
+        return parts.Line(text=said)
+    place = f", at {culprit.site}" if culprit.site else ""
+    return replace(_commit_line(culprit, forge), label="", text=f", by {shortened(culprit.author, 80)}{place}. {said}")
+
+
+def _commit_line(culprit: Culprit, forge: Forge | None) -> parts.Line:
+    """Return the commit at fault and its author."""
+    return parts.Line(
+        label="Culprit",
+        strong=f"{short_hash(culprit.commit)} {shortened(culprit.subject, 240)}",
+        text=f", by {shortened(culprit.author, 80)}",
+        link=forge.commit(culprit.commit) if forge else "",
+        tone="bad",
+    )
+
+
+def _detail(
+    case: CaseResult, night: GateResult, commands: Commands, lines: int, forge: Forge | None
+) -> Iterator[parts.Part]:
+    yield parts.Heading(text=f"{case.name}: {case.status}")
+    if case.reason:
+        yield parts.line(shortened(case.reason, 600))
+    probe = case.probe
+    if case.culprit is not None:
+        told = probe.verdict.headline if probe and probe.verdict else ""
+        yield from _culprit_parts(case.culprit, told, forge)
+    yield parts.Commands(title="Measure it again", commands=[commands.run([case.name])])
+    yield metric_table([case], night)
+    if probe is not None and probe.peak is not None:
+        yield parts.Heading(text=f"The measurement of {case.name}: {status_text(probe)}", level=3)
+        yield parts.line(f"{rank_text(probe)} · {device_text(probe)}", "soft")
+        if probe.oom and probe.verdict:
+            yield verdict_line(probe.verdict)
+        yield from measurement_parts(probe, shown=lines)
+    elif probe is not None and probe.failure and probe.failure.detail:
+        yield parts.line(probe.failure.detail)
+    yield from map(parts.note, case.notes)
+
+
+def _culprit_parts(culprit: Culprit, told: str, forge: Forge | None) -> Iterator[parts.Part]:
+    """Yield whose commit it was and the lines that grew; ``told``: a verdict that the page has already."""
+    if not culprit.commit:
+        yield parts.Line(label="Culprit", text=shortened(culprit.message, 600))
+        return
+    yield _commit_line(culprit, forge)
+    if culprit.verdict and culprit.verdict != told:
+        yield parts.line(culprit.verdict)
+    if share := gate_sentences.share_text(culprit):
+        yield parts.line(f"It {share}.")
+    yield parts.Table(
+        title="Lines that grew with that commit",
+        columns=columns("change:Requested at the peak", "category:Category", "code:Line"),
+        rows=[
+            (line.delta_bytes, line.category, Cell(text=line.site.brief, title=str(line.site)))
+            for line in culprit.grown
+        ],
+    )
+    if culprit.commands:
+        yield parts.Commands(title="See the commit again", commands=culprit.commands)
+
+
+def calibration_report(found: Sequence[Calibration]) -> parts.Report:
+    """Return what calibration found: the spread of each metric, and the bands that follow."""
+    rows = []
+    for one in found:
+        for name, spread in one.spreads.items():
+            bands = spread.bands(name)
+            sizes = (spread.least, spread.most, spread.size, bands.warn.absolute, bands.fail.absolute)
+            rows.append((one.name, name, *(gate_sentences.value_text(name, size) for size in sizes)))
+    names = ("number:Least", "number:Most", "number:Spread", "number:Warn", "number:Fail")
+    return parts.report([parts.Table(columns=columns("Case", "Metric", *names), rows=rows)])

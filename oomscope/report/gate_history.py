@@ -8,7 +8,7 @@ from typing import Final
 
 from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
 from oomscope.gate.night.status import ruling
-from oomscope.report import gate, parts
+from oomscope.report import gate_sentences, parts
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 
@@ -82,11 +82,11 @@ def _verdict(entry: Entry) -> Cell:
 
 
 def _value(trend: Trend, value: int | None) -> Cell:
-    return Cell(text=gate.value_text(trend.metric, value), number=value)
+    return Cell(text=gate_sentences.value_text(trend.metric, value), number=value)
 
 
 def _change(trend: Trend, value: int) -> Cell:
-    return Cell(text=gate.change_text(trend.metric, value), number=value)
+    return Cell(text=gate_sentences.change_text(trend.metric, value), number=value)
 
 
 def _night(entry: Entry) -> str:
@@ -107,7 +107,7 @@ def step_text(trend: Trend) -> str:
     step = trend.step
     if step is None:
         return "none beyond the band that warns" if any(entry.change for entry in trend.stretch) else ""
-    size = gate.change_text(trend.metric, step.change)
+    size = gate_sentences.change_text(trend.metric, step.change)
     gone = "" if trend.change else ", gone by now"
     return f"{size} on {_night(step.after)}{gone}: {whose_text(step)}"
 
@@ -134,8 +134,8 @@ def title(trend: Trend) -> str:
 
 def entry_text(trend: Trend, entry: Entry) -> str:
     """Return all of a night but its remarks: when, verdict, number, change and commit."""
-    change = gate.change_text(trend.metric, entry.change) if entry.change else ""
-    number = "" if entry.value is None else gate.value_text(trend.metric, entry.value)
+    change = gate_sentences.change_text(trend.metric, entry.change) if entry.change else ""
+    number = "" if entry.value is None else gate_sentences.value_text(trend.metric, entry.value)
     return ", ".join(filter(None, (f"{_night(entry)}: {entry.status}", number, change, commit_text(entry))))
 
 
@@ -164,5 +164,5 @@ def commit_text(entry: Entry) -> str:
 
 def remark_text(entry: Entry) -> str:
     """Return what else is to be said of a night."""
-    whose = f"whose commit: {gate.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
+    whose = f"whose commit: {gate_sentences.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
     return "; ".join(filter(None, ("" if entry.is_comparable else BEGINS_AFRESH, entry.reason, whose)))

@@ -15,7 +15,8 @@ the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
 Tag = Literal["foreign", "fraction", "leak", "spurious", "undecided", "later: capacity"]
 """What can accompany any kind (docs/verdict.md): other processes' memory, a memory fraction, live bytes that grow from
 iteration to iteration, a request that would pass if repeated, no setting's replay decided, a later allocation that does
-not fit even so. Set in ``oomscope.snapshot.judge.verdict``, worded in ``oomscope.snapshot.judge.headline``."""
+not fit even so. Set in ``judge/verdict.py``, kept or dropped for whole runs in ``judge/confirmed.py``; worded in
+``judge/headline.py`` and ``report/verdict_text.py``."""
 How = Literal["replayed", "run"]
 """``replayed``: the recorded allocations were put to the emulated allocator. ``run``: the whole program ran again."""
 

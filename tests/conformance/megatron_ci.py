@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oomscope.config.importers.arguments import read_arguments
+from oomscope.config.importers.command_lines import read_arguments
 from oomscope.config.importers.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.errors import OomscopeError

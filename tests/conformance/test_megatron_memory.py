@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from oomscope.config.importers.arguments import read_arguments
+from oomscope.config.importers.command_lines import read_arguments
 from oomscope.config.importers.importer import import_arguments
 from oomscope.config.schema import Config
 from oomscope.model.parallel.parallel_state import ParallelState

@@ -1,7 +1,8 @@
 """A change set: two states, good and bad, and every state with some of its changes made.
 
 The changes are configuration keys, environment variables, packages or hunks. Each :class:`ChangeSet` knows its own; the
-search (:mod:`oomscope.bisect.changes.delta_search`) only numbers them. Several sets are searched as one.
+search (:mod:`oomscope.bisect.changes.delta_search`) only numbers them. Several sets are searched as one. The options of
+``oomscope bisect`` make them (``change_sets`` in ``oomscope/cli/bisect/options.py``).
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ class Search:
             timeout_s=timeout_s,
         )
 
-    def changes(self) -> tuple[ChangeSet, ...]:
+    def change_sets(self) -> tuple[ChangeSet, ...]:
         """Return the changes of the environment; none where it does not change.
 
         Raises:

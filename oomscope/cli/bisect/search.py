@@ -100,7 +100,7 @@ def _search_keys(search: Search, ends: FileRange, reporter: Reporter) -> BisectR
         repo=search.options.repo or Path(),
         dialect=search.dialect,
         overrides=search.overrides,
-        layers=search.changes(),
+        layers=search.change_sets(),
         **search.common(),
     )
     return bisect_configs(request, reporter=reporter)
@@ -119,7 +119,7 @@ def _search_environment(search: Search, ends: RevisionRange, reporter: Reporter)
         revision=ends.good,
         subject=search.subject(),
         preparation=search.preparation(),
-        layers=search.changes(),
+        layers=search.change_sets(),
         **search.common(),
     )
     return bisect_environment(request, reporter=reporter)

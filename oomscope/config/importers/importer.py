@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oomscope.config.importers.arguments import ENVIRONMENT, Argument, Arguments
 from oomscope.config.importers.bridge import BRIDGE
+from oomscope.config.importers.command_lines import ENVIRONMENT, Argument, Arguments
 from oomscope.config.importers.draft import Draft, share_world
 from oomscope.config.importers.megatron_arguments import MEGATRON
 from oomscope.config.importers.nemo import NEMO

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from oomscope.config.importers.arguments import Arguments, read_arguments
+from oomscope.config.importers.command_lines import Arguments, read_arguments
 from oomscope.config.importers.importer import DIALECTS, Imported, Remark, import_arguments
 from oomscope.config.load import LoadedConfig, load_layer, load_text
 from oomscope.config.problems import Problem, shown

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from oomscope.config.importers.arguments import ENVIRONMENT
+from oomscope.config.importers.command_lines import ENVIRONMENT
 from oomscope.config.importers.draft import Draft
 from oomscope.config.key_lookup import SECTIONS
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from oomscope.allocator.confparser import VARIABLE
+from oomscope.allocator.alloc_conf import VARIABLE
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.job import ProbeJob

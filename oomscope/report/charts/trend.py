@@ -7,7 +7,7 @@ from typing import Final
 
 from oomscope.gate.ledger.history import Entry, Trend
 from oomscope.gate.night.status import GRAVITY, Status, ruling
-from oomscope.report import gate, gate_history
+from oomscope.report import gate_history, gate_sentences
 from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_of
 
 NAMED: Final = 5
@@ -40,7 +40,7 @@ def trend_plot(trend: Trend, entries: Sequence[Entry], named: int = NAMED) -> Pl
                 y=height,
                 style=f"dot {tone_of(entry.status)}",
                 title=gate_history.entry_text(trend, entry),
-                name=gate.change_text(trend.metric, step.change) if step and step.after is entry else "",
+                name=gate_sentences.change_text(trend.metric, step.change) if step and step.after is entry else "",
             )
             for at, (entry, height) in enumerate(zip(entries, heights, strict=True))
         ],

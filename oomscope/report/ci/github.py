@@ -16,8 +16,8 @@ from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, GREEN, Status, Tone
 from oomscope.printable import printable
-from oomscope.report import gate
-from oomscope.report.gate import Commands, place_of, suite_path
+from oomscope.report import gate_sentences
+from oomscope.report.gate_sentences import Commands, place_of, suite_path
 from oomscope.report.sentences import count, date_text, short_hash, shortened
 from oomscope.units import KiB, MiB, format_size
 
@@ -66,7 +66,7 @@ def annotation_commands(night: GateResult) -> list[str]:
 def _annotation(case: CaseResult, night: GateResult) -> str:
     place = place_of(case, night)
     where = {"file": place.path, "line": str(place.line), "title": f"oomscope gate: {case.name}"}
-    return _command(_level(case, night), where, shortened(gate.case_text(case), _LONGEST_MESSAGE))
+    return _command(_level(case, night), where, shortened(gate_sentences.case_text(case), _LONGEST_MESSAGE))
 
 
 def _level(case: CaseResult, night: GateResult) -> str:
@@ -175,7 +175,7 @@ def night_markdown(night: GateResult, room: int) -> str:
 
 def _heading(night: GateResult) -> str:
     tone = Tone.GOOD if night.ruling.passes else Tone.BAD
-    return f"{_SIGNS[tone]} oomscope gate: {escaped(gate.heading(night))}"
+    return f"{_SIGNS[tone]} oomscope gate: {escaped(gate_sentences.heading(night))}"
 
 
 def _about(night: GateResult) -> str:
@@ -192,16 +192,16 @@ def _case_row(case: CaseResult, night: GateResult) -> str:
     measured = case.decisive or next(iter(case.rows), None)
     if measured is None:
         return row([name, verdict, "", "", "", ""])
-    return row([name, verdict, *(escaped(text) for text in gate.row_texts(measured))])
+    return row([name, verdict, *(escaped(text) for text in gate_sentences.row_texts(measured))])
 
 
 def _next(night: GateResult, commands: Commands) -> Iterator[str]:
-    steps = gate.next_steps(night, commands)
+    steps = gate_sentences.next_steps(night, commands)
     for step in steps:
         text = f"- {escaped(step.text)}"
         yield f"{text}:\n\n{indent(block(step.commands), '  ')}\n" if step.commands else f"{text}\n"
     if night.home is not None and steps:
-        yield f"{gate.FROM_THE_ROOT}\n" if steps[-1].commands else f"\n{gate.FROM_THE_ROOT}\n"
+        yield f"{gate_sentences.FROM_THE_ROOT}\n" if steps[-1].commands else f"\n{gate_sentences.FROM_THE_ROOT}\n"
 
 
 def _details(case: CaseResult, commands: Commands) -> str:
@@ -210,7 +210,7 @@ def _details(case: CaseResult, commands: Commands) -> str:
     if case.reason:
         parts.append(f"{escaped(shortened(case.reason, _LONGEST))}\n\n")
     rows = [
-        row([code(metric.name), str(metric.status), *(escaped(text) for text in gate.row_texts(metric)[1:])])
+        row([code(metric.name), str(metric.status), *(escaped(text) for text in gate_sentences.row_texts(metric)[1:])])
         for metric in _odd_rows(case)
     ]
     if rows:
@@ -244,7 +244,7 @@ def _culprit(culprit: Culprit) -> str:
             for line in culprit.grown[:_LINES_SHOWN]
         ]
         parts.append("\n")
-    if share := gate.share_text(culprit):
+    if share := gate_sentences.share_text(culprit):
         parts.append(f"It {share}.\n\n")
     if culprit.verdict:
         parts.append(f"{escaped(shortened(culprit.verdict, _LONGEST))}\n\n")

@@ -16,8 +16,8 @@ from xml.etree import ElementTree as ET
 
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Status
-from oomscope.report import gate
-from oomscope.report.gate import suite_path
+from oomscope.report import gate_sentences
+from oomscope.report.gate_sentences import suite_path
 
 SUITE: Final = "oomscope gate"
 _SUFFIX: Final = ".yaml"
@@ -60,16 +60,16 @@ def _add_case(suite: ET.Element, case: CaseResult, class_name: str, *, passes: b
         ET.SubElement(element, "system-out").text = text
         return
     kind = "failure" if case.status is Status.WORSE else "error"
-    what = ET.SubElement(element, kind, {"type": str(case.status), "message": _xml(gate.headline(case))})
+    what = ET.SubElement(element, kind, {"type": str(case.status), "message": _xml(gate_sentences.headline(case))})
     what.text = text
 
 
 def _lines(case: CaseResult) -> list[str]:
     """Return all that is said of a case, the metrics first."""
-    lines = [f"{row.status}: {gate.exact_text(row)}" for row in case.rows]
+    lines = [f"{row.status}: {gate_sentences.exact_text(row)}" for row in case.rows]
     lines += [text for text in (case.reason, *case.notes) if text]
     if case.culprit is not None:
-        lines.append(f"whose commit: {gate.culprit_text(case.culprit)}")
+        lines.append(f"whose commit: {gate_sentences.culprit_text(case.culprit)}")
     return lines
 
 

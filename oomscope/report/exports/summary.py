@@ -15,7 +15,7 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.probe.result import ProbeResult
-from oomscope.report import bisect, diff, explain, gate, probe
+from oomscope.report import bisect_sentences, diff, explain, gate_sentences, probe
 from oomscope.report.sentences import shortened
 from oomscope.report.verdict_text import code_lines
 from oomscope.snapshot.compare.diff import Difference
@@ -183,14 +183,14 @@ def _(result: Difference) -> Summary:
 
 @_summary.register
 def _(result: BisectResult) -> Summary:
-    found = Summary(command="bisect", outcome=result.outcome, answer=bisect.heading(result))
+    found = Summary(command="bisect", outcome=result.outcome, answer=bisect_sentences.heading(result))
     first_bad = found if result.first_bad is None else _summary(result.first_bad.result)
     return replace(
         first_bad,
         command=found.command,
         outcome=found.outcome,
         answer=found.answer,
-        advice=bisect.remedy(result) or first_bad.advice,
+        advice=bisect_sentences.remedy(result) or first_bad.advice,
         delta_requested_bytes=result.change.requested_bytes if result.change else None,
         delta_reserved_bytes=result.change.reserved_bytes if result.change else None,
         commit=result.culprit.commit if isinstance(result.culprit, CommitCulprit) else None,
@@ -205,12 +205,12 @@ def _(result: BisectResult) -> Summary:
 def _(result: GateResult) -> Summary:
     odd = [case for case in result.cases if case.status is not Status.SAME]
     odd.sort(key=lambda case: GRAVITY.index(case.status))
-    steps = gate.next_steps(result, gate.Commands.seen_from(result, None))
+    steps = gate_sentences.next_steps(result, gate_sentences.Commands.seen_from(result, None))
     culprit = next((case.culprit for case in odd if case.culprit and case.culprit.commit), None)
     return Summary(
         command="gate run",
         outcome=result.ruling.word.lower(),
-        answer=gate.heading(result),
+        answer=gate_sentences.heading(result),
         advice=steps[0].text if steps else None,
         commit=culprit.commit if culprit else None,
         lines=tuple(
@@ -222,7 +222,7 @@ def _(result: GateResult) -> Summary:
 
 
 def _case(case: CaseResult) -> CaseSummary:
-    return CaseSummary(name=case.name, status=str(case.status), text=gate.headline(case))
+    return CaseSummary(name=case.name, status=str(case.status), text=gate_sentences.headline(case))
 
 
 def _verdict(verdict: Verdict | None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from oomscope.printable import printable
 from oomscope.probe.demand import recorded_peak
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report import diff, explain, gate_history, gate_report, parts
-from oomscope.report.bisect_report import PageDetail, bisect_report, view_of
+from oomscope.report import diff, explain, gate, gate_history, parts
+from oomscope.report.bisect import PageDetail, bisect_report, view_of
 from oomscope.report.charts.curves import Series, both_over_each_other, curves, overlaid
 from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
@@ -359,7 +359,7 @@ def night_page(night: GateResult) -> str:
     versions = next((case.probe.versions for case in night.cases if case.probe is not None), {})
 
     def page(share: float) -> str:
-        found = gate_report.night_parts(night, details=_shown(share, DETAILS_SHOWN), lines=_shown(share, 30))
+        found = gate.night_parts(night, details=_shown(share, DETAILS_SHOWN), lines=_shown(share, 30))
         return render(parts.report(found), title="Nightly memory gate", share=share, versions=versions)
 
     return fitting(page)

@@ -14,8 +14,8 @@ from rich.text import Text
 from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.report import bisect, parts
-from oomscope.report.bisect_report import ANSWER_TONES
+from oomscope.report import bisect_sentences, parts
+from oomscope.report.bisect import ANSWER_TONES
 from oomscope.report.sentences import known_size, shortened
 from oomscope.report.text.layout import STYLES, drawn
 from oomscope.units import format_size
@@ -48,7 +48,7 @@ class ProbeLine:
         record = self.record
         yield Text(f"{record.number:>3}")
         yield Text(f"{record.answer.value:<10}", style=STYLES[ANSWER_TONES[record.answer]])
-        yield Text(f"{shortened(bisect.probe_name(record), NAME_WIDTH):<{NAME_WIDTH}}")
+        yield Text(f"{shortened(bisect_sentences.probe_name(record), NAME_WIDTH):<{NAME_WIDTH}}")
         if record.peak:
             bound = "≥" if record.is_lower_bound else " "
             live, reserved = format_size(record.peak.requested_bytes), known_size(record.peak.reserved_bytes)
@@ -56,7 +56,7 @@ class ProbeLine:
         yield Text(record.reason)
         if record.repeat:
             yield Text(f"(measurement {record.repeat + 1})", style="dim")
-        yield Text(f"({bisect.took_text(record)})", style="dim")
+        yield Text(f"({bisect_sentences.took_text(record)})", style="dim")
 
 
 def log_report(account: JournalState, standing: SearchStatus, path: str) -> RenderableType:

@@ -17,8 +17,8 @@ from oomscope.snapshot.builder import DEFAULT_POOL, UNKNOWN_MOMENT, Interned
 from oomscope.snapshot.lifetimes import BEFORE, pair
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
-from oomscope.snapshot.read.fields import STATES, flatten
 from oomscope.snapshot.read.tables import Tables
+from oomscope.snapshot.read.top_level import STATES, flatten
 from oomscope.snapshot.trace import Action, Annotation, Block, Frame, Moment, Segment, Snapshot, Stack, Trace
 
 ACTIONS: Final = {action.name.lower(): action for action in Action if action is not Action.UNKNOWN}
@@ -38,7 +38,7 @@ def snapshot_of(document: object, *, where: str) -> Snapshot:
 
 
 def snapshot_from(tables: Tables) -> Snapshot:
-    """Return the snapshot that tables of :func:`~oomscope.snapshot.read.fields.flatten` describe."""
+    """Return the snapshot that tables of :func:`~oomscope.snapshot.read.top_level.flatten` describe."""
     file = _File(tables)
     segments = tuple(file.segments())
     traces = tuple(file.traces(segments))

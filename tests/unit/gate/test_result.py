@@ -15,7 +15,7 @@ from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
 from oomscope.report.ci.github import night_markdown
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.gate_report import gate_report
+from oomscope.report.gate import gate_report
 from oomscope.report.html.pages import night_page
 from oomscope.units import GiB
 from tests.unit.gate.nights import measured

@@ -12,7 +12,7 @@ from oomscope.gate.night.result import GateResult
 from oomscope.gate.night.status import Status, Tone, ruling
 from oomscope.report.ci.github import annotation_commands, night_markdown
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.gate_report import gate_report
+from oomscope.report.gate import gate_report
 from oomscope.report.html.pages import night_page
 from oomscope.report.text.console import result_console, show
 from oomscope.units import MiB

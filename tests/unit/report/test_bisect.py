@@ -12,8 +12,8 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
 from oomscope.bisect.search.line import Answer
-from oomscope.report import bisect
-from oomscope.report.bisect_report import bisect_report, growth_table, plan_report
+from oomscope.report import bisect_sentences
+from oomscope.report.bisect import bisect_report, growth_table, plan_report
 from oomscope.report.parts import Report
 from oomscope.report.text.probes import ProbeLine
 from oomscope.units import Bytes, GiB, MiB
@@ -76,7 +76,7 @@ def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, he
         longer, commit=searches.BROKEN, label="waste", delta=Bytes(requested_bytes=0, reserved_bytes=3 * GiB)
     )
     result = replace(searches.COMMITS, bad_class=bad_class, steps=(longer, waste, culprit))
-    assert str(bisect.heaviest_step(result)).endswith(heaviest)
+    assert str(bisect_sentences.heaviest_step(result)).endswith(heaviest)
 
 
 def test_a_step_and_its_revert_are_told_as_such() -> None:
@@ -84,18 +84,20 @@ def test_a_step_and_its_revert_are_told_as_such() -> None:
     lighter = replace(down, delta=Bytes(requested_bytes=-5 * GiB, reserved_bytes=0))
     result = replace(searches.NO_CULPRIT, steps=(up, lighter))
     text = "requested -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by requested bytes"
-    assert bisect.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
+    assert bisect_sentences.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
     back = replace(up, commit=searches.BROKEN, delta=Bytes() - up.delta)
     pair = replace(result, steps=(back, up), waterfall=searches.STEPS.waterfall)
-    assert str(bisect.heaviest_step(pair)).endswith("longer, by requested bytes; other steps take it back")
+    assert str(bisect_sentences.heaviest_step(pair)).endswith("longer, by requested bytes; other steps take it back")
     same = replace(searches.STEPS, culprit=replace(searches.COMMITS.culprit, commit=searches.MIDDLE))
-    assert bisect.heaviest_step(same) == "the commit that tipped it over"
+    assert bisect_sentences.heaviest_step(same) == "the commit that tipped it over"
 
 
 def test_a_capacity_verdict_is_about_live_bytes() -> None:
     verdict = replace(searches.COMMITS.first_bad.result.verdict, kind="capacity")
     first_bad = replace(searches.COMMITS.first_bad, result=replace(results.OOM, verdict=verdict))
-    assert str(bisect.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith("by requested bytes")
+    assert str(bisect_sentences.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith(
+        "by requested bytes"
+    )
 
 
 @pytest.mark.parametrize("kind", ["requested", "reserved"])
@@ -149,7 +151,7 @@ def test_no_culprit_is_an_answer() -> None:
     grown = rendered(replace(searches.NO_CULPRIT, probes=(good, bad)))
     assert "What to do: requested memory grew by 2.00 GiB all the same: --steps names what made it grow" in grown
     alone = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
-    assert bisect.search_text(alone).startswith("the bad end alone, bad = ")
+    assert bisect_sentences.search_text(alone).startswith("the bad end alone, bad = ")
 
 
 def test_no_answer_accuses_nobody() -> None:
@@ -205,22 +207,22 @@ def test_a_reason_for_skipping_is_said_once() -> None:
 
 
 def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -> None:
-    assert dict(bisect.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
+    assert dict(bisect_sentences.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
     result = searches.COMMITS.first_bad.result
     whole = replace(result, demand_peak=results.PEAK)
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=whole))
-    assert dict(bisect.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
+    assert dict(bisect_sentences.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
     printed_alone = replace(result, backend="command", outcome="fits", peak=replace(result.peak, reserved_bytes=None))
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed_alone))
-    assert dict(bisect.before_and_after(search))["Reserved"].startswith("not known")
+    assert dict(bisect_sentences.before_and_after(search))["Reserved"].startswith("not known")
 
 
 def test_merges_and_paths_in_the_count_of_commits() -> None:
     result = replace(searches.COMMITS, candidates=20, paths=("src",))
     said = "20 commits (12 of them on the line of first parents, 9 of those touch the chosen paths and change"
-    assert said in bisect.search_text(result)
+    assert said in bisect_sentences.search_text(result)
     step = replace(searches.COMMITS.steps[1], merge=searches.MIDDLE)
-    assert bisect.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
+    assert bisect_sentences.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
 
 
 def test_the_steps_lead_from_good_to_bad() -> None:
@@ -273,26 +275,26 @@ def steps_of(*sizes: int) -> list[StepRow]:
 
 def test_rows_without_a_change_are_one_row_at_the_end_but_for_the_culprit() -> None:
     rows = steps_of(0, 7, 0, -2, 0)
-    assert [row.delta.requested_bytes for row in bisect.folded(rows)] == [7, -2, 0]
-    assert bisect.folded(rows)[-1].label == "no change: 3 further rows, over 9 commits"
+    assert [row.delta.requested_bytes for row in bisect_sentences.folded(rows)] == [7, -2, 0]
+    assert bisect_sentences.folded(rows)[-1].label == "no change: 3 further rows, over 9 commits"
     rows = steps_of(0, 0, 5)
-    assert bisect.folded(rows, rows[1].commit) == tuple(rows)
-    assert bisect.folded(rows[1:]) == tuple(rows[1:])
+    assert bisect_sentences.folded(rows, rows[1].commit) == tuple(rows)
+    assert bisect_sentences.folded(rows[1:]) == tuple(rows[1:])
 
 
 @given(st.lists(st.sampled_from([0, 0, 3, -4]), max_size=12))
 def test_folded_steps_still_sum(sizes: list[int]) -> None:
-    after = bisect.folded(steps_of(*sizes))
+    after = bisect_sentences.folded(steps_of(*sizes))
     total = sum((row.delta for row in steps_of(*sizes)), start=Bytes())
     assert sum((row.delta for row in after), start=Bytes()) == total
     assert sum(row.delta == Bytes() for row in after) <= 1
 
 
 def test_steps_of_a_few_bytes_are_no_rows_beside_large_ones() -> None:
-    after = bisect.folded(steps_of(512, 64 * MiB, -2048, 100))
+    after = bisect_sentences.folded(steps_of(512, 64 * MiB, -2048, 100))
     assert [row.delta.requested_bytes for row in after] == [64 * MiB, 512 - 2048 + 100]
     assert after[-1].label == "at most 655.36 KiB each: 3 further rows, over 8 commits"
-    assert bisect.folded(steps_of(512, 2048)) == tuple(steps_of(512, 2048))
+    assert bisect_sentences.folded(steps_of(512, 2048)) == tuple(steps_of(512, 2048))
 
 
 def hunk(name: str, **fields: object) -> HunkChange:

@@ -12,9 +12,9 @@ from rich.panel import Panel
 from rich.text import Text
 
 from oomscope.gate.night.status import Status
-from oomscope.report.bisect_report import bisect_report
+from oomscope.report.bisect import bisect_report
 from oomscope.report.diff import diff_report
-from oomscope.report.gate_report import gate_report
+from oomscope.report.gate import gate_report
 from oomscope.report.parts import Heading, Line, Report, Span, Table, bar, columns, cut
 from oomscope.report.probe import probe_report
 from oomscope.report.text.console import result_console, show

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.importers.arguments import Arguments, read_arguments
+from oomscope.config.importers.command_lines import Arguments, read_arguments
 from oomscope.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.importers.arguments import Arguments, read_arguments
+from oomscope.config.importers.command_lines import Arguments, read_arguments
 from oomscope.config.importers.draft import batch_steps
 from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
 from oomscope.config.importers.load import configuration_file, load_arguments
