@@ -68,7 +68,7 @@ STATES_ROOM: Final = 2 * MiB
 """The same of the states of these maps at other moments."""
 FRAMES_SHOWN: Final = 2048
 """Frames of each tree of a flame graph."""
-FLAME_ROOM: Final = 200 * 1024
+FLAME_ROOM: Final = 160 * 1024
 """The same of its flame graphs."""
 
 
