@@ -51,8 +51,8 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
-    stack_id, module_id = max(left, key=left.__getitem__)
-    trace = timeline.trace
+    own, forward, module_id = max(left, key=left.__getitem__)
+    stack_id, trace = forward or own, timeline.trace
     return Leak(
         bytes_per_iteration=mean, iterations=len(ends), stack=trace.stacks[stack_id], module=trace.modules[module_id]
     )
@@ -93,30 +93,31 @@ def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool =
     return ends
 
 
-def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int], int]:
-    """Return, by stack and module, the bytes of what every iteration after the first left behind.
+def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int, int], int]:
+    """Return, by stack, forward stack and module, the bytes of what every iteration after the first left behind.
 
-    A block counts if it is alive at the last of ``ends`` and right before ``until``; a stack counts if it left such
-    blocks in each of the iterations.
+    A block counts if it is alive at the last of ``ends`` and right before ``until``; stacks count if they left such
+    blocks in each of the iterations. A gradient, which is always young, has the forward stack of an output that may be
+    kept, but a stack of its own.
     """
     table, trace = timeline.lifetimes, timeline.trace
     alive = (table.born > ends[0]) & (table.born <= ends[-1]) & (table.freed > ends[-1])
     rows = np.flatnonzero(alive if until is None else alive & (table.freed >= until))
     born = table.born[rows]
-    stacks = np.where(trace.forward_stack_id[born] > 0, trace.forward_stack_id[born], trace.stack_id[born])
-    iterations = np.searchsorted(ends, born)
-    seen: dict[tuple[int, int], set[int]] = {}
-    totals: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[int, int, int], set[int]] = {}
+    totals: dict[tuple[int, int, int], int] = {}
     columns = zip(
-        stacks.tolist(),
+        trace.stack_id[born].tolist(),
+        trace.forward_stack_id[born].tolist(),
         trace.module_id[born].tolist(),
-        iterations.tolist(),
+        np.searchsorted(ends, born).tolist(),
         table.size[rows].tolist(),
         strict=True,
     )
-    for stack, module, iteration, size in columns:
-        seen.setdefault((stack, module), set()).add(iteration)
-        totals[stack, module] = totals.get((stack, module), 0) + size
+    for stack, forward, module, iteration, size in columns:
+        key = stack, forward, module
+        seen.setdefault(key, set()).add(iteration)
+        totals[key] = totals.get(key, 0) + size
     return {key: total for key, total in totals.items() if len(seen[key]) == len(ends) - 1}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from oomscope.snapshot.infer.activity import activity_of
@@ -73,6 +76,26 @@ def test_only_what_is_alive_before_the_failure_leaks():
     assert rest is not None
     assert (both.bytes_per_iteration, both.stack[0].line) == (20 * MiB, 12)
     assert (rest.bytes_per_iteration, rest.stack[0].line) == (2 * MiB, 11)
+
+
+def test_gradients_of_a_layer_whose_output_is_kept_are_not_counted():
+    machine = Machine(4 * GiB)
+    gradient = None
+    for number in range(4):
+        machine.moment = Moment("forward", number, 0)
+        machine.alloc(8 * MiB, line=11)
+        if gradient is not None:
+            machine.free(gradient)
+        machine.moment = Moment("backward", number, 0)
+        gradient = machine.alloc(32 * MiB, line=12)
+    machine.moment = Moment("forward", 4, 0)
+    machine.free(machine.alloc(512, line=13))
+    trace = machine.trace()
+    forward = int(trace.stack_id[trace.size == 8 * MiB][0])
+    trace = replace(trace, forward_stack_id=np.where(trace.size > MiB, forward, 0).astype(np.int32))
+    leak = find_leak(Timeline.of(trace, machine.segments()))
+    assert leak is not None
+    assert (leak.bytes_per_iteration, leak.stack[0].line) == (8 * MiB, 11)
 
 
 def test_a_copy_made_once_between_growing_batches_is_no_leak():
