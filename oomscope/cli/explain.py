@@ -131,7 +131,7 @@ def explain(
         return tables_of(found)
 
     def export(module: str, function: str) -> str:
-        make: Callable[..., str] = getattr(import_module(f"oomscope.report.{module}"), function)
+        make: Callable[..., str] = getattr(import_module(f"oomscope.report.exports.{module}"), function)
         return make(found, drawings)
 
     made = {

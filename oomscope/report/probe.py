@@ -283,7 +283,7 @@ def demand_text(result: ProbeResult) -> str | None:
     place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
     lacking = result.demand_bytes - (result.available_bytes or result.demand_bytes)
     more = f", {format_size(lacking)} more than this process may use" if lacking > 0 else ""
-    return f"{format_size(result.demand_bytes)} requested{place}{more}, in the same run without a limit"
+    return f"{format_size(result.demand_bytes)} requested{place}{more}, in a second run without a limit"
 
 
 def reserved_text(result: ProbeResult) -> str | None:

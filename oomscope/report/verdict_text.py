@@ -136,7 +136,7 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     if verdict.kind == "fragmentation":
         return _fragmentation_advice(verdict, variable)
     if verdict.kind == "capacity":
-        return "peak demand exceeds the card; reduce live memory (recompute, offload, parallelism)"
+        return "peak demand exceeds the card; reduce live memory (smaller batch, recompute, offload, parallelism)"
     return None
 
 

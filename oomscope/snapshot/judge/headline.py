@@ -94,10 +94,10 @@ def leak_text(leak: LeakSuspect | None) -> str:
 def _why(verdict: Verdict, requested_bytes: int) -> str:
     """Return the clause on what was missing; of free memory the table says where it was."""
     if verdict.kind == "capacity" and "fraction" in verdict.tags:
-        return "no packing could serve it under the memory fraction that was set"
+        return "more than the memory fraction that was set allows"
     free = verdict.available_bytes - verdict.live_requested_bytes
     if verdict.kind == "capacity":
-        return f"{format_size(requested_bytes - free)} too much for any packing"
+        return f"{format_size(requested_bytes - free)} short"
     return f"{format_size(free)} were free but unusable" if verdict.gaps else ""
 
 
@@ -127,7 +127,7 @@ def _cure(verdict: Verdict) -> str:
     if not verdict.confirmed or row is None:
         return f"the same allocations pass to the end of the recording under {name}"
     room = f"{format_size(row.margin_bytes)} to spare"
-    return f"it ran to the end under {name} with {'only ' if row.is_tight else ''}{room}"
+    return f"run again, it went to the end under {name} with {'only ' if row.is_tight else ''}{room}"
 
 
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:

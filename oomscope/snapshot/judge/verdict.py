@@ -209,7 +209,7 @@ class _Case:
         gets_past = tried.cures if lacking <= 0 and reproduced else ()
         needs_more_later = lacking <= 0 and (demand_after or 0) > available
         tags: dict[Tag, bool] = {
-            "foreign": self._fits_alone(requests),
+            "foreign": self._fits_alone(requests, demand_after or 0),
             "fraction": failure.by_fraction,
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
@@ -276,11 +276,14 @@ class _Case:
             return self.timeline.segments
         return tried.baseline.segments if tried.baseline.failed_event == event else ()
 
-    def _fits_alone(self, requests: Requests) -> bool:
-        """Return whether the requests pass on the same device with no other process on it."""
-        if not self.device.other_process_bytes:
-            return False
+    def _fits_alone(self, requests: Requests, demand_after: int) -> bool:
+        """Return whether the requests pass on the same device with no other process on it, as far as is known.
+
+        Not where the whole run is known to need more than that device has.
+        """
         alone = self.device.without_other_processes()
+        if not self.device.other_process_bytes or demand_after > alone.available_bytes:
+            return False
         return replay(requests, self.rules.settings(), alone, at_recorded_addresses=True).survives
 
     def _peak_before(self, event: int) -> int:

@@ -53,10 +53,10 @@ def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
 def test_demand_names_where_the_whole_run_peaks() -> None:
     assert probe.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)
-    assert probe.demand_text(known) == "8.00 GiB requested, in the same run without a limit"
+    assert probe.demand_text(known) == "8.00 GiB requested, in a second run without a limit"
     lacking = replace(known, available_bytes=6 * GiB)
     assert probe.demand_text(lacking) == (
-        "8.00 GiB requested, 2.00 GiB more than this process may use, in the same run without a limit"
+        "8.00 GiB requested, 2.00 GiB more than this process may use, in a second run without a limit"
     )
     placed = probe.demand_text(replace(known, demand_peak=results.PEAK))
     assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
@@ -150,7 +150,7 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     assert "room for" not in unknown
     failed = verdict_text.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
     assert failed.startswith("something stays alive, 512.00 MiB more")
-    assert failed.endswith("reduce live memory (recompute, offload, parallelism)")
+    assert failed.endswith("reduce live memory (smaller batch, recompute, offload, parallelism)")
 
 
 def test_counts_and_shares() -> None:

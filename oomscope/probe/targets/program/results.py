@@ -195,8 +195,9 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
     if others and (receipt.world_size or 1) == 1:
+        why = "ran out of memory" if ran_out(receipt) else "held most"
         notes.append(
-            f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which held most: "
+            f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which {why}: "
             + " ".join(receipt.argv)
         )
     if ended.killed:

@@ -53,7 +53,7 @@ def test_capacity():
     assert verdict.packing_lower_bound_bytes == 1100 * MiB
     assert gaps(verdict) == {"free_device": 24 * MiB}
     assert not any(fix.survives for fix in verdict.tried)
-    assert "76.00 MiB too much" in verdict.headline
+    assert "76.00 MiB short" in verdict.headline
 
 
 def test_fragmentation_that_expandable_segments_cure():
@@ -141,6 +141,12 @@ def test_foreign_it_would_have_fitted_alone():
     assert verdict.kind == "capacity"
     assert verdict.tags == ("foreign",)
     assert verdict.available_bytes == 524 * MiB
+
+
+def test_what_needs_more_than_the_card_in_the_end_is_not_helped_by_ending_others():
+    assert verdict_on(beside_others(), demand_after=700 * MiB).tags == ("foreign",)
+    verdict = verdict_on(beside_others(), demand_after=2 * GiB)
+    assert (verdict.kind, verdict.tags) == ("capacity", ())
 
 
 def test_leak_with_the_line_that_grows():
