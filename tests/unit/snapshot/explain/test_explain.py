@@ -83,7 +83,7 @@ def test_a_failure_with_enough_free_shows_a_memory_fraction():
     assert GiB <= device.available_bytes < GiB + 100 * MiB
     assert "a memory fraction was in force" in device.available_source
     assert device.verdict.tags == ("fraction",)
-    assert "under the memory fraction that was set" in device.verdict.headline
+    assert "more than the memory fraction that was set allows" in device.verdict.headline
     assert "short" not in device.verdict.headline, "D is an upper bound"
     assert "set_per_process_memory_fraction" in advice_text(device.verdict)
     assert "fraction" not in explained(machine, limit=GiB).verdict.tags
