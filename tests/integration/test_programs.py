@@ -21,6 +21,7 @@ from tests.integration.program import commit, new_repo, oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL = (PROGRAMS / "small.py").read_text()
+NO_COMPILER = SMALL.partition("def model")[0]
 MiB, GiB = 1 << 20, 1 << 30
 
 
@@ -278,28 +279,57 @@ def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
     Path(done.stderr.partition("What the program printed: ")[2].strip()).unlink()
 
 
-TRAIN = """
+TRAIN = """\
+import no_compiler
 import torch
-net = torch.nn.Sequential(torch.nn.Linear(256, WIDTH), torch.nn.Linear(WIDTH, 256)).to("cuda")
-optimizer = torch.optim.AdamW(net.parameters())
+from torch import nn
+
+WIDTH = 512
+
+net = nn.Sequential(nn.Linear(256, WIDTH), nn.GELU(), nn.Linear(WIDTH, 256)).to("cuda")
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+outputs = []
 for step in range(1000):
-    net(torch.randn(8, 256, device="cuda")).square().mean().backward()
+    batch = torch.randn(4096, 256, device="cuda")
+    output = net(batch)
+    loss = (output - batch).square().mean()
+    loss.backward()
     optimizer.step()
     optimizer.zero_grad()
 """
+WIDER, KEPT = "WIDTH = 2048\n", "output = net(batch)\n    outputs.append(output)\n"
+CHANGES = (
+    ("train a small network", "", ""),
+    ("draw no new batch", "randn(4096", "rand(4096"),
+    ("widen the hidden layer", "WIDTH = 512\n", WIDER),
+    ("say where it is", "batch = ", 'print("step", step)\n    batch = '),
+    ("average the output over time", "output = net(batch)\n", KEPT),
+    ("lower the learning rate", "1e-3", "3e-4"),
+    ("train for longer", "range(1000)", "range(2000)"),
+    ("seed it", WIDER, f"{WIDER}torch.manual_seed(0)\n"),
+    ("seed it otherwise", "manual_seed(0)", "manual_seed(1)"),
+)
+"""Nine commits of a flat script, by subject, what they replace and with what: one widens a layer, one keeps outputs."""
 
 
-WIDTHS = (256, 300, 8192)
-
-
-def test_the_commit_after_which_a_program_needs_more(tmp_path: Path) -> None:
-    repo = new_repo(tmp_path / "repo")
-    commits = [commit(repo, f"width {width}", {"train.py": TRAIN.replace("WIDTH", str(width))}) for width in WIDTHS]
-    words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--bad", "requested>60MiB")
-    state = tmp_path / "state"
-    done = oomscope("bisect", f"{commits[0]}..", *words, "--repo", repo, "--state", state, "--json", "--quiet")
+def test_a_leak_and_an_earlier_step_of_a_flat_script_are_found_with_their_lines(tmp_path: Path) -> None:
+    repo, text, commits, lines = new_repo(tmp_path / "repo"), TRAIN, {}, {}
+    for subject, before, after in CHANGES:
+        assert before in text
+        text = text.replace(before, after, 1)
+        commits[subject] = commit(repo, subject, {"train.py": text, "no_compiler.py": NO_COMPILER})
+        lines[commits[subject]] = 1 + text.splitlines().index("    output = net(batch)")
+    words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--iterations", "5", "--steps")
+    options = ("--bad", "requested>165MiB", "--repo", repo, "--state", tmp_path / "state", "--json", "--quiet")
+    done = oomscope("bisect", f"{commits['train a small network']}..", *words, *options)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["culprit"]["commit"] == commits[2]
-    assert document["culprit"]["sites"][0]["site"]["file"] == "train.py"
+    widened, averaged = commits["widen the hidden layer"], commits["average the output over time"]
+    assert document["culprit"]["commit"] == averaged
+    grown = {step["commit"]: step["dominant"] for step in document["steps"] if step["delta"]["requested_bytes"] > MiB}
+    places = {each: (row["site"]["file"], row["site"]["line"], row["category"]) for each, row in grown.items()}
+    assert places == {
+        widened: ("train.py", lines[widened], "activation"),
+        averaged: ("train.py", lines[averaged], "kept"),
+    }
     assert f"--command '{sys.executable} train.py'" in document["last_good"]["commands"][-1]
