@@ -8,6 +8,8 @@ list of its own, made of 2,000 frames that all share.
     python benchmarks/capture.py [EVENTS ...]
 """
 
+# ruff: noqa: E402 - on a machine without a GPU the card comes before torch
+
 from __future__ import annotations
 
 import argparse
@@ -24,9 +26,9 @@ from oomscope.virtual import loading
 
 loading.load_where_needed()
 
-import torch  # noqa: E402 - on a machine without a GPU the card comes first
+import torch
 
-import oomscope  # noqa: E402
+import oomscope
 from oomscope.capture import history
 from oomscope.capture.arming import variables
 from oomscope.capture.settings import Settings
