@@ -10,6 +10,10 @@ type. A number of which that was asked is a loss or a norm: compared with 0 or a
 **Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
 round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
 it follows from the bounds. Versions of torch that draw once ask nothing.
+
+**Printing.** ``print(loss)`` reads values to choose digits and, of floating-point numbers, selects those that are not 0
+on the card. What is printed decides nothing of the memory that a program needs: values that the card does not hold are
+printed as ``?``, and those that it holds from the host. The few KiB that such a selection takes are left out.
 """
 
 from __future__ import annotations
@@ -23,9 +27,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
+from torch import _tensor_str
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
+from oomscope import virtual
 from oomscope.probe.recording.replaced import replaced
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
@@ -82,6 +88,35 @@ def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]
         return optimizer.step(*args, **kwargs)
 
     return replaced([(torch.amp.GradScaler, "_maybe_opt_step", takes)])
+
+
+def printed_from_the_host() -> AbstractContextManager[None]:
+    """Print tensors of the card without work on the card while the block runs."""
+    contents_of: Any = _tensor_str._tensor_str
+
+    def contents(tensor: torch.Tensor, indent: int) -> Any:
+        if (
+            not (tensor.is_cuda and tensor.numel())
+            or tensor.layout is not torch.strided
+            or torch.compiler.is_compiling()
+        ):
+            return contents_of(tensor, indent)
+        held = _held(tensor)
+        return "?" if held is None else contents_of(held, indent)
+
+    return replaced([(_tensor_str, "_tensor_str", contents)])
+
+
+def _held(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a copy of a tensor on the host; None where the card does not hold all of its storage."""
+    whole = tensor.untyped_storage()
+    if whole.nbytes() > _MOST_ELEMENTS:
+        return None
+    copy = torch.UntypedStorage(whole.nbytes())
+    if virtual.read_held(copy.data_ptr(), whole.data_ptr(), whole.nbytes()) is virtual.Origin.NOT_HELD:
+        return None
+    host = torch.empty(0, dtype=tensor.dtype, device="cpu")
+    return host.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]) -> Callable[..., Any]:

@@ -23,7 +23,12 @@ from oomscope.capture import history
 from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
-from oomscope.probe.recording.assumed_values import finite_numbers, no_skipped_step, redrawn_as_expected
+from oomscope.probe.recording.assumed_values import (
+    finite_numbers,
+    no_skipped_step,
+    printed_from_the_host,
+    redrawn_as_expected,
+)
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_integers import (
@@ -103,6 +108,7 @@ class Recorder:
             note = self._notes.append
             parts += [no_skipped_step(note), finite_numbers(note), integers_are_followed()]
             parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
+            parts.append(printed_from_the_host())
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()

@@ -216,7 +216,7 @@ def logs_and_runs_out() -> None:
     optimizer = torch.optim.AdamW(net.parameters())
     for rows in (64, 64, 1 << 18):
         loss = net(torch.randn(rows, 256, device="cuda")).square().mean()
-        print(loss.item(), flush=True)
+        print(loss, loss.item(), flush=True)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

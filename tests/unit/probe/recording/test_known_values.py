@@ -198,3 +198,31 @@ def test_nothing_unknown_is_read_and_it_ends(values: str) -> None:
         values=values,
     )
     assert said == [0, 4], "weight, what was drawn before and now, and their choice"
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_is_printed_is_not_read_from_the_card(values: str) -> None:
+    said = on_card(
+        """
+        from oomscope.probe.recording.assumed_values import printed_from_the_host
+        loss = torch.nn.Linear(4, 4, device='cuda')(torch.randn(8, 4, device='cuda')).square().mean()
+        copied = torch.tensor([[2, 0], [1, 7]]).cuda()[:, 1]
+        large, none = torch.randn(1 << 20, device='cuda'), torch.empty(0, device='cuda')
+        before = torch.cuda.memory_stats()['allocation.all.allocated']
+        with printed_from_the_host():
+            text = [repr(each) for each in (loss, copied, large, none, torch.ones(1))]
+        say([text, state().unknown_reads, torch.cuda.memory_stats()['allocation.all.allocated'] - before])
+        """,
+        preamble="torch",
+        values=values,
+    )
+    assert said == [
+        [
+            "tensor(?, device='cuda:0', grad_fn=<MeanBackward0>)",
+            "tensor([0, 7], device='cuda:0')",
+            "tensor(?, device='cuda:0')",
+            "tensor([], device='cuda:0')",
+            "tensor([1.])",
+        ],
+        *(0, 0),
+    ]
