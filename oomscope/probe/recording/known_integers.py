@@ -5,7 +5,9 @@ mask hide anything. The card computes none of it, and what follows would depend 
 card holds every operand (it was copied there, or computed so), the function runs as it is, with what it allocates, and
 is computed once more on the host; that result is written to the card. Operands are written again, because the card
 holds nothing of what a kernel was given; so are the indices, targets and masks that functions of floating-point numbers
-read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them.
+read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them. Kernels of
+backward are given labels too, unseen from here: what ``to`` or ``cuda`` copied is remembered with the tensor, for as
+long as its version says that nothing was written into it.
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
@@ -20,7 +22,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.utils import _device as default_device
@@ -85,6 +87,7 @@ _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
 """The same, in ``torch.nn.functional``."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
 _PLACES: Final = "_oomscope_places"
+_COPIED: Final = "_oomscope_copied"
 Function = Callable[..., Any]
 
 
@@ -94,8 +97,10 @@ def integers_are_followed() -> Iterator[None]:
     default_device._device_constructors()  # ``with torch.device(...)`` knows functions as they were at its first use
     wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
     wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
+    wrappers |= dict.fromkeys(("to", "cuda"), _copying)
     places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]
-    places += [(torch.nn.functional, name) for name in _READ_BY_LAYERS]
+    wrappers["one_hot"] = _classifying
+    places += [(torch.nn.functional, name) for name in (*_READ_BY_LAYERS, "one_hot")]
     wrapped = []
     for owner, name in places:
         function = getattr(owner, name, None)
@@ -177,6 +182,57 @@ def _counting(function: Function, name: str) -> Function:
             kept = {key: value for key, value in kwargs.items() if key in ("start", "end", "step", "dtype")}
             write_values(result, function(*args, **kept, device="cpu"))
         return result
+
+    return called
+
+
+class _Copied(NamedTuple):
+    """What a tensor on the card was copied from."""
+
+    storage: torch.UntypedStorage
+    """On the host."""
+    address: int
+    """Of its storage on the card."""
+    version: int
+
+
+def _copying(function: Function, name: str) -> Function:
+    """Return ``function``, which may copy a tensor to the card: the copy is remembered with the result."""
+    computing = _computing(function, name)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = computing(*args, **kwargs)
+        if is_followed(result) and not result.is_inference() and not torch.compiler.is_compiling():
+            whole = result.untyped_storage()
+            copy, address = torch.UntypedStorage(whole.nbytes()), whole.data_ptr()
+            if virtual.read_held(copy.data_ptr(), address, whole.nbytes()) is virtual.Origin.COPIED:
+                setattr(result, _COPIED, _Copied(copy, address, result._version))
+        return result
+
+    return called
+
+
+def _remembered(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return the storage that ``tensor`` was copied from; None where it was not, or was changed since."""
+    copied: _Copied | None = getattr(tensor, _COPIED, None)
+    is_same = copied is not None and (copied.address, copied.version) == (
+        tensor.untyped_storage().data_ptr(),
+        tensor._version,
+    )
+    return copied.storage.clone() if copied is not None and is_same else None
+
+
+def _classifying(function: Function, name: str) -> Function:
+    computing = _computing(function, name)
+
+    @functools.wraps(function)
+    def called(tensor: torch.Tensor, num_classes: int = -1) -> Any:
+        kept = HeldOperands()
+        if num_classes != -1 or torch.compiler.is_compiling() or not is_followed(tensor) or not kept.take(tensor):
+            return computing(tensor, num_classes)
+        with virtual.expecting(struct.pack("q", int(kept.on_host(tensor).max()))):  # read back by C++
+            return computing(tensor, num_classes)
 
     return called
 
@@ -333,14 +389,17 @@ class HeldOperands:
         return frozenset(self._storages)
 
     def take(self, tensor: torch.Tensor) -> bool:
-        """Read a tensor from the card; return whether the card holds all of its storage."""
+        """Read a tensor from the card; return whether the card holds all of its storage, or it is remembered."""
         whole = tensor.untyped_storage()
         address, size = whole.data_ptr(), whole.nbytes()
         if address not in self._storages:
             copy = torch.UntypedStorage(size)
             origin = virtual.read_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD:
-                return False
+                remembered = _remembered(tensor)
+                if remembered is None:
+                    return False
+                copy, origin = remembered, virtual.Origin.COPIED
             self._origins[address] = origin
             self._storages[address] = copy
         host = torch.empty(0, dtype=tensor.dtype, device="cpu")

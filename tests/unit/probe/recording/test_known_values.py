@@ -43,6 +43,38 @@ say([one_sequence, hidden, counter.tolist(), state().unknown_read_bytes - before
     assert said == [True, 9, [7, 3, 4], 0]
 
 
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_labels_are_known_after_backward_until_they_are_changed(values: str) -> None:
+    said = followed(
+        """labels = torch.tensor([2, 0, 6, 1]).to(d)
+changed = torch.tensor([2, 0, 6, 1]).cuda()
+logits = torch.randn(4, 7, device=d, requires_grad=True)
+for each in (labels, changed):
+    torch.nn.functional.cross_entropy(logits, each).backward()
+changed.random_(0, 7)
+before = state().unknown_reads
+with answers_are_known():
+    chosen = logits[labels > 1]
+rows = torch.nn.functional.one_hot(labels)
+say([list(chosen.shape), list(rows.shape), state().unknown_reads - before, unknown(changed > 1)])""",
+        values=values,
+    )
+    assert said == [[2, 7], [4, 7], 0, 4]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_classes_of_copied_labels_are_counted(values: str) -> None:
+    said = followed(
+        """labels = torch.tensor([2, 0, 6, 1]).to(d)
+before = state().unknown_reads
+rows = torch.nn.functional.one_hot(labels)
+of_ten = torch.nn.functional.one_hot(labels, 10)
+say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), state().unknown_reads - before])""",
+        values=values,
+    )
+    assert said == [[4, 7], [2, 0, 6, 1], 4, 0]
+
+
 def test_what_is_not_known_stays_unknown() -> None:
     said = followed(
         """random = torch.randint(0, 9, (8,), device=d)
