@@ -61,8 +61,8 @@ WALK = (
 def demo(ctx: click.Context, /, folder: Path, force: bool, as_json: bool) -> ExitCode:
     """Make a small git history in FOLDER (default: oomscope-demo), and walk through probe, explain and bisect on it.
 
-    Each command is printed before it runs, so that you can repeat it in FOLDER. The walk takes less than two minutes on
-    two cores. It needs git and PyTorch (pip install 'oomscope[probe]'), and no GPU. --json makes the history and prints
+    Each command is printed before it runs, so that you can repeat it in FOLDER. The walk takes about a minute on two
+    cores. It needs git and PyTorch (pip install 'oomscope[probe]'), and no GPU. --json makes the history and prints
     the commands without running them.
 
     \b
