@@ -99,8 +99,7 @@ def document() -> dict[str, Any]:
 
     torch asks its compiler whether a frame lies in generated code, and imports it to ask
     (torch/csrc/profiler/python/combined_traceback.cpp, ``appendSymbolized``). Where nothing has imported it, nothing
-    was generated: it finds a compiler without any code then, and seconds and host memory are saved in a process that
-    may be failing.
+    was generated: it is given an empty stand-in, which saves seconds and host memory in a process that may be failing.
     """
     no_code = SimpleNamespace()
     if "torch._inductor" not in sys.modules:

@@ -5,7 +5,17 @@ Importing this package is cheap: no torch, and no library is loaded before :func
 
 from __future__ import annotations
 
-from oomscope.virtual.library import CardState, Origin, expecting, on_unknown_read, read_held, state, write_held
+from oomscope.virtual.library import (
+    CardState,
+    Origin,
+    expecting,
+    module_launches,
+    on_unknown_read,
+    read_copied,
+    read_held,
+    state,
+    write_held,
+)
 from oomscope.virtual.loading import is_loaded, load
 from oomscope.virtual.settings import CardSettings
 
@@ -16,7 +26,9 @@ __all__ = [
     "expecting",
     "is_loaded",
     "load",
+    "module_launches",
     "on_unknown_read",
+    "read_copied",
     "read_held",
     "state",
     "write_held",

@@ -15,7 +15,7 @@ from typing import Any
 
 from oomscope.virtual.loading import library
 
-_VERSION = 2
+_VERSION = 3
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -131,6 +131,34 @@ def read_held(to: int, address: int, size: int) -> Origin:
     return Origin(_card().oomscope_card_read_held(to, address, size))
 
 
+def read_copied(to: int, address: int, size: int) -> bool:
+    """Copy the bytes of a tensor's storage to the host if one copy wrote just them, and kernels were given them since.
+
+    Whether a kernel changed them is not known here.
+
+    Args:
+        to: an address of the host with room for ``size`` bytes.
+        address: of the device.
+        size: bytes.
+
+    Returns:
+        Whether there is such a copy; else nothing is read.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    return bool(_card().oomscope_card_read_copied(to, address, size))
+
+
+def module_launches() -> int:
+    """Return how many kernels of modules that the program loaded (Triton's), and of graphs, were launched.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    return int(_card().oomscope_card_module_launches())
+
+
 def write_held(address: int, values: int, size: int, origin: Origin) -> None:
     """Write bytes to allocated device memory; the card then holds them.
 
@@ -173,6 +201,8 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_unsupported.restype = ctypes.c_size_t
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_read_copied.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_module_launches.restype = ctypes.c_uint64
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]

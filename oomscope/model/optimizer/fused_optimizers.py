@@ -8,6 +8,7 @@ of its own for each parameter, a 512-byte block apiece on the device; FusedAdam 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class GroupedOptimizer(Optimizer):
     """An optimizer that updates one group of parameters after the other, in place."""
 
-    add_param_group = Optimizer.add_param_group.__wrapped__  # type: ignore[attr-defined]
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
     """torch's own, without the wrapper that keeps torch's compiler out of it: that imports the compiler first, which
     takes half of the time of a small probe, and nothing compiles the bundled model."""
 

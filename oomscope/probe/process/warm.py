@@ -202,8 +202,9 @@ class WarmParents:
 
     def _parent(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Parent:
         """Return the parent that serves ``job`` in the environment of ``order``; the one used first makes room."""
-        with_compiler = isinstance(job.target, CheckoutTarget)
-        key = with_compiler, frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
+        environment = frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
+        with_compiler = isinstance(job.target, CheckoutTarget) or (True, environment) in self._parents
+        key = with_compiler, environment
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:

@@ -24,7 +24,8 @@ from oomscope.probe.machine.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
 
 SERVE = "--serve"
-"""The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
+"""The first argument of a worker that is to be a warm parent; the second is the number of its socket, the
+third not empty if it is to import torch's compiler."""
 
 
 def _told_over(descriptor: int) -> Callable[[Progress], None]:

@@ -11,9 +11,10 @@ type. A number of which that was asked is a loss or a norm: compared with 0 or a
 round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
 it follows from the bounds. Versions of torch that draw once ask nothing.
 
-**Printing.** ``print(loss)`` reads values to choose digits and, of floating-point numbers, selects those that are not 0
-on the card. What is printed decides nothing of the memory that a program needs: values that the card does not hold are
-printed as ``?``, and those that it holds from the host. The few KiB that such a selection takes are left out.
+**Printing.** ``print(loss)`` reads values to choose digits and, of floating-point numbers, selects on the card
+those that are not 0. What is printed decides nothing of the memory that a program needs: values that the card does not
+hold are printed as ``?``, and those that it holds from the host. The few KiB that such a selection takes are left out.
+Where torch first converts a whole tensor to print it (fp8, lazy negation or conjugation), it is left to torch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from oomscope import virtual
+from oomscope.probe.recording.known_integers import MOST_BYTES
 from oomscope.probe.recording.replaced import replaced
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
@@ -90,16 +92,21 @@ def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]
     return replaced([(torch.amp.GradScaler, "_maybe_opt_step", takes)])
 
 
+_DTYPES: Final = [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
+_CONVERTED: Final = frozenset(
+    each for each in _DTYPES if each.is_complex or (each.is_floating_point and each.itemsize < 2)
+)
+"""What torch converts before it prints it."""
+
+
 def printed_from_the_host() -> AbstractContextManager[None]:
     """Print tensors of the card without work on the card while the block runs."""
     contents_of: Any = _tensor_str._tensor_str
 
     def contents(tensor: torch.Tensor, indent: int) -> Any:
-        if (
-            not (tensor.is_cuda and tensor.numel())
-            or tensor.layout is not torch.strided
-            or torch.compiler.is_compiling()
-        ):
+        is_converted = tensor.is_neg() or tensor.is_conj() or tensor.dtype in _CONVERTED
+        is_plain = tensor.is_cuda and tensor.numel() and tensor.layout is torch.strided and not is_converted
+        if torch.compiler.is_compiling() or not is_plain:
             return contents_of(tensor, indent)
         held = _held(tensor)
         return "?" if held is None else contents_of(held, indent)
@@ -110,7 +117,7 @@ def printed_from_the_host() -> AbstractContextManager[None]:
 def _held(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return a copy of a tensor on the host; None where the card does not hold all of its storage."""
     whole = tensor.untyped_storage()
-    if whole.nbytes() > _MOST_ELEMENTS:
+    if whole.nbytes() > MOST_BYTES:
         return None
     copy = torch.UntypedStorage(whole.nbytes())
     if virtual.read_held(copy.data_ptr(), whole.data_ptr(), whole.nbytes()) is virtual.Origin.NOT_HELD:

@@ -6,8 +6,8 @@ card holds every operand (it was copied there, or computed so), the function run
 is computed once more on the host; that result is written to the card. Operands are written again, because the card
 holds nothing of what a kernel was given; so are the indices, targets and masks that functions of floating-point numbers
 read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them. Kernels of
-backward are given labels too, unseen from here: what ``to`` or ``cuda`` copied is remembered with the tensor, for as
-long as its version says that nothing was written into it.
+backward are given labels by C++, where no wrapper sees it: what ``to`` or ``cuda`` copied still counts as known while
+the card has the copy and the tensor's version says that nothing was written into it.
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
@@ -22,11 +22,12 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch.utils import _device as default_device
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.capture.arming import AroundImport
@@ -87,7 +88,6 @@ _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
 """The same, in ``torch.nn.functional``."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
 _PLACES: Final = "_oomscope_places"
-_COPIED: Final = "_oomscope_copied"
 Function = Callable[..., Any]
 
 
@@ -105,7 +105,7 @@ def integers_are_followed() -> Iterator[None]:
     for owner, name in places:
         function = getattr(owner, name, None)
         if callable(function):  # torch.bool is no function
-            wrapped.append((owner, name, _scriptable(wrappers.get(name, _computing)(function, name), owner, name)))
+            wrapped.append((owner, name, _scriptable(wrappers.get(name, _computing)(function, name), function)))
     with replaced(wrapped):
         yield
 
@@ -165,10 +165,10 @@ def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
     return places if version == mask._version else None
 
 
-def _scriptable(wrapped: Function, owner: Any, name: str) -> Function:
-    """Have ``torch.jit.script`` take a replaced function of ``torch`` for what it replaces."""
-    if owner is torch and not name.startswith("__"):
-        torch.jit._builtins._register_builtin(wrapped, f"aten::{name}")
+def _scriptable(wrapped: Function, function: Function) -> Function:
+    """Have ``torch.jit.script`` take what replaces a builtin ``function`` for that."""
+    if symbol := torch.jit._builtins._find_builtin(function):
+        torch.jit._builtins._register_builtin(wrapped, symbol)
     return wrapped
 
 
@@ -186,53 +186,57 @@ def _counting(function: Function, name: str) -> Function:
     return called
 
 
-class _Copied(NamedTuple):
-    """What a tensor on the card was copied from."""
-
-    storage: torch.UntypedStorage
-    """On the host."""
-    address: int
-    """Of its storage on the card."""
-    version: int
+_copied = WeakTensorKeyDictionary()
+"""Of tensors that were copied to the card: address, version, and launches of modules' kernels until then."""
 
 
 def _copying(function: Function, name: str) -> Function:
-    """Return ``function``, which may copy a tensor to the card: the copy is remembered with the result."""
-    computing = _computing(function, name)
+    """Return ``function``, which may copy a tensor to the card: that is remembered of its result."""
+    computing = _computing(function, name) if name == "to" else function  # ``cuda`` would copy once more
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         result = computing(*args, **kwargs)
-        if is_followed(result) and not result.is_inference() and not torch.compiler.is_compiling():
-            whole = result.untyped_storage()
-            copy, address = torch.UntypedStorage(whole.nbytes()), whole.data_ptr()
-            if virtual.read_held(copy.data_ptr(), address, whole.nbytes()) is virtual.Origin.COPIED:
-                setattr(result, _COPIED, _Copied(copy, address, result._version))
+        is_new = bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_cuda
+        if is_new and not torch.compiler.is_compiling() and is_followed(result) and not result.is_inference():
+            _copied[result] = _state_of(result)
         return result
 
     return called
 
 
-def _remembered(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return the storage that ``tensor`` was copied from; None where it was not, or was changed since."""
-    copied: _Copied | None = getattr(tensor, _COPIED, None)
-    is_same = copied is not None and (copied.address, copied.version) == (
-        tensor.untyped_storage().data_ptr(),
-        tensor._version,
-    )
-    return copied.storage.clone() if copied is not None and is_same else None
+def _state_of(tensor: torch.Tensor) -> tuple[int, int, int]:
+    return tensor.untyped_storage().data_ptr(), tensor._version, virtual.module_launches()
+
+
+def _is_as_copied(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` was copied to the card and nothing that torch knows of was written into it since.
+
+    What the kernels of others write, torch does not know: those of modules are counted. Not seen are an extension's own
+    kernels, which are launched as torch's are, and what is written through ``.data`` by a function without a wrapper.
+    """
+    return not tensor.is_inference() and _copied.get(tensor) == _state_of(tensor)
 
 
 def _classifying(function: Function, name: str) -> Function:
+    """Return ``function``, which may read back from the card how many classes there are: the highest number and 1."""
     computing = _computing(function, name)
 
     @functools.wraps(function)
-    def called(tensor: torch.Tensor, num_classes: int = -1) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        tensor: Any = args[0] if args else kwargs.get("tensor", kwargs.get("input"))
+        given = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
         kept = HeldOperands()
-        if num_classes != -1 or torch.compiler.is_compiling() or not is_followed(tensor) or not kept.take(tensor):
-            return computing(tensor, num_classes)
-        with virtual.expecting(struct.pack("q", int(kept.on_host(tensor).max()))):  # read back by C++
-            return computing(tensor, num_classes)
+        if not is_followed(tensor) or not kept.take(tensor):
+            return function(*args, **kwargs)
+        highest = int(kept.on_host(tensor).max())
+        is_small = tensor.numel() * max(given, highest + 1) <= MOST_ELEMENTS
+        with virtual.expecting(struct.pack("q", highest) if given == -1 else b""):
+            result = (computing if is_small else function)(*args, **kwargs)
+        kept.put_back()
+        return result
 
     return called
 
@@ -396,10 +400,9 @@ class HeldOperands:
             copy = torch.UntypedStorage(size)
             origin = virtual.read_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD:
-                remembered = _remembered(tensor)
-                if remembered is None:
+                if not (_is_as_copied(tensor) and virtual.read_copied(copy.data_ptr(), address, size)):
                     return False
-                copy, origin = remembered, virtual.Origin.COPIED
+                origin = virtual.Origin.COPIED
             self._origins[address] = origin
             self._storages[address] = copy
         host = torch.empty(0, dtype=tensor.dtype, device="cpu")

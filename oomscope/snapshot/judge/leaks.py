@@ -51,8 +51,10 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
-    own, forward, module_id = max(left, key=left.__getitem__)
-    stack_id, trace = forward or own, timeline.trace
+    by_line: dict[tuple[int, int], int] = {}
+    for (own, forward, module), size in left.items():
+        by_line[forward or own, module] = by_line.get((forward or own, module), 0) + size
+    (stack_id, module_id), trace = max(by_line, key=by_line.__getitem__), timeline.trace
     return Leak(
         bytes_per_iteration=mean, iterations=len(ends), stack=trace.stacks[stack_id], module=trace.modules[module_id]
     )
@@ -97,8 +99,8 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
     """Return, by stack, forward stack and module, the bytes of what every iteration after the first left behind.
 
     A block counts if it is alive at the last of ``ends`` and right before ``until``; stacks count if they left such
-    blocks in each of the iterations. A gradient, which is always young, has the forward stack of an output that may be
-    kept, but a stack of its own.
+    blocks in each of the iterations. A gradient is replaced in every iteration. It shares the forward stack of an
+    output that may be kept, so its own stack must tell them apart.
     """
     table, trace = timeline.lifetimes, timeline.trace
     alive = (table.born > ends[0]) & (table.born <= ends[-1]) & (table.freed > ends[-1])

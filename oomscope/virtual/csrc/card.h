@@ -140,7 +140,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 2
+#define OOMSCOPE_CARD_VERSION 3
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -163,6 +163,13 @@ CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
 /* Reads the bytes of a tensor of the device if the card holds them all; what touches it is another's. Returns 0: it
  * does not, 1: they were copied there, 2: the host computed them. */
 CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
+
+/* Reads the bytes of a tensor that one copy from the host wrote, where kernels were given it since and nothing else was
+ * copied over it. Returns 0: there is no such copy of just this range; 1. */
+CARD_API int oomscope_card_read_copied(void *to, const void *from, size_t bytes);
+
+/* Launches of kernels from modules that the program loaded, as Triton does: what they write is not known here. */
+CARD_API uint64_t oomscope_card_module_launches(void);
 
 /* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed);

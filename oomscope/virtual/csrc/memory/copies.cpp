@@ -239,6 +239,14 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
   return card::was_computed(address) ? 2 : 1;
 }
 
+CARD_API int oomscope_card_read_copied(void *to, const void *from, size_t bytes) {
+  auto address = reinterpret_cast<uintptr_t>(from);
+  card::MemoryLock lock(card::memory_mutex());
+  if (!bytes || !card::was_held(address, bytes)) return 0;
+  card::read_content(to, address, bytes);
+  return 1;
+}
+
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed) {
   auto address = reinterpret_cast<uintptr_t>(to);
   card::MemoryLock lock(card::memory_mutex());

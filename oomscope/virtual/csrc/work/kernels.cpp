@@ -1,6 +1,7 @@
 #include "work/kernels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace card {
 namespace {
+
+std::atomic<uint64_t> module_launches{0};
 
 // torch registers a hundred thousand kernels while it is loaded: an open hash table, filled without allocation for
 // each.
@@ -62,6 +65,7 @@ int check(const Shape &s) {
 
 void replay_kernel(const std::vector<uintptr_t> &pointers) {
   add(counts.launches, 1);
+  add(module_launches, 1);
   for (uintptr_t pointer : pointers) card_written(reinterpret_cast<const void *>(pointer));
   unhold_all_if_blind();
 }
@@ -142,6 +146,7 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
+  add(module_launches, 1);
   if (has_buffer) {
     unhold_buffer(buffer, bytes);
   } else {
@@ -184,3 +189,5 @@ void card_host_function(void *stream_handle, void (*function)(void *), void *arg
 int card_check_kernel(const void *kernel) {
   return card::driver_call([&]() -> int { return card::find_kernel(kernel) ? 0 : CARD_INVALID_HANDLE; });
 }
+
+CARD_API uint64_t oomscope_card_module_launches(void) { return card::module_launches.load(std::memory_order_relaxed); }

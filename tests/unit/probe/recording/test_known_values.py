@@ -63,16 +63,44 @@ say([list(chosen.shape), list(rows.shape), state().unknown_reads - before, unkno
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_is_written_past_a_copied_tensor_s_version_is_not_taken_for_the_copy(values: str) -> None:
+    said = followed(
+        """number = torch.zeros(1, dtype=torch.long).to(d)
+other = torch.zeros(1, dtype=torch.long).to(d)
+logits = torch.randn(1, 7, device=d, requires_grad=True)
+number.data.add_(1)
+other.random_(1, 9)
+for each in (number, other):
+    torch.nn.functional.cross_entropy(logits, each).backward()
+say([unknown(number > 0) or bool(number > 0), unknown(other > 0) or bool(other > 0)])""",
+        values=values,
+    )
+    assert all(said), "neither is a known 0"
+
+
+def test_what_is_on_the_card_is_not_copied_there_again() -> None:
+    said = followed(
+        """numbers = torch.arange(300, device=d)
+before = torch.cuda.memory_stats()['allocation.all.allocated']
+numbers.cuda(); numbers.to(d)
+say(torch.cuda.memory_stats()['allocation.all.allocated'] - before)"""
+    )
+    assert said == 0
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
 def test_classes_of_copied_labels_are_counted(values: str) -> None:
     said = followed(
         """labels = torch.tensor([2, 0, 6, 1]).to(d)
 before = state().unknown_reads
 rows = torch.nn.functional.one_hot(labels)
-of_ten = torch.nn.functional.one_hot(labels, 10)
-say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), state().unknown_reads - before])""",
+of_ten = torch.nn.functional.one_hot(input=labels, num_classes=10)
+large = torch.nn.functional.one_hot(labels, 1 << 20)
+reads = state().unknown_reads - before
+say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), reads, unknown(large) > 0])""",
         values=values,
     )
-    assert said == [[4, 7], [2, 0, 6, 1], 4, 0]
+    assert said == [[4, 7], [2, 0, 6, 1], 4, 0, True]
 
 
 def test_what_is_not_known_stays_unknown() -> None:
