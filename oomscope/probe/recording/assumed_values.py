@@ -32,8 +32,7 @@ from torch import _tensor_str
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from oomscope import virtual
-from oomscope.probe.recording.known_integers import MOST_BYTES
+from oomscope.probe.recording.known_integers import MOST_BYTES, HeldOperands
 from oomscope.probe.recording.replaced import replaced
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
@@ -108,22 +107,11 @@ def printed_from_the_host() -> AbstractContextManager[None]:
         is_plain = tensor.is_cuda and tensor.numel() and tensor.layout is torch.strided and not is_converted
         if torch.compiler.is_compiling() or not is_plain:
             return contents_of(tensor, indent)
-        held = _held(tensor)
-        return "?" if held is None else contents_of(held, indent)
+        held = HeldOperands()
+        is_held = tensor.untyped_storage().nbytes() <= MOST_BYTES and held.take(tensor)
+        return contents_of(held.on_host(tensor), indent) if is_held else "?"
 
     return replaced([(_tensor_str, "_tensor_str", contents)])
-
-
-def _held(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a copy of a tensor on the host; None where the card does not hold all of its storage."""
-    whole = tensor.untyped_storage()
-    if whole.nbytes() > MOST_BYTES:
-        return None
-    copy = torch.UntypedStorage(whole.nbytes())
-    if virtual.read_held(copy.data_ptr(), whole.data_ptr(), whole.nbytes()) is virtual.Origin.NOT_HELD:
-        return None
-    host = torch.empty(0, dtype=tensor.dtype, device="cpu")
-    return host.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]) -> Callable[..., Any]:

@@ -215,7 +215,7 @@ def _is_as_copied(tensor: torch.Tensor) -> bool:
     What the kernels of others write, torch does not know: those of modules are counted. Not seen are an extension's own
     kernels, which are launched as torch's are, and what is written through ``.data`` by a function without a wrapper.
     """
-    return not tensor.is_inference() and _copied.get(tensor) == _state_of(tensor)
+    return not tensor.is_inference() and tensor in _copied and _copied[tensor] == _state_of(tensor)
 
 
 def _classifying(function: Function, name: str) -> Function:
