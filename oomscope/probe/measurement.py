@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from oomscope.probe.result import Failure, RankSummary
-from oomscope.snapshot.builder import UNKNOWN_MOMENT
-from oomscope.snapshot.trace import Frame, Moment, Segment, Snapshot, Stack, Trace
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
 
 

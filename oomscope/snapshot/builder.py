@@ -8,11 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from oomscope.snapshot.trace import Action, Category, Frame, Moment, Stack, Trace
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Category, Frame, Moment, Stack, Trace
 
 Item = TypeVar("Item", bound=Hashable)
 
-UNKNOWN_MOMENT: Final = Moment("", -1, -1)
 DEFAULT_POOL: Final = (0, 0)
 _COLUMNS: Final = {
     "action": np.int8,

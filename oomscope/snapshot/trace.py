@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.sites import Frame, Stack
+
+if TYPE_CHECKING:
+    import numpy as np  # a program's process, which tells categories, may have no numpy
+    from numpy.typing import NDArray
 
 __all__ = ["Frame", "Stack"]  # beside what is defined here
 
@@ -71,6 +72,9 @@ class Moment(NamedTuple):
     phase: str
     iteration: int
     microbatch: int
+
+
+UNKNOWN_MOMENT: Final = Moment("", -1, -1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,15 +214,16 @@ def test_a_program_that_records_itself_and_resets_its_peaks_is_measured_all_the_
     assert "_record_memory_history was not called" in result.notes[0]
 
 
-def test_a_python_that_has_torch_and_no_oomscope(tmp_path: Path) -> None:
+def test_a_python_that_has_torch_and_neither_numpy_nor_oomscope(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
     python = tmp_path / "other" / "bin" / "python"
     (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
     torch = importlib.util.find_spec("torch").origin
     (packages / "others.pth").write_text(f"{Path(torch).parents[1]}\n")  # its own .pth files are not followed
+    (packages / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')\n")
     asked = subprocess.run([python, "-c", "import oomscope"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "No module named 'oomscope'" in asked.stderr
-    target = ProgramTarget(repo=str(PROGRAMS), command=f"{python} small.py train")
+    target = ProgramTarget(repo=str(PROGRAMS), command=f"{python} -W ignore small.py prints_loss")
     result = launch.run(ProbeJob(target=target, backend="virtual", iterations=2, timeout_s=120))
     assert result.outcome == "fits", result.failure
     assert result.peak.site.file == "small.py"

@@ -17,7 +17,6 @@ from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site, by_stack, moments_shown
-from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.judge.leaks import undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge, leak_in
 from oomscope.snapshot.provenance import Card, Provenance
@@ -25,7 +24,7 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.timeline import Timeline, decimate
-from oomscope.snapshot.trace import Moment, Stack, Trace
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Moment, Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes

@@ -9,20 +9,20 @@ cloned to different places, are the same line.
 from __future__ import annotations
 
 import os
-import sys
-import sysconfig
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import oomscope
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.result import Site
-from oomscope.snapshot.sites import over_layers
+from oomscope.snapshot.sites import is_python, is_user_code, over_layers
 from oomscope.snapshot.trace import Frame, Stack
 
 _PACKAGE = Path(oomscope.__file__).resolve().parent
-_PYTHON_SUFFIX = ".py"
+_LIBRARY: Final = re.compile(r"(^|.*/)(lib(64)?/python3(\.\d+)?/)?(site|dist)-packages/|.*/lib(64)?/python3(\.\d+)?/")
+"""Packages and Python's library of an environment: the program's, which may lie in the checkout, or oomscope's own."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SiteRule:
 
     Args:
         preferred: paths of files or directories (ending in ``/``), most wanted first.
-        hidden: paths whose frames are never chosen while there is another Python frame.
+        hidden: paths whose frames are never chosen while there is another of the user's code or of a package.
         names: path prefixes that are cut from file names, with what replaces them; longest first.
     """
 
@@ -42,21 +42,22 @@ class SiteRule:
     def frame_of(self, stack: Stack) -> Frame | None:
         """Return the innermost frame under the first preferred path that the stack passes through.
 
-        Without one: the innermost Python frame that is not hidden, else the innermost frame, else None.
+        Without one: the innermost frame outside packages, else outside torch, else of Python, else the innermost.
         """
         preferred = self.preferred_frame(stack)
         if preferred is not None:
             return preferred
-        python = [frame for frame in stack if frame.filename.endswith(_PYTHON_SUFFIX)]
-        shown = [frame for frame in python if not frame.filename.startswith(self.hidden)]
-        return next(iter([*shown, *python, *stack]), None)
+        shown = [frame for frame in stack if is_user_code(frame) and not frame.filename.startswith(self.hidden)]
+        own = [frame for frame in shown if not _LIBRARY.match(frame.filename)]
+        python = [frame for frame in stack if is_python(frame)]
+        return next(iter([*own, *shown, *python, *stack]), None)
 
     def preferred_frame(self, stack: Stack) -> Frame | None:
         """Return the innermost frame under the first preferred path that the stack passes through; None without one."""
         for root in self.preferred:
-            libraries = tuple(path for path in self.hidden if path.startswith(root))  # an environment in the checkout
             for frame in stack:
-                if frame.filename.startswith(root) and not frame.filename.startswith(libraries):
+                below = frame.filename.removeprefix(root)
+                if below != frame.filename and not frame.filename.startswith(self.hidden) and not _LIBRARY.match(below):
                     return frame
         return None
 
@@ -78,15 +79,15 @@ class SiteRule:
         """Return ``filename`` as it reads in any checkout."""
         for prefix, replacement in self.names:
             if filename.startswith(prefix):
-                return replacement + filename.removeprefix(prefix)
-        return filename
+                filename = replacement + filename.removeprefix(prefix)
+                break
+        return _LIBRARY.sub("", filename, count=1)
 
 
 def site_rule(job: ProbeJob) -> SiteRule:
     """Return the rule for the code that ``job`` measures."""
-    libraries = tuple(dict.fromkeys(_library_directories()))
-    hidden = (*libraries, _directory(_PACKAGE / "probe"), str(_PACKAGE / "model" / "autograd.py"), "<")
-    names = [(directory, "") for directory in libraries] + [(_directory(_PACKAGE.parent), "")]
+    hidden: tuple[str, ...] = (_directory(_PACKAGE / "probe"), str(_PACKAGE / "model" / "autograd.py"))
+    names = [(_directory(_PACKAGE.parent), "")]
     if not isinstance(job.target, CheckoutTarget):
         preferred: tuple[str, ...] = (_directory(_PACKAGE / "model"),)
     else:
@@ -104,15 +105,6 @@ def _first_on_path(job: ProbeJob) -> tuple[Path, ...]:
     """Return the folder that ``job`` itself puts first on Python's path, in both spellings; nothing without one."""
     first = (job.environment.get("PYTHONPATH") or "").partition(os.pathsep)[0]
     return _both_spellings(Path(first)) if first else ()
-
-
-def _library_directories() -> Iterator[str]:
-    """Yield the directories of installed packages and of Python's own library."""
-    paths = sysconfig.get_paths()
-    for key in ("purelib", "platlib", "stdlib", "platstdlib"):
-        if key in paths:
-            yield from (_directory(path) for path in _both_spellings(Path(paths[key])))
-    yield from (_directory(Path(entry)) for entry in sys.path if Path(entry).name == "site-packages")
 
 
 def _both_spellings(path: Path) -> tuple[Path, ...]:

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.told import Told
 from oomscope.snapshot.trace import Category
 
 

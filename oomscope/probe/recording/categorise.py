@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.probe.recording.told import Told
 from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
@@ -34,15 +34,6 @@ _UNSHARDED = re.compile(
 """Where torch's FSDP2 makes room for whole parameters."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""
-
-
-class Told(NamedTuple):
-    """Somebody said what a storage is for."""
-
-    address: int
-    allocations: int
-    """Blocks that the allocator had handed out by then."""
-    category: Category
 
 
 def categorise(

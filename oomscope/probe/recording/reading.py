@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
-from oomscope.probe.recording.categorise import Told, categorise
+from oomscope.probe.recording.categorise import categorise
+from oomscope.probe.recording.told import Told
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack

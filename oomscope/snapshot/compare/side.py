@@ -14,13 +14,12 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from oomscope.snapshot.attribution import OLDER, by_site, by_size, by_stack
-from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, over_layers, site_of
 from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.timeline import Timeline, iterations_of
-from oomscope.snapshot.trace import Action, Stack, Trace
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Stack, Trace
 from oomscope.units import Bytes
 
 

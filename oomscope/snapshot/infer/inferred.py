@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.builder import Interned
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.infer.life import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Annotation, Moment, Snapshot, Trace
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Moment, Snapshot, Trace
 
 STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")
 """Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""

@@ -13,13 +13,24 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.builder import DEFAULT_POOL, UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.builder import DEFAULT_POOL, Interned
 from oomscope.snapshot.lifetimes import BEFORE, pair
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.read.top_level import STATES, flatten
-from oomscope.snapshot.trace import Action, Annotation, Block, Frame, Moment, Segment, Snapshot, Stack, Trace
+from oomscope.snapshot.trace import (
+    UNKNOWN_MOMENT,
+    Action,
+    Annotation,
+    Block,
+    Frame,
+    Moment,
+    Segment,
+    Snapshot,
+    Stack,
+    Trace,
+)
 
 ACTIONS: Final = {action.name.lower(): action for action in Action if action is not Action.UNKNOWN}
 

@@ -18,9 +18,9 @@ from oomscope.probe.analysis.analyse import RULES
 from oomscope.probe.analysis.failures import Refusal, out_of_memory_of
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfMemory, Unanswered
-from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.settings import SessionSettings
+from oomscope.probe.recording.told import Told
 from oomscope.probe.result import WITHOUT_TORCH, ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt

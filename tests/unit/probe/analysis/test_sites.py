@@ -83,10 +83,11 @@ def test_equal_modules_of_a_list_are_one_group(rule: SiteRule, checkout: Path) -
     assert rule.group_of((), "layers.1") is None
 
 
-def test_an_environment_inside_the_checkout_is_no_code_of_the_checkout(tmp_path: Path, monkeypatch) -> None:
-    library = tmp_path / ".venv" / "lib" / "site-packages"
-    monkeypatch.setattr("sys.path", [str(library)])
+def test_an_environment_inside_the_checkout_is_no_code_of_the_checkout(tmp_path: Path) -> None:
+    library = tmp_path / ".venv" / "lib" / "python3.13" / "site-packages"
     rule = site_rule(ProbeJob(target=HarnessTarget(harness="/h.py", repo=str(tmp_path))))
     linear = Frame(f"{library}/torch/nn/modules/linear.py", 1, "forward")
+    package = Frame(f"{library}/torchtune/modules/attention.py", 9, "forward")
     model = Frame(f"{tmp_path}/model.py", 9, "forward")
-    assert str(rule.site_of((linear, model))) == "model.py:9 forward"
+    assert str(rule.site_of((linear, package, model))) == "model.py:9 forward"
+    assert str(rule.site_of((linear, package))) == "torchtune/modules/attention.py:9 forward"

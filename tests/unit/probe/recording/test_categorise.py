@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.probe.recording.categorise import Told, categorise
+from oomscope.probe.recording.categorise import categorise
+from oomscope.probe.recording.told import Told
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment
