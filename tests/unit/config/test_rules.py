@@ -1,126 +1,121 @@
-"""Each rule in both directions, and the order in which broken rules are named."""
+"""Each rule in both directions, and the order in which broken rules are named.
+
+``rule_cases.txt`` has of each rule settings that break it, none of which can be left out, and further settings that mend
+the first of them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from oomscope.config.key_lookup import fields
-from oomscope.config.load import config_from_mapping
+from oomscope.config.key_lookup import fields, homes
+from oomscope.config.load import LoadedConfig, config_from_mapping
 from oomscope.config.problems import InvalidConfigError
-from oomscope.config.rules.check import RULES, check
-from oomscope.config.rules.rule import Finding
-from tests.unit.config.rule_cases import memory, model, parallelism
-from tests.unit.config.rule_cases.settings import (
-    BASE,
-    CP2,
-    DISTRIBUTE,
-    FINE,
-    FULL,
-    LATENT,
-    MODULES,
-    OFFLOAD,
-    OFFLOADED,
-    SELECTIVE,
-    SP2,
-    UNIFORM,
-    Cases,
-    Settings,
-)
+from oomscope.config.rules.check import RULES
 
-CASES: Cases = {**parallelism.CASES, **model.CASES, **memory.CASES}
+BASE = {
+    "model": {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4, "attention_dropout": 0.0},
+    "data": {"seq_length": 128},
+}
 
 
-def nested(settings: Settings) -> dict[str, dict[str, Any]]:
-    document: dict[str, dict[str, Any]] = {}
-    for name, value in {**BASE, **settings}.items():
-        section, key = name.split(".")
-        document.setdefault(section, {})[key] = value
-    return document
+class Case(NamedTuple):
+    rule: str
+    broken: list[str]
+    """What breaks the rule, each a few settings ``key=value``."""
+    mended: list[str]
 
 
-def findings(settings: Settings) -> list[Finding]:
-    return list(config_from_mapping(nested(settings), enforce=False).findings)
+TEXT = (Path(__file__).parent / "rule_cases.txt").read_text(encoding="utf-8")
+LINES = re.findall(r"^(\S+) is broken by (.+)(?:\n  and mended by (.+))?$", TEXT, re.MULTILINE)
+CASES = [Case(rule, broken.split(" / "), mended.split(" / ") if mended else []) for rule, broken, mended in LINES]
+BROKEN = [pytest.param(case.rule, settings, id=case.rule) for case in CASES for settings in case.broken]
+SEVERITY = {rule.id: rule.severity for rule in RULES}
 
 
-def refused(settings: Settings) -> InvalidConfigError:
+def load(settings: str, *, enforce: bool = False) -> LoadedConfig:
+    overrides = [f"{homes(setting.partition('=')[0])[0]}.{setting}" for setting in settings.split()]
+    return config_from_mapping(BASE, overrides, enforce=enforce)
+
+
+def rules_named(settings: str) -> list[str]:
+    return [finding.rule for finding in load(settings).findings]
+
+
+def refused(settings: str) -> InvalidConfigError:
     with pytest.raises(InvalidConfigError) as caught:
-        config_from_mapping(nested(settings))
+        load(settings, enforce=True)
     return caught.value
 
 
-def rules_named(settings: Settings) -> list[str]:
-    return [finding.rule for finding in findings(settings)]
+def test_every_rule_has_cases_an_id_of_its_own_and_keys_that_exist() -> None:
+    assert [case.rule for case in CASES] == list(SEVERITY)
+    assert len(SEVERITY) == len(RULES)
+    assert {key for rule in RULES for key in rule.keys} <= {f"{section}.{key}" for section, key, _ in fields()}
 
 
-def cases(side: int) -> list[Any]:
-    return [
-        pytest.param(rule, case, id=f"{rule}-{n}") for rule, pair in CASES.items() for n, case in enumerate(pair[side])
-    ]
-
-
-def test_every_rule_has_cases_and_its_own_id() -> None:
-    ids = [rule.id for rule in RULES]
-    assert len(ids) == len(set(ids))
-    assert set(CASES) == set(ids)
-
-
-@pytest.mark.parametrize(("rule", "settings"), cases(0))
-def test_rule_is_broken(rule: str, settings: Settings) -> None:
+@pytest.mark.parametrize(("rule", "settings"), BROKEN)
+def test_a_rule_is_broken_by_all_of_its_settings_together(rule: str, settings: str) -> None:
     assert rule in rules_named(settings)
+    every = settings.split()
+    for left_out in every:
+        assert rule not in rules_named(" ".join(setting for setting in every if setting != left_out)), left_out
 
 
-@pytest.mark.parametrize(("rule", "settings"), cases(1))
-def test_rule_is_kept(rule: str, settings: Settings) -> None:
-    assert rule not in rules_named(settings)
+@pytest.mark.parametrize("case", [case for case in CASES if case.mended], ids=lambda case: case.rule)
+def test_a_rule_is_mended(case: Case) -> None:
+    for mended in case.mended:
+        assert case.rule not in rules_named(f"{case.broken[0]} {mended}"), mended
 
 
-@pytest.mark.parametrize(("rule", "settings"), cases(0))
-def test_errors_refuse_and_warnings_do_not(rule: str, settings: Settings) -> None:
-    severity = next(row.severity for row in RULES if row.id == rule)
-    others_refuse = any(finding.is_fatal for finding in findings(settings))
-    if severity == "warning" and not others_refuse:
-        loaded = config_from_mapping(nested(settings))
-        assert rule in [warning.rule for warning in loaded.warnings]
-    else:
-        assert severity == "warning" or rule in [problem.rule for problem in refused(settings).problems]
+@pytest.mark.parametrize(("rule", "settings"), BROKEN)
+def test_errors_refuse_and_warnings_do_not(rule: str, settings: str) -> None:
+    if SEVERITY[rule] != "warning":
+        assert rule in [problem.rule for problem in refused(settings).problems]
+    elif all(SEVERITY[other] == "warning" for other in rules_named(settings)):
+        assert rule in [warning.rule for warning in load(settings, enforce=True).warnings]
 
 
 def test_base_breaks_nothing() -> None:
-    assert findings({}) == []
-
-
-def test_rules_name_existing_keys() -> None:
-    known = {f"{section}.{key}" for section, key, _ in fields()}
-    assert {key for rule in RULES for key in rule.keys} <= known
+    assert rules_named("") == []
 
 
 @pytest.mark.parametrize(
     ("settings", "first", "second"),
     [
-        ({**OFFLOAD, **UNIFORM, "offload.cpu_offloading_num_layers": 9}, "O1", "R21"),
-        ({**OFFLOAD, **FULL}, "R21", "R3"),
-        ({**FULL}, "R3", "R4"),
-        ({**DISTRIBUTE, **SP2, "recompute.recompute_num_layers": None}, "R4", "R6"),
-        ({**SELECTIVE, MODULES: ["mla_up_proj"], **FINE, OFFLOADED: []}, "R9", "F1"),
+        (
+            "cpu_offloading=true cpu_offloading_num_layers=9 recompute_granularity=full recompute_method=uniform"
+            " recompute_num_layers=1",
+            "O1",
+            "R21",
+        ),
+        ("cpu_offloading=true recompute_granularity=full", "R21", "R3"),
+        ("recompute_granularity=full", "R3", "R4"),
+        (
+            "recompute_granularity=full distribute_saved_activations=true tensor_model_parallel_size=2"
+            " sequence_parallel=true",
+            "R4",
+            "R6",
+        ),
+        (
+            "recompute_granularity=selective recompute_modules=[mla_up_proj] fine_grained_activation_offloading=true",
+            "R9",
+            "F1",
+        ),
     ],
 )
-def test_rules_are_named_in_the_order_of_upstream(settings: Settings, first: str, second: str) -> None:
+def test_rules_are_named_in_the_order_of_upstream(settings: str, first: str, second: str) -> None:
     named = rules_named(settings)
     assert named.index(first) < named.index(second)
 
 
 def test_a_refusal_names_rule_and_remedy() -> None:
-    error = refused({**OFFLOAD, **SELECTIVE})
+    error = refused("cpu_offloading=true recompute_granularity=selective")
     assert error.problems[0].rule == "R21"
     assert "rule R21" in str(error)
     assert "set recompute_granularity to null" in str(error)
-
-
-def test_warnings_do_not_refuse() -> None:
-    assert [finding.rule for finding in check(config_from_mapping(nested(SELECTIVE)).config)] == ["R18"]
-
-
-def test_not_modelled_says_so() -> None:
-    assert "not modelled yet N-cp-latent" in str(refused({**CP2, **LATENT}))
+    assert "not modelled yet N-cp-latent" in str(refused("context_parallel_size=2 multi_latent_attention=true"))
