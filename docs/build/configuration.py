@@ -77,7 +77,7 @@ def rules_page() -> str:
     """Return docs/rules.md."""
     rows = [
         f"| {rule.id} | {rule.severity.replace('_', ' ')} | {_cell(_template(rule.message))} | "
-        f"{', '.join(f'`{key}`' for key in rule.keys)} | {_cell(rule.remedy)} | {_cell(rule.source)} |\n"
+        f"{', '.join(f'`{key}`' for key in rule.keys.split())} | {_cell(rule.remedy)} | {_cell(rule.source)} |\n"
         for rule in RULES
     ]
     return _RULES + "".join(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oomscope.config.rules.rule import ARGS, LAYER, MODEL_PARALLEL, TRANSFORMER, Rule, warning
+from oomscope.config.rules.rule import ARGS, LAYER, MODEL_PARALLEL, TRANSFORMER, Rule, holds, warning
 from oomscope.config.schema import Config
 
 _ROUTER = "Megatron-Core transformer/moe/router.py"
@@ -19,22 +19,14 @@ _FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
 
 def _ignored(id_: str, keys: str, when: Callable[[Config], bool], because: str, source: str) -> Rule:
     """Return the rule that ``keys``, dotted and separated by white space, do nothing ``when`` something else is so."""
-    dotted = tuple(keys.split())
 
     def applies(config: Config) -> list[str]:
-        return [key.partition(".")[2] for key in dotted if _is_set(config, key)] if when(config) else []
+        return [key.partition(".")[2] for key in keys.split() if holds(config, key)] if when(config) else []
 
     message = f"{{found}}: ignored, since {because}"
     return warning(
-        id=id_, keys=dotted, applies=applies, message=message, remedy="remove it, or change that", source=source
+        id=id_, keys=keys, applies=applies, message=message, remedy="remove it, or change that", source=source
     )
-
-
-def _is_set(config: Config, dotted: str) -> bool:
-    """Whether a key has another value than its default."""
-    section, _, key = dotted.partition(".")
-    values = getattr(config, section)
-    return bool(getattr(values, key) != type(values).model_fields[key].default)
 
 
 def _has_experts(config: Config) -> bool:

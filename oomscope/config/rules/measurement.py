@@ -34,32 +34,28 @@ def _full_card(config: Config) -> str | None:
 MEASUREMENT_RULES: tuple[Rule, ...] = (
     error(
         id="B1",
-        keys=("data.global_batch_size", "data.micro_batch_size", "parallel.data_parallel_size"),
+        keys="data.global_batch_size data.micro_batch_size parallel.data_parallel_size",
         applies=lambda c: (
             c.data.global_batch_size is not None
             and c.data.global_batch_size % (c.data.micro_batch_size * c.parallel.data_parallel_size)
         ),
-        message=(
-            "a global batch of {c.data.global_batch_size} cannot be split evenly into microbatches of "
-            "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas"
-        ),
+        message="a global batch of {c.data.global_batch_size} cannot be split evenly into microbatches of "
+        "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas",
         remedy="let micro_batch_size * data_parallel_size divide global_batch_size",
         source=_MICROBATCHES,
     ),
     error(
         id="B2",
-        keys=("data.global_batch_size", "data.num_microbatches"),
+        keys="data.global_batch_size data.num_microbatches",
         applies=_batches_contradict,
-        message=(
-            "a global batch of {c.data.global_batch_size} is not {c.data.num_microbatches} microbatches of "
-            "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas"
-        ),
+        message="a global batch of {c.data.global_batch_size} is not {c.data.num_microbatches} microbatches of "
+        "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas",
         remedy="give one of them, and null for the other",
         source=_MICROBATCHES,
     ),
     error(
         id="D2",
-        keys=("probe.rank", "parallel.data_parallel_size"),
+        keys="probe.rank parallel.data_parallel_size",
         applies=lambda c: _world(c, not isinstance(c.probe.rank, int) or c.probe.rank < c.parallel.world_size),
         message="a world of {found} has no rank {c.probe.rank}",
         remedy="set probe.rank below the size of the world (TP * PP * CP * DP; a harness's --world-size), "
@@ -68,7 +64,7 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="D3",
-        keys=("device.limit", "device.non_torch_bytes", "device.other_process_bytes"),
+        keys="device.limit device.non_torch_bytes device.other_process_bytes",
         applies=_full_card,
         message="a card of {found} that are not the allocator's",
         remedy="raise device.limit, or lower device.non_torch_bytes and device.other_process_bytes",
@@ -76,7 +72,7 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="D4",
-        keys=("probe.world_size",),
+        keys="probe.world_size",
         applies=lambda c: _world(c, c.probe.world_size in {None, c.parallel.world_size}),
         message="the parallel sizes make a world of {found}, not {c.probe.world_size}",
         remedy="leave it out (it is for a harness), or set the parallel sizes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import ARGS, TRANSFORMER, Rule, error, warning
+from oomscope.config.rules.rule import ARGS, TRANSFORMER, Rule, conflict, error, needs, warning
 from oomscope.config.schema import Config
 
 _FLASH = "PyTorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
@@ -56,28 +56,26 @@ def _too_many_bf16_layers(config: Config) -> list[str]:
 
 
 MODEL_RULES: tuple[Rule, ...] = (
-    error(
-        id="M1",
-        keys=("precision.fp16", "precision.bf16"),
-        applies=lambda c: c.precision.fp16 and c.precision.bf16,
-        message="bf16 and fp16 are both set (bf16 is the default)",
+    conflict(
+        "M1",
+        "precision.fp16",
+        "precision.bf16=true",
+        TRANSFORMER,
+        why="which is the default",
         remedy="set one of them to false",
-        source=TRANSFORMER,
     ),
     error(
         id="M2",
-        keys=("model.num_attention_heads", "model.hidden_size"),
+        keys="model.num_attention_heads model.hidden_size",
         applies=lambda c: c.model.kv_channels is None and c.model.hidden_size % c.model.num_attention_heads,
-        message=(
-            "a hidden_size of {c.model.hidden_size} cannot be split evenly over {c.model.num_attention_heads}"
-            " attention heads"
-        ),
+        message="a hidden_size of {c.model.hidden_size} cannot be split evenly over {c.model.num_attention_heads}"
+        " attention heads",
         remedy="let num_attention_heads divide hidden_size, or set kv_channels",
         source=ARGS,
     ),
     error(
         id="M3",
-        keys=("model.kv_channels", "model.num_attention_heads"),
+        keys="model.kv_channels model.num_attention_heads",
         applies=lambda c: c.model.position_embedding_type == "rope" and c.head_dim % 2,
         message="heads of width {c.head_dim} cannot be rotated in pairs",
         remedy="let kv_channels be even",
@@ -85,18 +83,16 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="M4",
-        keys=("model.max_position_embeddings", "data.seq_length"),
+        keys="model.max_position_embeddings data.seq_length",
         applies=_learned_positions_fall_short,
-        message=(
-            "a sequence of {c.data.seq_length} tokens is longer than the table of "
-            "{c.model.max_position_embeddings} learned positions"
-        ),
+        message="a sequence of {c.data.seq_length} tokens is longer than the table of "
+        "{c.model.max_position_embeddings} learned positions",
         remedy="raise max_position_embeddings, or use rope",
         source=ARGS,
     ),
     error(
         id="M5",
-        keys=("model.attention_backend", "precision.bf16"),
+        keys="model.attention_backend precision.bf16",
         applies=lambda c: (
             c.model.attention_backend in ("flash", "fused") and not (c.precision.bf16 or c.precision.fp16)
         ),
@@ -106,7 +102,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="M6",
-        keys=("model.kv_channels", "model.attention_backend", "model.hidden_size"),
+        keys="model.kv_channels model.attention_backend model.hidden_size",
         applies=lambda c: c.attention_backend == "flash" and c.head_dim > 256,
         message="flash attention has no kernel for heads of width {c.head_dim}",
         remedy="use more or narrower heads, or set attention_backend to unfused",
@@ -114,23 +110,16 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="M7",
-        keys=("model.moe_router_topk", "model.num_moe_experts"),
+        keys="model.moe_router_topk model.num_moe_experts",
         applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_router_topk > c.model.num_moe_experts,
         message="moe_router_topk is {c.model.moe_router_topk}, and there are {c.model.num_moe_experts} experts",
         remedy="let moe_router_topk be at most num_moe_experts",
         source="Megatron-Core transformer/moe/moe_utils.py (torch.topk)",
     ),
-    error(
-        id="M10",
-        keys=("precision.fp8_param", "precision.fp8"),
-        applies=lambda c: c.precision.fp8_param and c.precision.fp8 is None,
-        message="fp8_param is set without fp8",
-        remedy="set fp8, or remove fp8_param",
-        source=TRANSFORMER,
-    ),
+    needs("M10", "precision.fp8_param", "precision.fp8", TRANSFORMER),
     error(
         id="A4",
-        keys=("model.qk_pos_emb_head_dim",),
+        keys="model.qk_pos_emb_head_dim",
         applies=lambda c: c.model.multi_latent_attention and c.model.qk_pos_emb_head_dim % 2,
         message="rotary parts of width {c.model.qk_pos_emb_head_dim} cannot be rotated in pairs",
         remedy="let qk_pos_emb_head_dim be even",
@@ -138,23 +127,22 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="A5",
-        keys=("model.num_query_groups", "model.multi_latent_attention"),
+        keys="model.num_query_groups model.multi_latent_attention",
         applies=lambda c: c.model.multi_latent_attention and c.query_groups != c.model.num_attention_heads,
         message="num_query_groups is given, and every head of multi-latent attention has a key of its own",
         remedy="set num_query_groups to null",
         source="Megatron-LM training/theoretical_memory_usage.py",
     ),
-    error(
-        id="MTP1",
-        keys=("model.mtp_num_layers", "model.position_embedding_type"),
-        applies=lambda c: c.model.mtp_num_layers is not None and c.model.position_embedding_type == "learned_absolute",
-        message="multi-token prediction does not work with learned positions",
+    conflict(
+        "MTP1",
+        "model.mtp_num_layers",
+        "model.position_embedding_type=learned_absolute",
+        ARGS,
         remedy="set position_embedding_type to rope or none, or mtp_num_layers to null",
-        source=ARGS,
     ),
     error(
         id="MTP2",
-        keys=("model.mtp_num_layers", "recompute.recompute_num_layers"),
+        keys="model.mtp_num_layers recompute.recompute_num_layers",
         applies=lambda c: _recomputes(c, "uniform") and (c.recompute.recompute_num_layers or 1) != 1,
         message="uniform recomputation of several layers at once does not work with multi-token prediction",
         remedy="set recompute_num_layers to 1",
@@ -162,7 +150,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="MTP3",
-        keys=("model.mtp_num_layers", "recompute.recompute_method"),
+        keys="model.mtp_num_layers recompute.recompute_method",
         applies=lambda c: _recomputes(c, "block"),
         message="the layers of multi-token prediction keep everything, since recompute_method is block",
         remedy="set recompute_method to uniform to recompute them too",
@@ -170,7 +158,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="MTP4",
-        keys=("model.mtp_num_layers", "recompute.distribute_saved_activations"),
+        keys="model.mtp_num_layers recompute.distribute_saved_activations",
         applies=lambda c: _recomputes(c, "uniform") and c.recompute.distribute_saved_activations,
         message="distribute_saved_activations cuts the hidden state that multi-token prediction joins with the others",
         remedy="set distribute_saved_activations to false",
@@ -178,7 +166,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="Q1",
-        keys=("precision.fp8", "model.transformer_impl"),
+        keys="precision.fp8 model.transformer_impl",
         applies=lambda c: c.precision.fp8 is not None and c.model.transformer_impl != "transformer_engine",
         message="fp8 is set, and does nothing in the layers of transformer_impl local",
         remedy="set transformer_impl to transformer_engine, or fp8 to null",
@@ -186,7 +174,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="Q2",
-        keys=("precision.first_last_layers_bf16", "precision.fp8_recipe"),
+        keys="precision.first_last_layers_bf16 precision.fp8_recipe",
         applies=lambda c: (
             c.precision.fp8 is not None and c.precision.first_last_layers_bf16 and c.precision.fp8_recipe == "delayed"
         ),
@@ -196,23 +184,16 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="Q3",
-        keys=("precision.num_layers_at_start_in_bf16", "precision.num_layers_at_end_in_bf16"),
+        keys="precision.num_layers_at_start_in_bf16 precision.num_layers_at_end_in_bf16",
         applies=_too_many_bf16_layers,
         message="{found}, more than the layers of a pipeline stage",
         remedy="lower it",
         source=TRANSFORMER,
     ),
-    error(
-        id="Q4",
-        keys=("precision.fp8_param", "optimizer.use_distributed_optimizer"),
-        applies=lambda c: c.precision.fp8_param and not c.optimizer.use_distributed_optimizer,
-        message="fp8_param is set without the distributed optimizer",
-        remedy="set use_distributed_optimizer, or fp8_param to false",
-        source=ARGS,
-    ),
+    needs("Q4", "precision.fp8_param", "optimizer.use_distributed_optimizer", ARGS),
     error(
         id="Q5",
-        keys=("precision.fp8", "precision.fp8_recipe"),
+        keys="precision.fp8 precision.fp8_recipe",
         applies=_odd_widths,
         message="on a rank {found}, as fp8_recipe {c.precision.fp8_recipe} needs",
         remedy="change the width or the tensor parallelism",
@@ -220,7 +201,7 @@ MODEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="Q6",
-        keys=("precision.fp8", "data.seq_length", "data.micro_batch_size"),
+        keys="precision.fp8 data.seq_length data.micro_batch_size",
         applies=_odd_rows,
         message="a rank multiplies {found}, as fp8_recipe {c.precision.fp8_recipe} needs",
         remedy="change seq_length or micro_batch_size",
@@ -277,7 +258,7 @@ def _shared_width_is_uneven(config: Config) -> bool:
 MOE_RULES: tuple[Rule, ...] = (
     error(
         id="E1",
-        keys=("model.moe_expert_capacity_factor", "model.moe_router_load_balancing_type"),
+        keys="model.moe_expert_capacity_factor model.moe_router_load_balancing_type",
         applies=lambda c: (
             c.model.num_moe_experts is not None
             and c.model.moe_expert_capacity_factor is not None
@@ -287,17 +268,10 @@ MOE_RULES: tuple[Rule, ...] = (
         remedy="set moe_router_load_balancing_type to aux_loss or none, or remove the capacity",
         source=TRANSFORMER,
     ),
-    error(
-        id="E2",
-        keys=("model.moe_pad_expert_input_to_capacity", "model.moe_expert_capacity_factor"),
-        applies=lambda c: c.model.moe_pad_expert_input_to_capacity and c.model.moe_expert_capacity_factor is None,
-        message="moe_pad_expert_input_to_capacity is set, and there is no capacity",
-        remedy="set moe_expert_capacity_factor, or remove moe_pad_expert_input_to_capacity",
-        source=TRANSFORMER,
-    ),
+    needs("E2", "model.moe_pad_expert_input_to_capacity", "model.moe_expert_capacity_factor", TRANSFORMER),
     error(
         id="E3",
-        keys=("model.moe_layer_freq", "model.num_layers"),
+        keys="model.moe_layer_freq model.num_layers",
         applies=_pattern_misses_layers,
         message="moe_layer_freq does not have {c.model.num_layers} entries, one for each layer",
         remedy="give a number, or one entry for each layer",
@@ -305,7 +279,7 @@ MOE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="E4",
-        keys=("parallel.expert_tensor_parallel_size", "model.moe_ffn_hidden_size"),
+        keys="parallel.expert_tensor_parallel_size model.moe_ffn_hidden_size",
         applies=_ranks_of_uneven_expert,
         message="an expert of width {c.expert_ffn_size} cannot be split evenly over {found} ranks",
         remedy="let expert_tensor_parallel_size divide moe_ffn_hidden_size",
@@ -313,18 +287,16 @@ MOE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="E5",
-        keys=("model.moe_shared_expert_intermediate_size", "parallel.tensor_model_parallel_size"),
+        keys="model.moe_shared_expert_intermediate_size parallel.tensor_model_parallel_size",
         applies=_shared_width_is_uneven,
-        message=(
-            "shared experts of width {c.model.moe_shared_expert_intermediate_size} cannot be split evenly "
-            "over {c.parallel.tensor_model_parallel_size} ranks"
-        ),
+        message="shared experts of width {c.model.moe_shared_expert_intermediate_size} cannot be split evenly "
+        "over {c.parallel.tensor_model_parallel_size} ranks",
         remedy="let tensor_model_parallel_size divide moe_shared_expert_intermediate_size",
         source="Megatron-Core tensor_parallel/layers.py, divide",
     ),
     error(
         id="E6",
-        keys=("model.moe_router_pre_softmax", "model.moe_router_topk"),
+        keys="model.moe_router_pre_softmax model.moe_router_topk",
         applies=lambda c: (
             c.model.num_moe_experts is not None
             and c.model.moe_router_topk == 1
@@ -336,17 +308,16 @@ MOE_RULES: tuple[Rule, ...] = (
         remedy="set moe_router_pre_softmax to true",
         source=TRANSFORMER,
     ),
-    error(
-        id="E9",
-        keys=("model.moe_router_enable_expert_bias", "model.moe_router_score_function"),
-        applies=lambda c: c.model.moe_router_enable_expert_bias and c.model.moe_router_score_function == "softmax",
-        message="moe_router_enable_expert_bias is set, and moe_router_score_function is softmax",
+    conflict(
+        "E9",
+        "model.moe_router_enable_expert_bias",
+        "model.moe_router_score_function=softmax",
+        TRANSFORMER,
         remedy="set moe_router_score_function to sigmoid, or remove moe_router_enable_expert_bias",
-        source=TRANSFORMER,
     ),
     error(
         id="E10",
-        keys=("model.moe_router_group_topk", "model.moe_router_num_groups"),
+        keys="model.moe_router_group_topk model.moe_router_num_groups",
         applies=lambda c: _limits_groups(c) and c.model.moe_router_num_groups is None,
         message="moe_router_group_topk is set, and moe_router_num_groups is null",
         remedy="set moe_router_num_groups, or remove moe_router_group_topk",
@@ -354,29 +325,25 @@ MOE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="E11",
-        keys=("model.moe_router_num_groups", "model.num_moe_experts", "model.moe_router_group_topk"),
+        keys="model.moe_router_num_groups model.num_moe_experts model.moe_router_group_topk",
         applies=_groups_do_not_fit,
-        message=(
-            "{c.model.num_moe_experts} experts and a choice of {c.model.moe_router_group_topk} groups do not "
-            "go with moe_router_num_groups {c.model.moe_router_num_groups}"
-        ),
+        message="{c.model.num_moe_experts} experts and a choice of {c.model.moe_router_group_topk} groups do not "
+        "go with moe_router_num_groups {c.model.moe_router_num_groups}",
         remedy="let moe_router_num_groups divide num_moe_experts, and be at least moe_router_group_topk",
         source=TRANSFORMER,
     ),
     error(
         id="E12",
-        keys=("model.moe_router_topk", "model.moe_router_group_topk", "model.moe_router_num_groups"),
+        keys="model.moe_router_topk model.moe_router_group_topk model.moe_router_num_groups",
         applies=_too_few_in_a_group,
-        message=(
-            "{c.model.moe_router_topk} experts of {c.model.moe_router_group_topk} groups are wanted, and a "
-            "group has {found}"
-        ),
+        message="{c.model.moe_router_topk} experts of {c.model.moe_router_group_topk} groups are wanted, and a "
+        "group has {found}",
         remedy="raise moe_router_group_topk, or lower moe_router_num_groups or moe_router_topk",
         source="Megatron-Core transformer/moe/moe_utils.py, group_limited_topk",
     ),
     error(
         id="E13",
-        keys=("model.moe_aux_loss_coeff", "model.moe_router_load_balancing_type"),
+        keys="model.moe_aux_loss_coeff model.moe_router_load_balancing_type",
         applies=lambda c: _by_sinkhorn(c) and c.model.moe_aux_loss_coeff > 0,
         message="moe_aux_loss_coeff is set, and sinkhorn balances without a loss",
         remedy="set moe_aux_loss_coeff to 0, or moe_router_load_balancing_type to aux_loss",

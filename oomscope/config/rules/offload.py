@@ -4,7 +4,7 @@ after recomputation.
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import ARGS, TRANSFORMER, Rule, error, warning
+from oomscope.config.rules.rule import ARGS, TRANSFORMER, Rule, conflict, error, needs, warning
 from oomscope.config.schema import Config
 
 _TE = "Transformer Engine pytorch/cpu_offload.py"
@@ -41,7 +41,7 @@ def _would_offload_weights(config: Config) -> bool:
 LAYER_OFFLOAD_RULES: tuple[Rule, ...] = (
     error(
         id="O1",
-        keys=("offload.cpu_offloading_num_layers", "model.num_layers"),
+        keys="offload.cpu_offloading_num_layers model.num_layers",
         applies=lambda c: (
             c.offload.cpu_offloading and not 0 <= c.offload.cpu_offloading_num_layers < c.model.num_layers
         ),
@@ -49,33 +49,12 @@ LAYER_OFFLOAD_RULES: tuple[Rule, ...] = (
         remedy="set cpu_offloading_num_layers to between 0 and num_layers - 1",
         source=TRANSFORMER,
     ),
-    error(
-        id="O2",
-        keys=("offload.cpu_offloading", "parallel.pipeline_model_parallel_size"),
-        applies=lambda c: c.offload.cpu_offloading and c.parallel.pipeline_model_parallel_size > 1,
-        message="cpu_offloading does not work with pipeline parallelism",
-        remedy="set pipeline_model_parallel_size to 1, or remove cpu_offloading",
-        source=TRANSFORMER,
-    ),
-    error(
-        id="R21",
-        keys=("offload.cpu_offloading", "recompute.recompute_granularity"),
-        applies=lambda c: c.offload.cpu_offloading and c.recompute.recompute_granularity is not None,
-        message="cpu_offloading does not work when activations are recomputed",
-        remedy="set recompute_granularity to null, or remove cpu_offloading",
-        source=f"{TRANSFORMER} (checked before R1)",
-    ),
-    error(
-        id="O3",
-        keys=("offload.fine_grained_activation_offloading", "offload.cpu_offloading"),
-        applies=lambda c: c.offload.cpu_offloading and c.offload.fine_grained_activation_offloading,
-        message="cpu_offloading and fine_grained_activation_offloading are both set",
-        remedy="remove one of them",
-        source=TRANSFORMER,
-    ),
+    conflict("O2", "offload.cpu_offloading", "parallel.pipeline_model_parallel_size", TRANSFORMER),
+    conflict("R21", "offload.cpu_offloading", "recompute.recompute_granularity", f"{TRANSFORMER} (before R1)"),
+    conflict("O3", "offload.cpu_offloading", "offload.fine_grained_activation_offloading", TRANSFORMER),
     error(
         id="O4",
-        keys=("offload.cpu_offloading_activations", "offload.cpu_offloading"),
+        keys="offload.cpu_offloading_activations offload.cpu_offloading",
         applies=lambda c: (
             c.offload.cpu_offloading
             and not c.offload.cpu_offloading_activations
@@ -87,16 +66,14 @@ LAYER_OFFLOAD_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="O8",
-        keys=("offload.cpu_offloading_num_layers", "model.num_layers"),
+        keys="offload.cpu_offloading_num_layers model.num_layers",
         applies=lambda c: (
             c.offload.cpu_offloading
             and c.offload.cpu_offloading_num_layers > 0
             and c.offload.cpu_offloading_num_layers == c.model.num_layers - 1
         ),
-        message=(
-            "offloading {c.offload.cpu_offloading_num_layers} of {c.model.num_layers} layers leaves none to "
-            "overlap the copies with"
-        ),
+        message="offloading {c.offload.cpu_offloading_num_layers} of {c.model.num_layers} layers leaves none to "
+        "overlap the copies with",
         remedy="offload fewer layers",
         source=_TE,
     ),
@@ -104,17 +81,10 @@ LAYER_OFFLOAD_RULES: tuple[Rule, ...] = (
 
 
 FINE_GRAINED_RULES: tuple[Rule, ...] = (
-    error(
-        id="F1",
-        keys=("offload.offload_modules", "offload.fine_grained_activation_offloading"),
-        applies=lambda c: _on(c) and not c.offload.offload_modules,
-        message="fine_grained_activation_offloading is set, and offload_modules is empty",
-        remedy="name modules in offload_modules",
-        source=TRANSFORMER,
-    ),
+    needs("F1", "offload.fine_grained_activation_offloading", "offload.offload_modules", TRANSFORMER),
     error(
         id="F2",
-        keys=("offload.offload_modules",),
+        keys="offload.offload_modules",
         applies=lambda c: _offloads(c, "attn_proj") and not _offloads(c, "core_attn"),
         message="the input of attn_proj is the output of core_attn, whose backward needs it on the device",
         remedy="add core_attn to offload_modules, or leave attn_proj out",
@@ -122,7 +92,7 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="F4",
-        keys=("offload.offload_modules", "recompute.recompute_modules"),
+        keys="offload.offload_modules recompute.recompute_modules",
         applies=lambda c: (
             _on(c) and "moe" in c.recompute_modules and [m for m in _PARTS_OF_EXPERTS if m in c.offload.offload_modules]
         ),
@@ -132,7 +102,7 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="F7",
-        keys=("model.transformer_impl", "offload.fine_grained_activation_offloading"),
+        keys="model.transformer_impl offload.fine_grained_activation_offloading",
         applies=lambda c: _on(c) and c.model.transformer_impl != "transformer_engine",
         message="the local layers cannot offload the activations of single modules",
         remedy="set transformer_impl to transformer_engine",
@@ -140,7 +110,7 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="F8",
-        keys=("offload.nvte_cpu_offload_v1", "model.transformer_engine_version"),
+        keys="offload.nvte_cpu_offload_v1 model.transformer_engine_version",
         applies=_would_offload_weights,
         message="Transformer Engine 2.10 and later would offload weights as well",
         remedy="set nvte_cpu_offload_v1 to true, as NVTE_CPU_OFFLOAD_V1=1 does",
@@ -148,7 +118,7 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="F16",
-        keys=("offload.offload_modules", "model.num_moe_experts"),
+        keys="offload.offload_modules model.num_moe_experts",
         applies=lambda c: _on(c) and c.model.transformer_impl == "transformer_engine" and _absent_modules(c),
         message="no layer has {found}: nothing of it is offloaded",
         remedy="leave it out of offload_modules",

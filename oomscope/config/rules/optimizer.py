@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import ARGS, Rule, error, warning
+from oomscope.config.rules.rule import ARGS, Rule, conflict, error, needs, warning
 from oomscope.config.schema import Config
 
 
@@ -21,7 +21,7 @@ def _uneven_replicas(config: Config) -> str | None:
 SHARDING_RULES: tuple[Rule, ...] = (
     error(
         id="S3",
-        keys=("optimizer.overlap_param_gather", "optimizer.use_distributed_optimizer"),
+        keys="optimizer.overlap_param_gather optimizer.use_distributed_optimizer",
         applies=lambda c: (
             c.optimizer.overlap_param_gather
             and not c.optimizer.use_distributed_optimizer
@@ -31,28 +31,17 @@ SHARDING_RULES: tuple[Rule, ...] = (
         remedy="set use_distributed_optimizer",
         source=ARGS,
     ),
-    error(
-        id="S4",
-        keys=("optimizer.overlap_param_gather", "optimizer.overlap_grad_reduce"),
-        applies=lambda c: c.optimizer.overlap_param_gather and not c.optimizer.overlap_grad_reduce,
-        message="overlap_param_gather is set without overlap_grad_reduce, whose buckets it gathers",
-        remedy="set overlap_grad_reduce",
-        source=ARGS,
+    needs(
+        "S4",
+        "optimizer.overlap_param_gather",
+        "optimizer.overlap_grad_reduce",
+        ARGS,
+        why="whose buckets it gathers",
     ),
-    error(
-        id="S20",
-        keys=("optimizer.overlap_param_gather_with_optimizer_step", "optimizer.overlap_param_gather"),
-        applies=lambda c: c.optimizer.overlap_param_gather_with_optimizer_step and not c.optimizer.overlap_param_gather,
-        message="overlap_param_gather_with_optimizer_step is set without overlap_param_gather",
-        remedy="set overlap_param_gather",
-        source=ARGS,
-    ),
+    needs("S20", "optimizer.overlap_param_gather_with_optimizer_step", "optimizer.overlap_param_gather", ARGS),
     error(
         id="S21",
-        keys=(
-            "optimizer.overlap_param_gather_with_optimizer_step",
-            "parallel.virtual_pipeline_model_parallel_size",
-        ),
+        keys="optimizer.overlap_param_gather_with_optimizer_step parallel.virtual_pipeline_model_parallel_size",
         applies=lambda c: (
             c.optimizer.overlap_param_gather_with_optimizer_step
             and c.parallel.virtual_pipeline_model_parallel_size is None
@@ -62,98 +51,57 @@ SHARDING_RULES: tuple[Rule, ...] = (
         remedy="set virtual_pipeline_model_parallel_size",
         source=ARGS,
     ),
-    error(
-        id="S18",
-        keys=("optimizer.num_distributed_optimizer_instances", "optimizer.use_distributed_optimizer"),
-        applies=lambda c: (
-            c.optimizer.num_distributed_optimizer_instances > 1 and not c.optimizer.use_distributed_optimizer
-        ),
-        message="num_distributed_optimizer_instances is above 1, and no optimizer is distributed",
-        remedy="set use_distributed_optimizer, or num_distributed_optimizer_instances to 1",
-        source="Megatron-Core distributed/distributed_data_parallel.py",
+    needs(
+        "S18",
+        "optimizer.num_distributed_optimizer_instances",
+        "optimizer.use_distributed_optimizer",
+        "Megatron-Core distributed/distributed_data_parallel.py",
     ),
     error(
         id="S19",
-        keys=("optimizer.num_distributed_optimizer_instances", "parallel.data_parallel_size"),
+        keys="optimizer.num_distributed_optimizer_instances parallel.data_parallel_size",
         applies=_uneven_replicas,
-        message=(
-            "{found} replicas cannot be shared out evenly among "
-            "{c.optimizer.num_distributed_optimizer_instances} optimizer instances"
-        ),
+        message="{found} replicas cannot be shared out evenly among "
+        "{c.optimizer.num_distributed_optimizer_instances} optimizer instances",
         remedy="let num_distributed_optimizer_instances divide DP * CP, and the replicas of experts",
         source="Megatron-Core parallel_state.py, initialize_model_parallel",
     ),
-    error(
-        id="S5",
-        keys=("parallel.use_torch_fsdp2", "parallel.pipeline_model_parallel_size"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.parallel.pipeline_model_parallel_size > 1,
-        message="use_torch_fsdp2 does not work with pipeline parallelism",
-        remedy="set pipeline_model_parallel_size to 1",
-        source=ARGS,
+    conflict("S5", "parallel.use_torch_fsdp2", "parallel.pipeline_model_parallel_size", ARGS),
+    conflict("S6", "parallel.use_torch_fsdp2", "parallel.expert_model_parallel_size", ARGS),
+    conflict(
+        "S7",
+        "parallel.use_torch_fsdp2",
+        "optimizer.use_distributed_optimizer",
+        ARGS,
+        why="which would shard the same",
     ),
-    error(
-        id="S6",
-        keys=("parallel.use_torch_fsdp2", "parallel.expert_model_parallel_size"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.parallel.expert_model_parallel_size > 1,
-        message="use_torch_fsdp2 does not work with expert parallelism",
-        remedy="set expert_model_parallel_size to 1",
-        source=ARGS,
+    conflict(
+        "S8",
+        "parallel.use_torch_fsdp2",
+        "precision.gradient_accumulation_fusion",
+        ARGS,
+        why="which needs main gradients to accumulate into",
     ),
-    error(
-        id="S7",
-        keys=("parallel.use_torch_fsdp2", "optimizer.use_distributed_optimizer"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.optimizer.use_distributed_optimizer,
-        message="use_torch_fsdp2 already shards what use_distributed_optimizer would",
-        remedy="set use_distributed_optimizer to false",
-        source=ARGS,
-    ),
-    error(
-        id="S8",
-        keys=("parallel.use_torch_fsdp2", "precision.gradient_accumulation_fusion"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.gradient_accumulation_fusion,
-        message="use_torch_fsdp2 has no main gradients to accumulate into",
-        remedy="set gradient_accumulation_fusion to false",
-        source=ARGS,
-    ),
-    error(
-        id="S9",
-        keys=("parallel.use_torch_fsdp2", "model.share_embeddings_and_output_weights"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.model.share_embeddings_and_output_weights,
-        message="use_torch_fsdp2 cannot shard an embedding that the output layer shares",
+    conflict(
+        "S9",
+        "parallel.use_torch_fsdp2",
+        "model.share_embeddings_and_output_weights=true",
+        ARGS,
         remedy="set share_embeddings_and_output_weights to false",
-        source=ARGS,
     ),
-    error(
-        id="S10",
-        keys=("parallel.use_torch_fsdp2", "precision.fp16"),
-        applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.fp16,
-        message="use_torch_fsdp2 does not work with fp16",
-        remedy="set bf16",
-        source=ARGS,
-    ),
+    conflict("S10", "parallel.use_torch_fsdp2", "precision.fp16", ARGS, remedy="set bf16"),
     warning(
         id="S15",
-        keys=("parallel.use_torch_fsdp2", "precision.grad_reduce_in_fp32"),
+        keys="parallel.use_torch_fsdp2 precision.grad_reduce_in_fp32",
         applies=lambda c: c.parallel.use_torch_fsdp2 and c.precision.bf16 and c.precision.grad_reduce_in_fp32,
         message="grad_reduce_in_fp32 does nothing, since use_torch_fsdp2 reduces and accumulates gradients in bf16",
         remedy="set grad_reduce_in_fp32 to false",
         source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py (no mixed-precision policy)",
     ),
-    error(
-        id="S11",
-        keys=("parallel.use_megatron_fsdp", "parallel.use_torch_fsdp2"),
-        applies=lambda c: c.parallel.use_megatron_fsdp and c.parallel.use_torch_fsdp2,
-        message="use_megatron_fsdp and use_torch_fsdp2 are both set",
-        remedy="remove one of them",
-        source=ARGS,
-    ),
+    conflict("S11", "parallel.use_megatron_fsdp", "parallel.use_torch_fsdp2", ARGS),
     warning(
         id="S22",
-        keys=(
-            "parallel.use_megatron_fsdp",
-            "parallel.megatron_fsdp_main_grads_dtype",
-            "precision.grad_reduce_in_fp32",
-        ),
+        keys="parallel.use_megatron_fsdp parallel.megatron_fsdp_main_grads_dtype precision.grad_reduce_in_fp32",
         applies=lambda c: (
             c.parallel.use_megatron_fsdp
             and c.parallel.megatron_fsdp_main_grads_dtype == "auto"
@@ -166,7 +114,7 @@ SHARDING_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="D1",
-        keys=("optimizer.use_distributed_optimizer", "parallel.data_parallel_size"),
+        keys="optimizer.use_distributed_optimizer parallel.data_parallel_size",
         applies=lambda c: (
             c.optimizer.use_distributed_optimizer
             and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
@@ -183,25 +131,11 @@ _OPTIMIZER = "Megatron-Core optimizer/__init__.py"
 _DTYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 OPTIMIZER_RULES: tuple[Rule, ...] = (
-    error(
-        id="T1",
-        keys=("optimizer.use_precision_aware_optimizer", "optimizer.optimizer"),
-        applies=lambda c: c.optimizer.use_precision_aware_optimizer and c.optimizer.optimizer != "adam",
-        message="use_precision_aware_optimizer is there for adam, not for {c.optimizer.optimizer}",
-        remedy="set optimizer to adam, or remove use_precision_aware_optimizer",
-        source=_CONFIG,
-    ),
-    error(
-        id="T2",
-        keys=("optimizer.use_precision_aware_optimizer", "optimizer.use_distributed_optimizer"),
-        applies=lambda c: c.optimizer.use_precision_aware_optimizer and not c.optimizer.use_distributed_optimizer,
-        message="use_precision_aware_optimizer needs the distributed optimizer",
-        remedy="set use_distributed_optimizer",
-        source=_OPTIMIZER,
-    ),
+    conflict("T1", "optimizer.use_precision_aware_optimizer", "optimizer.optimizer", _CONFIG),
+    needs("T2", "optimizer.use_precision_aware_optimizer", "optimizer.use_distributed_optimizer", _OPTIMIZER),
     error(
         id="T3",
-        keys=("optimizer.use_precision_aware_optimizer", *(f"optimizer.{name}" for name in _DTYPES)),
+        keys=" ".join(["optimizer.use_precision_aware_optimizer", *(f"optimizer.{name}" for name in _DTYPES)]),
         applies=lambda c: (
             []
             if c.optimizer.use_precision_aware_optimizer
@@ -211,17 +145,16 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
         remedy="set use_precision_aware_optimizer and use_distributed_optimizer",
         source=_CONFIG,
     ),
-    error(
-        id="T4",
-        keys=("optimizer.main_grads_dtype", "precision.grad_reduce_in_fp32"),
-        applies=lambda c: c.optimizer.main_grads_dtype != "fp32" and c.precision.grad_reduce_in_fp32,
-        message="main_grads_dtype is below fp32, and grad_reduce_in_fp32 is set",
+    conflict(
+        "T4",
+        "optimizer.main_grads_dtype",
+        "precision.grad_reduce_in_fp32=true",
+        ARGS,
         remedy="set grad_reduce_in_fp32 to false",
-        source=ARGS,
     ),
     error(
         id="T5",
-        keys=("optimizer.min_loss_scale", "optimizer.initial_loss_scale"),
+        keys="optimizer.min_loss_scale optimizer.initial_loss_scale",
         applies=lambda c: c.optimizer.min_loss_scale > c.optimizer.initial_loss_scale,
         message="min_loss_scale is above initial_loss_scale",
         remedy="lower min_loss_scale",
@@ -229,23 +162,16 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="O10",
-        keys=("optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
+        keys="optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction",
         applies=lambda c: c.optimizer.optimizer_cpu_offload and c.optimizer.optimizer_offload_fraction == 0,
         message="optimizer_cpu_offload is set, and optimizer_offload_fraction is 0: nothing is offloaded",
         remedy="set optimizer_offload_fraction (it defaults to 0 here, and to 1 in Megatron-LM's launcher)",
         source=_CONFIG,
     ),
-    error(
-        id="O13",
-        keys=("optimizer.decoupled_weight_decay", "optimizer.optimizer_cpu_offload"),
-        applies=lambda c: c.optimizer.optimizer_cpu_offload and not c.optimizer.decoupled_weight_decay,
-        message="optimizer_cpu_offload is set, and decoupled_weight_decay is false",
-        remedy="set decoupled_weight_decay",
-        source=_OPTIMIZER,
-    ),
+    conflict("O13", "optimizer.optimizer_cpu_offload", "optimizer.decoupled_weight_decay=false", _OPTIMIZER),
     error(
         id="O15",
-        keys=("optimizer.optimizer_cpu_offload", "optimizer.use_distributed_optimizer"),
+        keys="optimizer.optimizer_cpu_offload optimizer.use_distributed_optimizer",
         applies=lambda c: (
             c.optimizer.optimizer_cpu_offload
             and (c.precision.bf16 or c.precision.fp16)
@@ -257,7 +183,7 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="O14",
-        keys=("optimizer.optimizer_cpu_offload", "optimizer.use_precision_aware_optimizer"),
+        keys="optimizer.optimizer_cpu_offload optimizer.use_precision_aware_optimizer",
         applies=lambda c: (
             c.optimizer.optimizer_cpu_offload
             and c.optimizer.optimizer_offload_fraction > 0
@@ -269,7 +195,7 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="O18",
-        keys=("optimizer.store_param_remainders", "optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"),
+        keys="optimizer.store_param_remainders optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype",
         applies=lambda c: (
             c.optimizer.optimizer_cpu_offload
             and c.optimizer.use_precision_aware_optimizer
@@ -279,46 +205,38 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
                 or c.optimizer.exp_avg_sq_dtype != "fp32"
             )
         ),
-        message=(
-            "the hybrid optimizer is made of plain Adams: what stays on the device has an fp32 master and "
-            "fp32 moments, 12 bytes a parameter, whatever store_param_remainders, exp_avg_dtype and "
-            "exp_avg_sq_dtype ask for"
-        ),
+        message="the hybrid optimizer is made of plain Adams: what stays on the device has an fp32 master and "
+        "fp32 moments, 12 bytes a parameter, whatever store_param_remainders, exp_avg_dtype and "
+        "exp_avg_sq_dtype ask for",
         remedy="set optimizer_offload_fraction to 1 and leave the dtypes at fp32, or remove optimizer_cpu_offload",
         source=_OPTIMIZER,
     ),
     warning(
         id="O17",
-        keys=("optimizer.optimizer_offload_fraction", "optimizer.use_distributed_optimizer"),
+        keys="optimizer.optimizer_offload_fraction optimizer.use_distributed_optimizer",
         applies=lambda c: (
             c.optimizer.optimizer_cpu_offload
             and c.optimizer.use_distributed_optimizer
             and 0 < c.optimizer.optimizer_offload_fraction < 1
             and c.parallel.data_parallel_size * c.parallel.context_parallel_size > 1
         ),
-        message=(
-            "each rank moves whole pieces of its own shard until the fraction is reached: another rank of the"
-            " same stage may keep the states of one such piece more"
-        ),
+        message="each rank moves whole pieces of its own shard until the fraction is reached: another rank of the"
+        " same stage may keep the states of one such piece more",
         remedy="probe other replicas as well, with --rank N",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
-    error(
-        id="U1",
-        keys=("optimizer.optimizer", "precision.fp16"),
-        applies=lambda c: c.optimizer.optimizer == "muon" and c.precision.fp16,
-        message="muon does not train in fp16",
+    conflict(
+        "U1",
+        "optimizer.optimizer=muon",
+        "precision.fp16",
+        "Megatron-Core optimizer/__init__.py, _get_megatron_emerging_optimizer",
         remedy="set bf16, or optimizer to adam",
-        source="Megatron-Core optimizer/__init__.py, _get_megatron_emerging_optimizer",
     ),
-    error(
-        id="U2",
-        keys=("optimizer.optimizer", "parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
-        applies=lambda c: (
-            c.optimizer.optimizer == "muon" and (c.parallel.use_torch_fsdp2 or c.parallel.use_megatron_fsdp)
-        ),
-        message="muon needs whole matrices, which FSDP cuts up",
-        remedy="set use_torch_fsdp2 and use_megatron_fsdp to false, or optimizer to adam",
-        source=ARGS,
+    conflict(
+        "U2",
+        "optimizer.optimizer=muon",
+        "parallel.use_torch_fsdp2 parallel.use_megatron_fsdp",
+        ARGS,
+        why="which cuts up the matrices that it needs whole",
     ),
 )

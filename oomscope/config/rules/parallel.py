@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from oomscope.config.rules.rule import ARGS, MODEL_PARALLEL, TRANSFORMER, Rule, error
+from oomscope.config.rules.rule import ARGS, MODEL_PARALLEL, TRANSFORMER, Rule, error, needs
 from oomscope.config.schema import Config
 
 _DIVIDE = "Megatron-Core tensor_parallel/layers.py, divide"
@@ -43,28 +43,25 @@ def _shards_are_uneven(config: Config) -> bool:
 
 
 PARALLEL_RULES: tuple[Rule, ...] = (
-    error(
-        id="P1",
-        keys=("parallel.sequence_parallel", "parallel.tensor_model_parallel_size"),
-        applies=lambda c: c.parallel.sequence_parallel and c.parallel.tensor_model_parallel_size == 1,
-        message="sequence_parallel has no ranks to split over, since tensor_model_parallel_size is 1",
-        remedy="set tensor_model_parallel_size above 1, or remove sequence_parallel",
-        source=f"{MODEL_PARALLEL} (Megatron-LM's launcher switches it off in silence)",
+    needs(
+        "P1",
+        "parallel.sequence_parallel",
+        "parallel.tensor_model_parallel_size",
+        f"{MODEL_PARALLEL} (Megatron-LM's launcher switches it off in silence)",
+        why="whose ranks it splits over",
     ),
     error(
         id="P2",
-        keys=("parallel.tensor_model_parallel_size", "model.num_attention_heads"),
+        keys="parallel.tensor_model_parallel_size model.num_attention_heads",
         applies=lambda c: c.model.num_attention_heads % c.parallel.tensor_model_parallel_size,
-        message=(
-            "{c.model.num_attention_heads} attention heads cannot be split evenly over "
-            "{c.parallel.tensor_model_parallel_size} ranks"
-        ),
+        message="{c.model.num_attention_heads} attention heads cannot be split evenly over "
+        "{c.parallel.tensor_model_parallel_size} ranks",
         remedy="let tensor_model_parallel_size divide num_attention_heads",
         source=TRANSFORMER,
     ),
     error(
         id="P3",
-        keys=("model.num_query_groups", "model.num_attention_heads"),
+        keys="model.num_query_groups model.num_attention_heads",
         applies=lambda c: c.model.num_attention_heads % c.query_groups,
         message="{c.model.num_attention_heads} attention heads cannot share {c.query_groups} query groups evenly",
         remedy="let num_query_groups divide num_attention_heads",
@@ -72,73 +69,56 @@ PARALLEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="P4",
-        keys=("parallel.tensor_model_parallel_size", "model.num_query_groups"),
+        keys="parallel.tensor_model_parallel_size model.num_query_groups",
         applies=lambda c: (
             c.query_groups % c.parallel.tensor_model_parallel_size
             and c.parallel.tensor_model_parallel_size % c.query_groups
         ),
-        message=(
-            "{c.query_groups} query groups can neither be split over nor shared by "
-            "{c.parallel.tensor_model_parallel_size} ranks"
-        ),
+        message="{c.query_groups} query groups can neither be split over nor shared by "
+        "{c.parallel.tensor_model_parallel_size} ranks",
         remedy="let one of num_query_groups and tensor_model_parallel_size divide the other",
         source=TRANSFORMER,
     ),
     error(
         id="P5",
-        keys=("parallel.tensor_model_parallel_size", "model.ffn_hidden_size"),
+        keys="parallel.tensor_model_parallel_size model.ffn_hidden_size",
         applies=lambda c: not c.has_no_dense_layer and c.ffn_size % c.parallel.tensor_model_parallel_size,
-        message=(
-            "an MLP of width {c.ffn_size} cannot be split evenly over {c.parallel.tensor_model_parallel_size} ranks"
-        ),
+        message="an MLP of width {c.ffn_size} does not split evenly over {c.parallel.tensor_model_parallel_size} ranks",
         remedy="let tensor_model_parallel_size divide ffn_hidden_size",
         source=_DIVIDE,
     ),
     error(
         id="P7",
-        keys=("data.seq_length", "parallel.tensor_model_parallel_size"),
+        keys="data.seq_length parallel.tensor_model_parallel_size",
         applies=lambda c: c.parallel.sequence_parallel and c.data.seq_length % c.parallel.tensor_model_parallel_size,
-        message=(
-            "a sequence of {c.data.seq_length} tokens cannot be split evenly over "
-            "{c.parallel.tensor_model_parallel_size} ranks"
-        ),
+        message="a sequence of {c.data.seq_length} tokens cannot be split evenly over "
+        "{c.parallel.tensor_model_parallel_size} ranks",
         remedy="let tensor_model_parallel_size divide seq_length",
         source="Megatron-Core tensor_parallel/mappings.py, _split_along_first_dim",
     ),
-    error(
-        id="P8",
-        keys=("parallel.expert_model_parallel_size", "model.num_moe_experts"),
-        applies=lambda c: c.parallel.expert_model_parallel_size > 1 and c.model.num_moe_experts is None,
-        message="expert_model_parallel_size is above 1, and the model is dense",
-        remedy="set model.num_moe_experts, or remove expert_model_parallel_size",
-        source=TRANSFORMER,
-    ),
+    needs("P8", "parallel.expert_model_parallel_size", "model.num_moe_experts", TRANSFORMER),
     error(
         id="P9",
-        keys=("parallel.expert_model_parallel_size", "model.num_moe_experts"),
+        keys="parallel.expert_model_parallel_size model.num_moe_experts",
         applies=lambda c: (
             c.model.num_moe_experts is not None and c.model.num_moe_experts % c.parallel.expert_model_parallel_size
         ),
-        message=(
-            "{c.model.num_moe_experts} experts cannot be split evenly over "
-            "{c.parallel.expert_model_parallel_size} ranks"
-        ),
+        message="{c.model.num_moe_experts} experts cannot be split evenly over "
+        "{c.parallel.expert_model_parallel_size} ranks",
         remedy="let expert_model_parallel_size divide num_moe_experts",
         source="Megatron-Core transformer/moe/moe_layer.py",
     ),
     error(
         id="P10",
-        keys=("parallel.expert_model_parallel_size", "parallel.data_parallel_size"),
+        keys="parallel.expert_model_parallel_size parallel.data_parallel_size",
         applies=_ranks_without_group,
-        message=(
-            "the ranks of a pipeline stage (TP * CP * DP) cannot be cut into groups of {found} that share the experts"
-        ),
+        message="the ranks of a stage (TP * CP * DP) cannot be cut into groups of {found} that share the experts",
         remedy="let expert_model_parallel_size * expert_tensor_parallel_size divide TP * CP * DP",
         source=_GROUPS,
     ),
     error(
         id="P11",
-        keys=("parallel.sequence_parallel", "parallel.tensor_model_parallel_size"),
+        keys="parallel.sequence_parallel parallel.tensor_model_parallel_size",
         applies=lambda c: (
             c.model.num_moe_experts is not None
             and c.parallel.tensor_model_parallel_size > 1
@@ -150,20 +130,18 @@ PARALLEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="P12",
-        keys=("data.seq_length", "parallel.context_parallel_size"),
+        keys="data.seq_length parallel.context_parallel_size",
         applies=lambda c: (
             c.parallel.context_parallel_size > 1 and c.data.seq_length % (2 * c.parallel.context_parallel_size)
         ),
-        message=(
-            "a sequence of {c.data.seq_length} tokens cannot be cut into 2 * "
-            "{c.parallel.context_parallel_size} equal pieces"
-        ),
+        message="a sequence of {c.data.seq_length} tokens cannot be cut into 2 * "
+        "{c.parallel.context_parallel_size} equal pieces",
         remedy="let 2 * context_parallel_size divide seq_length",
         source=ARGS,
     ),
     error(
         id="P13",
-        keys=("parallel.virtual_pipeline_model_parallel_size", "parallel.pipeline_model_parallel_size"),
+        keys="parallel.virtual_pipeline_model_parallel_size parallel.pipeline_model_parallel_size",
         applies=lambda c: (
             (c.parallel.virtual_pipeline_model_parallel_size or 1) > 1 and c.parallel.pipeline_model_parallel_size == 1
         ),
@@ -171,17 +149,10 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         remedy="set pipeline_model_parallel_size above 1, or remove virtual_pipeline_model_parallel_size",
         source=ARGS,
     ),
-    error(
-        id="P14",
-        keys=("parallel.tp_comm_overlap", "parallel.sequence_parallel"),
-        applies=lambda c: c.parallel.tp_comm_overlap and not c.parallel.sequence_parallel,
-        message="tp_comm_overlap is set without sequence_parallel",
-        remedy="set sequence_parallel, or tp_comm_overlap to false",
-        source=ARGS,
-    ),
+    needs("P14", "parallel.tp_comm_overlap", "parallel.sequence_parallel", ARGS),
     error(
         id="A1",
-        keys=("parallel.context_parallel_size", "model.attention_backend", "model.transformer_impl"),
+        keys="parallel.context_parallel_size model.attention_backend model.transformer_impl",
         applies=lambda c: c.parallel.context_parallel_size > 1 and c.attention_backend == "unfused",
         message="unfused attention sees the tokens of one rank only, and context_parallel_size is above 1",
         remedy="set model.attention_backend to flash, or context_parallel_size to 1",
@@ -189,29 +160,25 @@ PARALLEL_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="A2",
-        keys=("parallel.cp_comm_type", "parallel.context_parallel_size", "model.num_query_groups"),
+        keys="parallel.cp_comm_type parallel.context_parallel_size model.num_query_groups",
         applies=_heads_cannot_be_exchanged,
-        message=(
-            "{c.model.num_attention_heads} heads in {c.query_groups} query groups cannot be shared out over "
-            "{c.parallel.tensor_model_parallel_size} * {c.context_levels[0]} ranks"
-        ),
+        message="{c.model.num_attention_heads} heads in {c.query_groups} query groups cannot be shared out over "
+        "{c.parallel.tensor_model_parallel_size} * {c.context_levels[0]} ranks",
         remedy="let TP * CP divide num_query_groups, or set cp_comm_type to p2p",
         source=f"{_CONTEXT}, AttnFuncWithCPAndQKVOA2A",
     ),
     error(
         id="A3",
-        keys=("data.seq_length", "parallel.context_parallel_size", "parallel.sequence_parallel"),
+        keys="data.seq_length parallel.context_parallel_size parallel.sequence_parallel",
         applies=_shards_are_uneven,
-        message=(
-            "a sequence of {c.data.seq_length} tokens cannot be split evenly over "
-            "{c.parallel.tensor_model_parallel_size} * {c.parallel.context_parallel_size} ranks"
-        ),
+        message="a sequence of {c.data.seq_length} tokens cannot be split evenly over "
+        "{c.parallel.tensor_model_parallel_size} * {c.parallel.context_parallel_size} ranks",
         remedy="let TP * CP divide seq_length",
         source="Megatron-Core tensor_parallel/mappings.py, _split_along_first_dim",
     ),
     error(
         id="A7",
-        keys=("parallel.hierarchical_context_parallel_sizes", "parallel.context_parallel_size"),
+        keys="parallel.hierarchical_context_parallel_sizes parallel.context_parallel_size",
         applies=_misfit_of_levels,
         message="{found} do not make the {c.parallel.context_parallel_size} ranks of context_parallel_size",
         remedy="set hierarchical_context_parallel_sizes to two numbers whose product is context_parallel_size",

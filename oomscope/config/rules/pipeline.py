@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomscope.config.rules.layer_split import check_layout, split_layers
-from oomscope.config.rules.rule import ARGS, MODEL_PARALLEL, TRANSFORMER, Rule, error
+from oomscope.config.rules.rule import ARGS, MODEL_PARALLEL, TRANSFORMER, Rule, conflict, error, needs
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 
@@ -54,7 +54,7 @@ def _rest_of_groups(config: Config) -> int | None:
 PIPELINE_RULES: tuple[Rule, ...] = (
     error(
         id="P6",
-        keys=("parallel.pipeline_model_parallel_size", "model.num_layers"),
+        keys="parallel.pipeline_model_parallel_size model.num_layers",
         applies=_misfit_of_layers,
         message="{found}",
         remedy="let pipeline_model_parallel_size * virtual_pipeline_model_parallel_size divide num_layers",
@@ -62,81 +62,59 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="V1",
-        keys=("parallel.num_layers_in_first_pipeline_stage", "parallel.account_for_embedding_in_pipeline_split"),
+        keys="parallel.num_layers_in_first_pipeline_stage parallel.account_for_embedding_in_pipeline_split",
         applies=lambda c: _is_uneven(c) and _counts_ends(c),
         message="layers of the first or last stage are given, and embedding or loss counts as a layer",
         remedy="remove num_layers_in_first/last_pipeline_stage, or account_for_embedding/loss_in_pipeline_split",
         source=TRANSFORMER,
     ),
-    error(
-        id="V2",
-        keys=(
-            "parallel.num_layers_per_virtual_pipeline_stage",
-            "parallel.virtual_pipeline_model_parallel_size",
-        ),
-        applies=lambda c: (
-            c.parallel.num_layers_per_virtual_pipeline_stage is not None
-            and c.parallel.virtual_pipeline_model_parallel_size is not None
-        ),
-        message="num_layers_per_virtual_pipeline_stage and virtual_pipeline_model_parallel_size are both given",
-        remedy="remove one of them",
-        source=ARGS,
+    conflict(
+        "V2",
+        "parallel.num_layers_per_virtual_pipeline_stage",
+        "parallel.virtual_pipeline_model_parallel_size",
+        ARGS,
     ),
-    error(
-        id="V3",
-        keys=(
-            "parallel.num_layers_per_virtual_pipeline_stage",
-            "parallel.num_layers_in_first_pipeline_stage",
-            "parallel.num_layers_in_last_pipeline_stage",
-        ),
-        applies=lambda c: c.parallel.num_layers_per_virtual_pipeline_stage is not None and _is_uneven(c),
-        message="num_layers_per_virtual_pipeline_stage does not say how many chunks uneven stages have",
+    conflict(
+        "V3",
+        "parallel.num_layers_per_virtual_pipeline_stage",
+        "parallel.num_layers_in_first_pipeline_stage parallel.num_layers_in_last_pipeline_stage",
+        ARGS,
+        why="beside which it does not say how many chunks a stage has",
         remedy="set virtual_pipeline_model_parallel_size in its place",
-        source=ARGS,
     ),
     error(
         id="V4",
-        keys=("parallel.num_layers_per_virtual_pipeline_stage", "model.num_layers"),
+        keys="parallel.num_layers_per_virtual_pipeline_stage model.num_layers",
         applies=_does_not_divide_stage,
-        message=(
-            "the {c.layers_of_even_stage} layers of a stage cannot be cut into model chunks of "
-            "{c.parallel.num_layers_per_virtual_pipeline_stage}"
-        ),
+        message="the {c.layers_of_even_stage} layers of a stage cannot be cut into model chunks of "
+        "{c.parallel.num_layers_per_virtual_pipeline_stage}",
         remedy="let num_layers_per_virtual_pipeline_stage divide num_layers / pipeline_model_parallel_size",
         source=ARGS,
     ),
     error(
         id="V5",
-        keys=(
-            "parallel.microbatch_group_size_per_vp_stage",
-            "parallel.pipeline_model_parallel_size",
-            "data.num_microbatches",
-        ),
+        keys="parallel.microbatch_group_size_per_vp_stage parallel.pipeline_model_parallel_size data.num_microbatches",
         applies=lambda c: (
             c.model_chunks > 1
             and not c.parallel.pipeline_model_parallel_size <= c.microbatch_group_size <= c.num_microbatches
         ),
-        message=(
-            "a model chunk cannot take {c.microbatch_group_size} of {c.num_microbatches} microbatches in a "
-            "row in a pipeline of {c.parallel.pipeline_model_parallel_size} stages"
-        ),
+        message="a model chunk cannot take {c.microbatch_group_size} of {c.num_microbatches} microbatches in a "
+        "row in a pipeline of {c.parallel.pipeline_model_parallel_size} stages",
         remedy="let pipeline_model_parallel_size <= microbatch_group_size_per_vp_stage <= the step's microbatches",
         source=_SCHEDULES,
     ),
     error(
         id="V6",
-        keys=("data.num_microbatches", "parallel.microbatch_group_size_per_vp_stage"),
+        keys="data.num_microbatches parallel.microbatch_group_size_per_vp_stage",
         applies=lambda c: c.model_chunks > 1 and _rest_of_groups(c),
-        message=(
-            "the last group has {found} microbatches, fewer than the "
-            "{c.parallel.pipeline_model_parallel_size} pipeline stages"
-        ),
+        message="the last group has {found} microbatches, fewer than the "
+        "{c.parallel.pipeline_model_parallel_size} pipeline stages",
         remedy="let microbatch_group_size_per_vp_stage divide the step's microbatches",
         source=_SCHEDULES,
     ),
     error(
         id="V8",
-        keys=("parallel.overlap_p2p_comm", "parallel.pipeline_model_parallel_size"),
+        keys="parallel.overlap_p2p_comm parallel.pipeline_model_parallel_size",
         applies=lambda c: (
             c.model_chunks > 1 and not c.overlap_p2p_comm and c.parallel.pipeline_model_parallel_size == 2
         ),
@@ -146,66 +124,49 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="V9",
-        keys=("parallel.overlap_p2p_comm", "parallel.batch_p2p_comm"),
+        keys="parallel.overlap_p2p_comm parallel.batch_p2p_comm",
         applies=lambda c: c.overlap_p2p_comm and c.parallel.batch_p2p_comm is True,
         message="batch_p2p_comm is set, and a batch cannot be waited for in parts, as overlap_p2p_comm does",
         remedy="set overlap_p2p_comm or batch_p2p_comm to false",
         source=_SCHEDULES,
     ),
-    error(
-        id="V11",
-        keys=("parallel.defer_embedding_wgrad_compute", "parallel.pipeline_model_parallel_size"),
-        applies=lambda c: c.parallel.defer_embedding_wgrad_compute and c.parallel.pipeline_model_parallel_size == 1,
-        message="defer_embedding_wgrad_compute puts work off until the pipeline drains, and there is one stage",
-        remedy="set pipeline_model_parallel_size above 1, or defer_embedding_wgrad_compute to false",
-        source=MODEL_PARALLEL,
+    needs(
+        "V11",
+        "parallel.defer_embedding_wgrad_compute",
+        "parallel.pipeline_model_parallel_size",
+        MODEL_PARALLEL,
+        why="since it puts work off until the pipeline drains",
     ),
-    error(
-        id="V12",
-        keys=("parallel.defer_embedding_wgrad_compute", "precision.gradient_accumulation_fusion"),
-        applies=lambda c: c.parallel.defer_embedding_wgrad_compute and not c.precision.gradient_accumulation_fusion,
-        message="defer_embedding_wgrad_compute adds to main gradients, and gradient_accumulation_fusion is off",
-        remedy="set gradient_accumulation_fusion, or defer_embedding_wgrad_compute to false",
-        source=MODEL_PARALLEL,
+    needs(
+        "V12",
+        "parallel.defer_embedding_wgrad_compute",
+        "precision.gradient_accumulation_fusion",
+        MODEL_PARALLEL,
+        why="since it adds to main gradients",
     ),
-    error(
-        id="V14",
-        keys=(
-            "parallel.pipeline_model_parallel_layout",
-            "parallel.num_layers_in_first_pipeline_stage",
-            "parallel.num_layers_in_last_pipeline_stage",
-            "parallel.account_for_embedding_in_pipeline_split",
-            "parallel.num_layers_per_virtual_pipeline_stage",
-        ),
-        applies=lambda c: (
-            c.stage_layout
-            and (_is_uneven(c) or _counts_ends(c) or c.parallel.num_layers_per_virtual_pipeline_stage is not None)
-        ),
-        message="pipeline_model_parallel_layout is given, and another key that shares out layers too",
-        remedy="remove num_layers_in_first/last_pipeline_stage, account_for_*_in_pipeline_split and "
-        "num_layers_per_virtual_pipeline_stage, or the layout",
-        source=TRANSFORMER,
+    conflict(
+        "V14",
+        "parallel.pipeline_model_parallel_layout",
+        "parallel.num_layers_in_first_pipeline_stage parallel.num_layers_in_last_pipeline_stage"
+        " parallel.account_for_embedding_in_pipeline_split parallel.account_for_loss_in_pipeline_split"
+        " parallel.num_layers_per_virtual_pipeline_stage",
+        TRANSFORMER,
+        why="which shares out layers too",
     ),
     error(
         id="V15",
-        keys=("parallel.pipeline_model_parallel_layout", "parallel.virtual_pipeline_model_parallel_size"),
+        keys="parallel.pipeline_model_parallel_layout parallel.virtual_pipeline_model_parallel_size",
         applies=lambda c: (
             c.stage_layout and c.parallel.virtual_pipeline_model_parallel_size not in {None, c.model_chunks}
         ),
-        message=(
-            "virtual_pipeline_model_parallel_size is {c.parallel.virtual_pipeline_model_parallel_size}, and "
-            "the layout gives each rank {c.model_chunks}"
-        ),
+        message="virtual_pipeline_model_parallel_size is {c.parallel.virtual_pipeline_model_parallel_size}, and "
+        "the layout gives each rank {c.model_chunks}",
         remedy="remove virtual_pipeline_model_parallel_size, or write another layout",
         source=TRANSFORMER,
     ),
     error(
         id="V16",
-        keys=(
-            "parallel.pipeline_model_parallel_layout",
-            "parallel.pipeline_model_parallel_size",
-            "model.num_layers",
-        ),
+        keys="parallel.pipeline_model_parallel_layout parallel.pipeline_model_parallel_size model.num_layers",
         applies=_misfit_of_layout,
         message="{found}",
         remedy="write pipeline_model_parallel_size stages, or a multiple, with num_layers t between E and L",

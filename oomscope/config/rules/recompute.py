@@ -7,7 +7,7 @@ R17 are about features that are not modelled.
 from __future__ import annotations
 
 from oomscope.config.rules.layer_split import most_layers_of_chunk
-from oomscope.config.rules.rule import ARGS, LAYER, TRANSFORMER, Rule, error, warning
+from oomscope.config.rules.rule import ARGS, LAYER, TRANSFORMER, Rule, conflict, error, needs, warning
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 
@@ -49,33 +49,30 @@ def _absent_modules(config: Config) -> list[str]:
 
 
 RECOMPUTE_RULES: tuple[Rule, ...] = (
-    error(
-        id="R3",
-        keys=("recompute.recompute_method", "recompute.recompute_granularity"),
-        applies=lambda c: _full(c) and c.recompute.recompute_method is None,
-        message="recompute_granularity is full, and recompute_method is not given",
+    needs(
+        "R3",
+        "recompute.recompute_granularity=full",
+        "recompute.recompute_method",
+        TRANSFORMER,
         remedy="set recompute_method to block or uniform",
-        source=TRANSFORMER,
     ),
-    error(
-        id="R4",
-        keys=("recompute.recompute_num_layers", "recompute.recompute_granularity"),
-        applies=lambda c: _full(c) and c.recompute.recompute_num_layers is None,
-        message="recompute_granularity is full, and recompute_num_layers is not given",
+    needs(
+        "R4",
+        "recompute.recompute_granularity=full",
+        "recompute.recompute_num_layers",
+        TRANSFORMER,
         remedy="set recompute_num_layers to between 1 and the layers of a pipeline stage",
-        source=TRANSFORMER,
     ),
-    error(
-        id="R5",
-        keys=("recompute.recompute_num_layers", "recompute.recompute_granularity"),
-        applies=lambda c: _selective(c) and c.recompute.recompute_num_layers is not None,
-        message="recompute_granularity is selective, and recompute_num_layers is given",
+    conflict(
+        "R5",
+        "recompute.recompute_granularity=selective",
+        "recompute.recompute_num_layers",
+        TRANSFORMER,
         remedy="remove recompute_num_layers",
-        source=TRANSFORMER,
     ),
     error(
         id="R6",
-        keys=("recompute.distribute_saved_activations", "parallel.sequence_parallel"),
+        keys="recompute.distribute_saved_activations parallel.sequence_parallel",
         applies=lambda c: (
             c.recompute.recompute_granularity is not None
             and c.recompute.distribute_saved_activations
@@ -87,7 +84,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R8",
-        keys=("recompute.recompute_modules", "model.moe_grouped_gemm"),
+        keys="recompute.recompute_modules model.moe_grouped_gemm",
         applies=lambda c: "moe_act" in c.recompute_modules and not c.model.moe_grouped_gemm,
         message="moe_act is recomputed, and moe_grouped_gemm is false",
         remedy="set moe_grouped_gemm, or leave moe_act out",
@@ -95,7 +92,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R9",
-        keys=("recompute.recompute_modules", "model.multi_latent_attention"),
+        keys="recompute.recompute_modules model.multi_latent_attention",
         applies=lambda c: "mla_up_proj" in c.recompute_modules and not c.model.multi_latent_attention,
         message="mla_up_proj is recomputed, and the model has no multi-latent attention",
         remedy="leave mla_up_proj out",
@@ -103,7 +100,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="R18",
-        keys=("recompute.recompute_modules", "recompute.recompute_granularity"),
+        keys="recompute.recompute_modules recompute.recompute_granularity",
         applies=lambda c: "core_attn" in c.recompute_modules and c.attention_backend == "flash",
         message="core_attn is recomputed, and flash attention keeps no attention matrix to be saved",
         remedy="leave core_attn out, or recompute mlp or layernorm",
@@ -111,7 +108,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R12",
-        keys=("recompute.recompute_modules", "precision.fp8_recipe"),
+        keys="recompute.recompute_modules precision.fp8_recipe",
         applies=lambda c: _discards_under_fp8(c) and c.precision.fp8_recipe == "delayed",
         message="delayed scaling does not support the recomputation of moe_act and layernorm",
         remedy="choose another fp8_recipe, or leave them out",
@@ -119,25 +116,22 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R13",
-        keys=("recompute.recompute_modules", "model.transformer_engine_version"),
+        keys="recompute.recompute_modules model.transformer_engine_version",
         applies=lambda c: _discards_under_fp8(c) and (c.te_version or (2, 6)) < (2, 6),
-        message=(
-            "Transformer Engine {c.model.transformer_engine_version} cannot recompute moe_act and layernorm with fp8"
-        ),
+        message="Transformer Engine {c.model.transformer_engine_version} cannot recompute moe_act and layernorm in fp8",
         remedy="use Transformer Engine 2.6 or later, or leave them out",
         source=TRANSFORMER,
     ),
-    error(
-        id="R14a",
-        keys=("recompute.moe_layer_recompute", "recompute.recompute_granularity"),
-        applies=lambda c: c.recompute.moe_layer_recompute and _full(c),
-        message="moe_layer_recompute does not work with full recomputation",
+    conflict(
+        "R14a",
+        "recompute.moe_layer_recompute",
+        "recompute.recompute_granularity=full",
+        TRANSFORMER,
         remedy="remove moe_layer_recompute: full recomputation has the experts in it",
-        source=TRANSFORMER,
     ),
     warning(
         id="R14b",
-        keys=("recompute.moe_layer_recompute",),
+        keys="recompute.moe_layer_recompute",
         applies=lambda c: c.recompute.moe_layer_recompute and not _full(c),
         message="moe_layer_recompute is deprecated, and taken for moe in recompute_modules",
         remedy="write recompute_granularity: selective and moe in recompute_modules instead",
@@ -145,7 +139,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="R27",
-        keys=("recompute.recompute_modules", "model.num_moe_experts", "model.transformer_impl"),
+        keys="recompute.recompute_modules model.num_moe_experts model.transformer_impl",
         applies=_absent_modules,
         message="recomputing {found} does nothing: no layer of this model has it",
         remedy="leave it out (layernorm: or set model.transformer_impl to local)",
@@ -153,7 +147,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="R27d",
-        keys=("recompute.recompute_modules",),
+        keys="recompute.recompute_modules",
         applies=lambda c: (
             "moe" in c.recompute_modules and [m for m in ("moe_act", "shared_experts") if m in c.recompute_modules]
         ),
@@ -163,7 +157,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R20a",
-        keys=("recompute.distribute_saved_activations", "parallel.tensor_model_parallel_size"),
+        keys="recompute.distribute_saved_activations parallel.tensor_model_parallel_size",
         applies=lambda c: (
             _full(c) and c.recompute.distribute_saved_activations and c.parallel.tensor_model_parallel_size == 1
         ),
@@ -173,7 +167,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R23",
-        keys=("recompute.recompute_num_layers",),
+        keys="recompute.recompute_num_layers",
         applies=lambda c: (
             _full(c)
             and c.recompute.recompute_method == "uniform"
@@ -186,7 +180,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     warning(
         id="R25",
-        keys=("recompute.recompute_num_layers",),
+        keys="recompute.recompute_num_layers",
         applies=_beyond_chunk,
         message="recompute_num_layers is {c.recompute.recompute_num_layers}, and a model chunk has {found} layers",
         remedy="set recompute_num_layers to at most the layers of a stage, or of a model chunk",
@@ -194,7 +188,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     error(
         id="R30",
-        keys=("recompute.num_microbatches_with_partial_activation_checkpoints",),
+        keys="recompute.num_microbatches_with_partial_activation_checkpoints",
         applies=lambda c: c.recompute.num_microbatches_with_partial_activation_checkpoints is not None,
         message="the schedule hands it to the forward step, which takes it for return_schedule_plan",
         remedy="remove it, and choose recompute_method block with fewer layers",

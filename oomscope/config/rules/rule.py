@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from oomscope.config.schema import Config
 
@@ -47,8 +47,8 @@ class Rule:
 
     id: str
     severity: Severity
-    keys: tuple[str, ...]
-    """Dotted keys that the rule looks at; the one to blame first."""
+    keys: str
+    """Dotted keys that the rule looks at, separated by white space; the one to blame first."""
     applies: Callable[[Config], object]
     """What breaks the rule; false, empty or None where nothing does."""
     message: str
@@ -63,12 +63,86 @@ class Rule:
         found = self.applies(config)
         if not found:
             return None
-        text = ", ".join(map(str, found)) if isinstance(found, list) else found
-        return Finding(
-            self.id, self.severity, self.keys, self.message.format(c=config, found=text), self.remedy, self.source
-        )
+        message = self.message.format(c=config, found=", ".join(map(str, found)) if isinstance(found, list) else found)
+        return Finding(self.id, self.severity, tuple(self.keys.split()), message, self.remedy, self.source)
 
 
 error = partial(Rule, severity="error")
 warning = partial(Rule, severity="warning")
 unmodelled = partial(Rule, severity="not_modelled")
+
+
+# Rules of two settings -------------------------------------------------------------------------------------------
+# A setting is a dotted key, which holds where its value is not the default, or ``key=value`` with a word.
+
+
+def needs(id_: str, setting: str, other: str, source: str, *, why: str = "", remedy: str = "") -> Rule:
+    """Return the rule that ``setting`` needs ``other``; ``why`` is a clause about ``other``."""
+    needed = _name(other) + (" above 1" if _default(other) == "1" else "")
+    return error(
+        id=id_,
+        keys=f"{_key(setting)} {other}",
+        applies=lambda c: holds(c, setting) and not holds(c, other),
+        message=f"{_name(setting)} needs {needed}{', ' + why if why else ''}",
+        remedy=remedy or f"set {needed}, or remove {_name(setting)}",
+        source=source,
+    )
+
+
+def conflict(
+    id_: str,
+    setting: str,
+    others: str,
+    source: str,
+    *,
+    why: str = "",
+    remedy: str = "",
+    severity: Severity = "error",
+) -> Rule:
+    """Return the rule that ``setting`` does not go with any of ``others``; ``why`` is a clause about them."""
+    each = others.split()
+    if len(each) > 1:
+        named, undo = "{found}", "set what is named to its default"
+    else:
+        is_switch = "=" in others or _default(others) in {"true", "false"}
+        named = _name(others) if is_switch else f"{_name(others)} {{c.{others}}}"
+        undo = f"set {_name(others)} to {_default(others)}"
+    says = f"does not work with {named}" if severity == "error" else f"with {named} is not modelled"
+    return Rule(
+        id=id_,
+        severity=severity,
+        keys=" ".join(map(_key, (setting, *each))),
+        applies=lambda c: [_name(other) for other in each if holds(c, other)] if holds(c, setting) else [],
+        message=f"{_name(setting)} {says}{', ' + why if why else ''}",
+        remedy=remedy or f"{undo}, or {_key(setting).partition('.')[2]} to {_default(setting)}",
+        source=source,
+    )
+
+
+def holds(config: Config, setting: str) -> bool:
+    """Whether ``config`` has a setting."""
+    key, _, value = setting.partition("=")
+    section, _, name = key.partition(".")
+    now = _written(getattr(getattr(config, section), name))
+    return now == value if value else now != _default(key)
+
+
+def _default(setting: str) -> str:
+    section, _, name = _key(setting).partition(".")
+    model: Any = Config.model_fields[section].annotation
+    return _written(model.model_fields[name].default)
+
+
+def _written(value: object) -> str:
+    """Return a value as a configuration has it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0]
+
+
+def _name(setting: str) -> str:
+    """Return a setting as messages have it: the key without its section, and a value that it asks for."""
+    key, _, value = setting.partition("=")
+    return key.partition(".")[2] + (f" {value}" if value not in {"", "true"} else "")

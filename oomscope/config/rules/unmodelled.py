@@ -5,26 +5,12 @@ A row leaves this table in the change that models its key. What upstream checks 
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, unmodelled
+from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, conflict, unmodelled
 from oomscope.config.schema import Config
 
 _FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
 _OTHER_MIXERS = ("gdn", "gdp", "mhc")
 """How the names of modules begin that layers of other kinds have."""
-
-
-def _beside_megatron_fsdp(config: Config) -> list[str]:
-    parallel, optimizer = config.parallel, config.optimizer
-    beside = {
-        "a pipeline": parallel.pipeline_model_parallel_size > 1,
-        "gradient_accumulation_fusion": config.precision.gradient_accumulation_fusion,
-        "several optimizer instances": optimizer.num_distributed_optimizer_instances > 1,
-        "fsdp_double_buffer": parallel.fsdp_double_buffer,
-        "main weights other than in fp32": parallel.megatron_fsdp_main_params_dtype != "fp32",
-        "use_precision_aware_optimizer": optimizer.use_precision_aware_optimizer,
-        "optimizer_cpu_offload": optimizer.optimizer_cpu_offload,
-    }
-    return [name for name, is_there in beside.items() if is_there and parallel.use_megatron_fsdp]
 
 
 def _beside_fp8(config: Config) -> list[str]:
@@ -43,50 +29,40 @@ def _beside_fp8(config: Config) -> list[str]:
 UNMODELLED: tuple[Rule, ...] = (
     unmodelled(
         id="N-shared-groups",
-        keys=("parallel.tensor_model_parallel_size", "model.num_query_groups"),
+        keys="parallel.tensor_model_parallel_size model.num_query_groups",
         applies=lambda c: (
             c.query_groups < c.parallel.tensor_model_parallel_size
             and c.parallel.tensor_model_parallel_size % c.query_groups == 0
         ),
-        message=(
-            "sharing {c.query_groups} query groups among {c.parallel.tensor_model_parallel_size} "
-            "tensor-parallel ranks is not modelled"
-        ),
+        message="sharing {c.query_groups} query groups among {c.parallel.tensor_model_parallel_size} "
+        "tensor-parallel ranks is not modelled",
         remedy="set tensor_model_parallel_size to at most num_query_groups",
         source="Megatron-Core transformer/attention.py",
     ),
-    unmodelled(
-        id="N-cp-latent",
-        keys=("parallel.context_parallel_size", "model.multi_latent_attention"),
-        applies=lambda c: c.parallel.context_parallel_size > 1 and c.model.multi_latent_attention,
-        message="context parallelism with keys and values of different width is not modelled",
-        remedy="set context_parallel_size to 1",
-        source="Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py",
+    conflict(
+        "N-cp-latent",
+        "parallel.context_parallel_size",
+        "model.multi_latent_attention",
+        "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py",
+        severity="not_modelled",
     ),
     unmodelled(
         id="N-variant",
-        keys=(
-            "model.experimental_attention_variant",
-            "model.enable_mhc_connections",
-            "recompute.mhc_recompute_layer_num",
-            "recompute.recompute_modules",
-            "offload.offload_modules",
-        ),
+        keys="model.experimental_attention_variant model.enable_mhc_connections "
+        "recompute.mhc_recompute_layer_num recompute.recompute_modules offload.offload_modules",
         applies=lambda c: (
             c.model.experimental_attention_variant is not None
             or c.model.enable_mhc_connections
             or c.recompute.mhc_recompute_layer_num is not None
             or any(m.startswith(_OTHER_MIXERS) for m in (*c.recompute_modules, *c.offload.offload_modules))
         ),
-        message=(
-            "experimental attention variants, hyper-connections and their modules (gdn, gdp, mhc) are not modelled"
-        ),
+        message="experimental attention variants, hyper-connections and their modules (gdn, gdp, mhc) are not modelled",
         remedy="set experimental_attention_variant to null and enable_mhc_connections to false, without the modules",
         source=TRANSFORMER,
     ),
     unmodelled(
         id="N-op-fuser",
-        keys=("model.use_transformer_engine_op_fuser", "model.moe_paged_stash", "offload.offload_modules"),
+        keys="model.use_transformer_engine_op_fuser model.moe_paged_stash offload.offload_modules",
         applies=lambda c: (
             c.model.use_transformer_engine_op_fuser
             or c.model.moe_paged_stash
@@ -98,7 +74,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-ep-overlap",
-        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_shared_expert_overlap"),
+        keys="parallel.overlap_moe_expert_parallel_comm model.moe_shared_expert_overlap",
         applies=lambda c: c.parallel.overlap_moe_expert_parallel_comm or c.model.moe_shared_expert_overlap,
         message="overlapping the experts' communication, which keeps two microbatches at once, is not modelled",
         remedy="set overlap_moe_expert_parallel_comm and moe_shared_expert_overlap to false",
@@ -106,7 +82,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-dispatcher",
-        keys=("model.moe_token_dispatcher_type",),
+        keys="model.moe_token_dispatcher_type",
         applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_token_dispatcher_type == "flex",  # noqa: S105
         message="the flex dispatcher, with the buffers of DeepEP, is not modelled",
         remedy="set moe_token_dispatcher_type to alltoall",
@@ -114,7 +90,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-expert-bias",
-        keys=("model.add_bias_linear", "model.num_moe_experts"),
+        keys="model.add_bias_linear model.num_moe_experts",
         applies=lambda c: c.model.num_moe_experts is not None and c.model.add_bias_linear,
         message="experts with biases are not modelled",
         remedy="set add_bias_linear to false (add_qkv_bias keeps those of the QKV projection)",
@@ -122,7 +98,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-jitter",
-        keys=("model.moe_input_jitter_eps",),
+        keys="model.moe_input_jitter_eps",
         applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_input_jitter_eps is not None,
         message="noise on the router's input is not modelled",
         remedy="set moe_input_jitter_eps to null",
@@ -130,38 +106,30 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-mtp-stage",
-        keys=("parallel.pipeline_model_parallel_layout", "model.mtp_num_layers"),
+        keys="parallel.pipeline_model_parallel_layout model.mtp_num_layers",
         applies=lambda c: any("m" in stage for stage in c.stage_layout[:-1]),
         message="multi-token prediction on another stage than that of the loss is not modelled",
         remedy="write every m of the layout into its last stage, before L",
         source="Megatron-Core pipeline_parallel/p2p_communication.py (mtp_standalone)",
     ),
-    unmodelled(
-        id="N-mtp-defer",
-        keys=("model.mtp_num_layers", "parallel.defer_embedding_wgrad_compute"),
-        applies=lambda c: c.model.mtp_num_layers is not None and c.parallel.defer_embedding_wgrad_compute,
-        message="putting off the output layer's weight gradients of several depths is not modelled",
-        remedy="set defer_embedding_wgrad_compute to false, or mtp_num_layers to null",
-        source="Megatron-Core tensor_parallel/layers.py (inputs are kept in forward's order, gradients in backward's)",
+    conflict(
+        "N-mtp-defer",
+        "model.mtp_num_layers",
+        "parallel.defer_embedding_wgrad_compute",
+        "Megatron-Core tensor_parallel/layers.py (inputs are kept in forward's order, gradients in backward's)",
+        severity="not_modelled",
     ),
-    unmodelled(
-        id="N-mtp-fsdp",
-        keys=("model.mtp_num_layers", "parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
-        applies=lambda c: (
-            c.model.mtp_num_layers is not None and (c.parallel.use_torch_fsdp2 or c.parallel.use_megatron_fsdp)
-        ),
-        message="multi-token prediction with parameters that FSDP shards is not modelled",
-        remedy="set mtp_num_layers to null, or use_torch_fsdp2 and use_megatron_fsdp to false",
-        source=_FSDP2,
+    conflict(
+        "N-mtp-fsdp",
+        "model.mtp_num_layers",
+        "parallel.use_torch_fsdp2 parallel.use_megatron_fsdp",
+        _FSDP2,
+        severity="not_modelled",
     ),
     unmodelled(
         id="N-cuda-graph",
-        keys=(
-            "cuda_graph.cuda_graph_impl",
-            "cuda_graph.cuda_graph_scope",
-            "cuda_graph.cuda_graph_modules",
-            "offload.delay_offload_until_cuda_graph",
-        ),
+        keys="cuda_graph.cuda_graph_impl cuda_graph.cuda_graph_scope cuda_graph.cuda_graph_modules "
+        "offload.delay_offload_until_cuda_graph",
         applies=lambda c: (
             c.cuda_graph.cuda_graph_impl != "none"
             or c.cuda_graph.cuda_graph_scope is not None
@@ -173,27 +141,23 @@ UNMODELLED: tuple[Rule, ...] = (
         "(a few GiB, more than 10 GiB with pipelines)",
         source="Megatron-Bridge docs/training/cuda-graphs.md",
     ),
-    unmodelled(
-        id="N-offload-v1",
-        keys=("offload.nvte_cpu_offload_v1", "offload.cpu_offloading"),
-        applies=lambda c: c.offload.nvte_cpu_offload_v1 and c.offload.cpu_offloading,
-        message="Transformer Engine's first implementation of layer offloading is not modelled",
-        remedy="set nvte_cpu_offload_v1 to false",
-        source="Transformer Engine pytorch/cpu_offload.py",
+    conflict(
+        "N-offload-v1",
+        "offload.nvte_cpu_offload_v1",
+        "offload.cpu_offloading",
+        "Transformer Engine pytorch/cpu_offload.py (its first implementation of layer offloading)",
+        severity="not_modelled",
     ),
-    unmodelled(
-        id="N-offload-delta",
-        keys=("offload.delta_offload_bytes_across_pp_ranks",),
-        applies=lambda c: (
-            c.offload.fine_grained_activation_offloading and c.offload.delta_offload_bytes_across_pp_ranks
-        ),
-        message="offloading less on later pipeline ranks is not modelled",
-        remedy="set delta_offload_bytes_across_pp_ranks to 0",
-        source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    conflict(
+        "N-offload-delta",
+        "offload.fine_grained_activation_offloading",
+        "offload.delta_offload_bytes_across_pp_ranks",
+        "Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+        severity="not_modelled",
     ),
     unmodelled(
         id="N-optimizer-offload",
-        keys=("optimizer.optimizer", "optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
+        keys="optimizer.optimizer optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction",
         applies=lambda c: (
             c.optimizer.optimizer_cpu_offload
             and c.optimizer.optimizer_offload_fraction > 0
@@ -205,7 +169,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-coupled-decay",
-        keys=("optimizer.decoupled_weight_decay",),
+        keys="optimizer.decoupled_weight_decay",
         applies=lambda c: not c.optimizer.decoupled_weight_decay,
         message="Adam with weight decay in the gradient is not modelled",
         remedy="set decoupled_weight_decay to true",
@@ -213,7 +177,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-narrow-states",
-        keys=("optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype", "optimizer.main_params_dtype"),
+        keys="optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype optimizer.main_params_dtype",
         applies=lambda c: (
             "fp8" in {c.optimizer.exp_avg_dtype, c.optimizer.exp_avg_sq_dtype}
             or c.optimizer.main_params_dtype != "fp32"
@@ -222,17 +186,17 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="keep moments in bf16, fp16 or fp32, and master weights in fp32",
         source="Transformer Engine pytorch/optimizers/fused_adam.py",
     ),
-    unmodelled(
-        id="N-layer-wise",
-        keys=("optimizer.optimizer", "optimizer.use_distributed_optimizer"),
-        applies=lambda c: c.optimizer.optimizer == "muon" and c.optimizer.use_distributed_optimizer,
-        message="Muon's layer-wise distributed optimizer is not modelled",
+    conflict(
+        "N-layer-wise",
+        "optimizer.optimizer=muon",
+        "optimizer.use_distributed_optimizer",
+        "Megatron-Core optimizer/layer_wise_optimizer.py",
         remedy="set use_distributed_optimizer to false: every rank then has all states",
-        source="Megatron-Core optimizer/layer_wise_optimizer.py",
+        severity="not_modelled",
     ),
     unmodelled(
         id="N-muon-distributed",
-        keys=("optimizer.muon_tp_mode",),
+        keys="optimizer.muon_tp_mode",
         applies=lambda c: (
             c.optimizer.optimizer == "muon"
             and c.optimizer.muon_tp_mode == "distributed"
@@ -242,26 +206,19 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="set muon_tp_mode to duplicated or blockwise",
         source="Megatron-Core optimizer/emerging_optimizers.py, TensorParallelMuon",
     ),
-    unmodelled(
-        id="N-mfsdp",
-        keys=(
-            "parallel.use_megatron_fsdp",
-            "parallel.pipeline_model_parallel_size",
-            "precision.gradient_accumulation_fusion",
-            "optimizer.num_distributed_optimizer_instances",
-            "parallel.fsdp_double_buffer",
-            "parallel.megatron_fsdp_main_params_dtype",
-            "optimizer.use_precision_aware_optimizer",
-            "optimizer.optimizer_cpu_offload",
-        ),
-        applies=_beside_megatron_fsdp,
-        message="use_megatron_fsdp with {found} is not modelled",
-        remedy="leave out what is named, or set use_megatron_fsdp to false",
-        source="Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py; optimizer/__init__.py",
+    conflict(
+        "N-mfsdp",
+        "parallel.use_megatron_fsdp",
+        "parallel.pipeline_model_parallel_size precision.gradient_accumulation_fusion"
+        " optimizer.num_distributed_optimizer_instances parallel.fsdp_double_buffer"
+        " parallel.megatron_fsdp_main_params_dtype optimizer.use_precision_aware_optimizer"
+        " optimizer.optimizer_cpu_offload",
+        "Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py; optimizer/__init__.py",
+        severity="not_modelled",
     ),
     unmodelled(
         id="N-fsdp-experts",
-        keys=("parallel.use_torch_fsdp2", "parallel.expert_tensor_parallel_size"),
+        keys="parallel.use_torch_fsdp2 parallel.expert_tensor_parallel_size",
         applies=lambda c: (
             c.parallel.use_torch_fsdp2
             and c.model.num_moe_experts is not None
@@ -273,7 +230,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fsdp-alone",
-        keys=("parallel.use_torch_fsdp2", "parallel.data_parallel_size", "parallel.context_parallel_size"),
+        keys="parallel.use_torch_fsdp2 parallel.data_parallel_size parallel.context_parallel_size",
         applies=lambda c: (
             c.parallel.use_torch_fsdp2 and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
         ),
@@ -283,7 +240,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp4",
-        keys=("precision.fp4",),
+        keys="precision.fp4",
         applies=lambda c: c.precision.fp4 is not None,
         message="matrix products in fp4, with their copies of the weights, are not modelled",
         remedy="set fp4 to null, or measure fp8",
@@ -291,17 +248,9 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp8",
-        keys=(
-            "precision.fp8",
-            "precision.bf16",
-            "model.num_moe_experts",
-            "model.multi_latent_attention",
-            "model.mtp_num_layers",
-            "offload.cpu_offloading",
-            "offload.fine_grained_activation_offloading",
-            "parallel.use_torch_fsdp2",
-            "parallel.use_megatron_fsdp",
-        ),
+        keys="precision.fp8 precision.bf16 model.num_moe_experts model.multi_latent_attention "
+        "model.mtp_num_layers offload.cpu_offloading offload.fine_grained_activation_offloading "
+        "parallel.use_torch_fsdp2 parallel.use_megatron_fsdp",
         applies=_beside_fp8,
         message="fp8 with {found} is not modelled",
         remedy="set fp8 to null (in bf16 activations are an upper bound, weights are not), or leave out what is named",
@@ -309,7 +258,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp8-recipe",
-        keys=("precision.fp8_recipe", "precision.fp8_wgrad"),
+        keys="precision.fp8_recipe precision.fp8_wgrad",
         applies=lambda c: (
             c.precision.fp8 is not None and (c.precision.fp8_recipe == "custom" or not c.precision.fp8_wgrad)
         ),
@@ -319,7 +268,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp8-attention",
-        keys=("precision.fp8_dot_product_attention", "precision.fp8_multi_head_attention"),
+        keys="precision.fp8_dot_product_attention precision.fp8_multi_head_attention",
         applies=lambda c: c.precision.fp8_dot_product_attention or c.precision.fp8_multi_head_attention,
         message="attention in fp8, with other tensors kept, is not modelled",
         remedy="set fp8_dot_product_attention and fp8_multi_head_attention to false",
@@ -327,12 +276,7 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp8-param",
-        keys=(
-            "precision.fp8_param",
-            "precision.fp8_recipe",
-            "optimizer.use_precision_aware_optimizer",
-            "optimizer.optimizer",
-        ),
+        keys="precision.fp8_param precision.fp8_recipe optimizer.use_precision_aware_optimizer optimizer.optimizer",
         applies=lambda c: (
             c.precision.fp8_param
             and (
@@ -342,10 +286,8 @@ UNMODELLED: tuple[Rule, ...] = (
                 or c.optimizer.optimizer == "muon"
             )
         ),
-        message=(
-            "parameters in fp8 are there with one scale a tensor (delayed, tensorwise) and Adam or SGD in "
-            "fp32 on the device"
-        ),
+        message="parameters in fp8 are there with one scale a tensor (delayed, tensorwise) and Adam or SGD in "
+        "fp32 on the device",
         remedy="set fp8_param to false, or fp8_recipe to tensorwise and train with adam in fp32 on the device",
         source="Megatron-Core distributed/param_and_grad_buffer.py; optimizer/distrib_optimizer.py",
     ),

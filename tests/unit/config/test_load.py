@@ -181,9 +181,9 @@ def test_all_problems_are_listed_first_one_first() -> None:
 
 def test_rules_blame_the_line_that_set_the_key() -> None:
     text = MODEL + "parallel:\n  sequence_parallel: true\n"
-    assert str(error_of(text)).startswith("cfg.yaml:6: sequence_parallel has no ranks to split over")
+    assert str(error_of(text)).startswith("cfg.yaml:6: sequence_parallel needs tensor_model_parallel_size above 1")
     error = error_of(MODEL, "parallel.sequence_parallel=true")
-    assert str(error).startswith("override parallel.sequence_parallel=true: sequence_parallel has no ranks")
+    assert str(error).startswith("override parallel.sequence_parallel=true: sequence_parallel needs")
 
 
 def test_findings_without_enforcement() -> None:

@@ -44,7 +44,7 @@ def test_refused_and_failed_combinations_are_rows() -> None:
     first, second = sweep(load, axes, probe=fails).rows
     assert (first.variant.outcome, first.variant.message) == ("error", "it fell over")
     assert second.variant.outcome == "refused"
-    assert second.variant.message == "cpu_offloading does not work when activations are recomputed (rule R21)"
+    assert second.variant.message == "cpu_offloading does not work with recompute_granularity full (rule R21)"
 
 
 def test_a_combination_without_effect_says_so() -> None:
