@@ -71,7 +71,7 @@ def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, "--verbose", *words]) == ExitCode.OK
     out, err = capsys.readouterr()
     assert "gpt-tiny · 4 combinations · 2 fits · 1 oom · 1 refused" in out
-    assert "does not work when activations are recomputed" in out
+    assert "does not work with recompute_granularity full" in out
     assert "4 of 4: recompute=full, offload=layers:2: " in err
     rows = list(csv.DictReader((tmp_path / "out" / "combinations.csv").read_text().splitlines()))
     assert [row["outcome"] for row in rows] == ["oom", "fits", "fits", "refused"]
