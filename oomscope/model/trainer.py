@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -52,14 +52,6 @@ class Batch(NamedTuple):
     labels: torch.Tensor
 
 
-class Batches(Protocol):
-    """Where a trainer gets its data."""
-
-    def batch(self, iteration: int, index: int) -> Batch:
-        """Return microbatch ``index`` of ``iteration``, counted over all replicas, on the host."""
-        ...
-
-
 class RandomTokens:
     """Uniformly random tokens; a label is the token that comes next.
 
@@ -86,7 +78,6 @@ class Trainer:
         state: this rank's place and process groups.
         device: where everything lives.
         observer: receives phases and roles.
-        data: random tokens if None.
     """
 
     model: list[GPTStage]
@@ -101,13 +92,12 @@ class Trainer:
         *,
         device: torch.device,
         observer: Observer = _NULL_OBSERVER,
-        data: Batches | None = None,
     ) -> None:
         self.config = config
         self.state = state
         self.device = device
         self.observer = observer
-        self.data = data or RandomTokens(
+        self.data = RandomTokens(
             vocab_size=config.model.vocab_size,
             seq_length=config.data.seq_length,
             micro_batch_size=config.data.micro_batch_size,
@@ -124,13 +114,13 @@ class Trainer:
         """Build the model chunks, their buffers and the optimizer (phase ``init``)."""
         config, state, observer = self.config, self.state, self.observer
         with observer.phase("init"):
-            torch.manual_seed(config.probe.seed + _SEED_STEP * state.pp_rank)
+            torch.manual_seed(config.probe.seed + _SEED_STEP * state.pp.rank)
             self.model = self._build_chunks()
             self.stores = [self._build_stores(chunk) for chunk in self.model]
             for chunk, stores in zip(self.model, self.stores, strict=True):
-                if state.embedding_group is not None:  # the last stage begins with the first one's tied embedding
+                if state.embedding.group is not None:  # the last stage begins with the first one's tied embedding
                     for param in filter(is_shared_embedding, chunk.parameters()):
-                        dist.broadcast(param.detach(), group_src=0, group=state.embedding_group)
+                        dist.broadcast(param.detach(), group_src=0, group=state.embedding.group)
                 observer.role("parameter", chain(chunk.parameters(), chunk.buffers(), fp8_tensors(chunk)))
                 for store in stores:
                     store.report_roles(observer)
@@ -171,7 +161,7 @@ class Trainer:
             )
             return
         group_size = config.microbatch_group_size
-        schedule = InterleavedSchedule(state.pp_size, state.pp_rank, count, config.model_chunks, group_size)
+        schedule = InterleavedSchedule(state.pp.size, state.pp.rank, count, config.model_chunks, group_size)
         run_interleaved(
             microbatches, self._links, schedule, deallocate_outputs=deallocate, overlap=config.overlap_p2p_comm
         )
@@ -180,14 +170,14 @@ class Trainer:
         if not losses:
             return None
         loss = torch.stack(losses).sum()
-        if self.state.dp_cp_group is not None:
-            dist.all_reduce(loss.div_(self.state.dp_cp_size), group=self.state.dp_cp_group)
+        if self.state.dp_cp.group is not None:
+            dist.all_reduce(loss.div_(self.state.dp_cp.size), group=self.state.dp_cp.group)
         return loss
 
     def _build_chunks(self) -> list[GPTStage]:
         config, state = self.config, self.state
         chunks: list[GPTStage] = []
-        for index, layers in enumerate(stage_layers(config, state.pp_rank)):
+        for index, layers in enumerate(stage_layers(config, state.pp.rank)):
             chunk = GPTStage(
                 config,
                 state,
@@ -241,7 +231,7 @@ class _Microbatches:
         for store in self._trainer.stores[action.chunk]:
             store.await_gather()
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
-            batch = trainer.data.batch(self._iteration, action.microbatch * state.dp_size + state.dp_rank)
+            batch = trainer.data.batch(self._iteration, action.microbatch * state.dp.size + state.dp.rank)
             inputs = received if received is not None else self._to_device(batch.tokens)
             mask = self._attention_mask(chunk)
             if not chunk.is_last:

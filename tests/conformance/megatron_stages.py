@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.distributed as dist
 from oomscope.config.schema import Config
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.gpt.stage import GPTStage
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
+from oomscope.model.parallel.p2p_communication import Action
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from oomscope.model.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -25,6 +28,13 @@ def config_of(**sections: dict[str, Any]) -> Config:
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 1000}
     document = {"data": {"seq_length": 16, "micro_batch_size": 2}, **sections}
     return Config.model_validate({**document, "model": {**model, **sections.get("model", {})}})
+
+
+def actions_of(schedule: InterleavedSchedule) -> list[Action]:
+    """What a rank does, in order: warm-up forwards, a forward and a backward in turn, the backwards that are left."""
+    forwards, backwards = schedule.passes("forward"), schedule.passes("backward")
+    steady = zip(forwards[schedule.warmup :], backwards, strict=False)
+    return [*forwards[: schedule.warmup], *chain(*steady), *backwards[len(forwards) - schedule.warmup :]]
 
 
 def stage_of(config: Config, device: torch.device = CPU, state: ParallelState | None = None) -> GPTStage:
@@ -75,16 +85,16 @@ def trained(config: Config, steps: int = 1) -> tuple[int, int]:
     return live() - before, live_peak() - before
 
 
+def first_of(size: int) -> Place:
+    """The first place on an axis of ``size`` ranks."""
+    return Place(size=size, group=dist.new_group(list(range(size))) if size > 1 else None)
+
+
 def layer_kept(config: Config) -> int:
     """Return what the second of two layers keeps on the card, with its output in place of its input."""
     parallel = config.parallel
     sizes = {"tp": parallel.tensor_model_parallel_size, "cp": parallel.context_parallel_size}
-    groups = {axis: dist.new_group(list(range(size))) if size > 1 else None for axis, size in sizes.items()}
-    state = ParallelState(
-        world_size=8,
-        **{f"{axis}_size": size for axis, size in sizes.items()},  # type: ignore[arg-type]
-        **{f"{axis}_group": group for axis, group in groups.items()},  # type: ignore[arg-type]
-    )
+    state = ParallelState(world_size=8, **{axis: first_of(size) for axis, size in sizes.items()})
     sigma = sizes["tp"] if parallel.sequence_parallel else 1
     rows = config.data.seq_length // (sizes["cp"] * sigma)
     held: list[int] = []

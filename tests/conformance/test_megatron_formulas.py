@@ -13,7 +13,7 @@ import pytest
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import expert_parameters, stage_parameters
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
-from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, layer_kept
+from tests.conformance.megatron_stages import FULL, UNFUSED, actions_of, config_of, layer_kept
 
 
 class TestK13:
@@ -80,7 +80,7 @@ class TestK13:
 
     def test_activations_with_virtual_stages(self, fake_world: None) -> None:
         """22,240: five chunks of one layer in flight on the first rank, (embedding mask + token ids)·p·1.25/t."""
-        actions = InterleavedSchedule(2, 0, 4, 2, 2).actions()
+        actions = actions_of(InterleavedSchedule(2, 0, 4, 2, 2))
         chunks = max(itertools.accumulate(1 if action.direction == "forward" else -1 for action in actions))
         masks_and_ids = (self.S * self.B * self.H + 8 * self.S * self.B) * 2 * 5 // 4 // 2
         layer = 34 * self.S * self.B * self.H // 2

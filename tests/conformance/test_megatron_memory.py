@@ -15,7 +15,7 @@ import torch
 from oomscope.config.importers.command_lines import read_arguments
 from oomscope.config.importers.importer import import_arguments
 from oomscope.config.schema import Config
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from oomscope.model.trainer import Trainer
 from oomscope.units import KiB, MiB
 
@@ -122,7 +122,7 @@ def test_an_argument_that_is_not_modelled_is_a_row_of_its_own(
 def state_bytes(config: Config) -> int:
     """Return the bytes of parameters, main gradients, masters and moments on one replica, in 512-byte blocks."""
     replicas = config.parallel.data_parallel_size
-    state = ParallelState(world_size=replicas, dp_size=replicas, dp_cp_size=replicas)
+    state = ParallelState(world_size=replicas, **dict.fromkeys(("dp", "dp_cp", "intra_dp_cp"), Place(size=replicas)))
     trainer = Trainer(config, state, device=torch.device("meta"))
     trainer.setup()
     masters = [master for group in trainer.optimizer.param_groups for master in group["params"]]

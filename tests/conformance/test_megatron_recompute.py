@@ -17,7 +17,7 @@ from oomscope.config.schema import RecomputeConfig
 from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.memory.layer_groups import layer_groups
 from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from tests.conformance.megatron_stages import CARD, CPU, FULL, UNFUSED, config_of, live, stage_of, trained
 
 
@@ -71,7 +71,7 @@ class TestK2:
                 "distribute_saved_activations": True,
             },
         )
-        state = ParallelState(world_size=8, tp_size=2, tp_group=dist.new_group([0, 1]))
+        state = ParallelState(world_size=8, tp=Place(size=2, group=dist.new_group([0, 1])))
         kept: list[torch.Tensor] = []
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:

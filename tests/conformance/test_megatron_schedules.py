@@ -16,9 +16,9 @@ from oomscope.model.base.observer import NullObserver
 from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.p2p_communication import Action
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from oomscope.model.parallel.schedules import one_forward_one_backward
-from tests.conformance.megatron_stages import config_of
+from tests.conformance.megatron_stages import actions_of, config_of
 
 
 class TestK10:
@@ -45,7 +45,7 @@ class TestK10:
             for r in range(p):
                 warmup = min((p - r - 1) * 2 + (v - 1) * group, m * v)
                 schedule = InterleavedSchedule(p, r, m, v, group)
-                assert self.most(schedule.actions()) == min(warmup + 1, m * v), (p, m, v, group, r)
+                assert self.most(actions_of(schedule)) == min(warmup + 1, m * v), (p, m, v, group, r)
 
 
 class TestK11:
@@ -82,7 +82,9 @@ class TestK11:
             optimizer={"use_distributed_optimizer": True, "overlap_grad_reduce": overlap},
             parallel={"data_parallel_size": dp},
         )
-        state = ParallelState(world_size=dp, rank=rank, dp_size=dp, dp_rank=rank, dp_cp_size=dp, dp_cp_rank=rank)
+        state = ParallelState(
+            world_size=dp, rank=rank, **dict.fromkeys(("dp", "dp_cp", "intra_dp_cp"), Place(rank, dp))
+        )
         (buffer,) = build_grad_buffers([module], config, state, NullObserver())
         return buffer
 

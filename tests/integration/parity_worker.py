@@ -40,7 +40,7 @@ def global_names(
 ) -> dict[torch.nn.Parameter, str]:
     """Name layers by their place in the whole model, and a tied output layer by the embedding."""
     names = {}
-    for layers, chunk in zip(stage_layers(config, state.pp_rank), chunks, strict=True):
+    for layers, chunk in zip(stage_layers(config, state.pp.rank), chunks, strict=True):
         for name, param in chunk.named_parameters():
             parts = name.split(".")
             if parts[0] == "layers":
@@ -66,7 +66,7 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
             grad.view(-1)[owned.start : owned.end] = buffer.take_grad(index).reshape(-1)
-            replicas = state.intra_expert_dp_group if is_expert(param) else state.intra_dp_cp_group
+            replicas = state.intra_expert_dp.group if is_expert(param) else state.intra_dp_cp.group
             if trainer.config.shards_optimizer_states and replicas is not None:
                 dist.all_reduce(grad, group=replicas)
             grads[param] = grad
@@ -83,25 +83,25 @@ def whole(
     """Put a parameter together from the shards of all ranks."""
     if is_expert(param):
         return whole_experts(name, local, config, state)
-    if state.tp_group is None or not param.tensor_model_parallel:  # type: ignore[attr-defined]
+    if state.tp.group is None or not param.tensor_model_parallel:  # type: ignore[attr-defined]
         return local.clone()
-    shards = [torch.empty_like(local) for _ in range(state.tp_size)]
-    dist.all_gather(shards, local.contiguous(), group=state.tp_group)
+    shards = [torch.empty_like(local) for _ in range(state.tp.size)]
+    dist.all_gather(shards, local.contiguous(), group=state.tp.group)
     if name.endswith(("projection.weight", "fc2.weight")):
         return torch.cat(shards, dim=1)
     blocks = split_blocks(name, config)
-    sizes = [rows // state.tp_size for rows in blocks] if blocks else [local.shape[0]]
+    sizes = [rows // state.tp.size for rows in blocks] if blocks else [local.shape[0]]
     parts = [shard.split(sizes) for shard in shards]
     return torch.cat([part[block] for block in range(len(sizes)) for part in parts])
 
 
 def whole_experts(name: str, local: torch.Tensor, config: Config, state: ParallelState) -> torch.Tensor:
     """Put grouped experts [E/e, …] together, each of them from its parts."""
-    if state.expert_tp_ep_group is None:
+    if state.expert_tp_ep.group is None:
         return local.clone()
-    shards = [torch.empty_like(local) for _ in range(state.ep_size * state.expert_tp_size)]
-    dist.all_gather(shards, local.contiguous(), group=state.expert_tp_ep_group)
-    experts = [shards[start : start + state.expert_tp_size] for start in range(0, len(shards), state.expert_tp_size)]
+    shards = [torch.empty_like(local) for _ in range(state.ep.size * state.expert_tp.size)]
+    dist.all_gather(shards, local.contiguous(), group=state.expert_tp_ep.group)
+    experts = [shards[start : start + state.expert_tp.size] for start in range(0, len(shards), state.expert_tp.size)]
     if name.endswith("fc2"):
         return torch.cat([torch.cat(parts, dim=2) for parts in experts])
     halves = 2 if config.model.gated_linear_unit else 1
@@ -125,6 +125,6 @@ def train_cases(rank: int, cases: Mapping[str, Config], out: Path) -> None:
     for name, config in cases.items():
         state = build_parallel_state(config, rank=rank, world_size=dist.get_world_size())
         result = train(config, state)
-        if state.tp_rank == state.dp_rank == state.cp_rank == 0:
-            torch.save(result, out / f"{name}.stage{state.pp_rank}.pt")
+        if state.tp.rank == state.dp.rank == state.cp.rank == 0:
+            torch.save(result, out / f"{name}.stage{state.pp.rank}.pt")
         dist.barrier()

@@ -92,6 +92,8 @@ MODELS["latent"] = {
 }
 MODELS["further"] = {**MODELS["llama"], "num_layers": 2, "mtp_num_layers": 2}
 MODELS["deep"] = {**MODELS["llama"], "num_layers": 8}
+OF_BOTH = {"tp2", "tp2-sp", "tp4-sp", "pp2", "pp2-vpp2", "tp2-sp-pp2"}
+"""Splits under which both dense models are trained; under the others they take turns."""
 ONE_PIECE = {"expert_tensor_parallel_size": 1}
 CORE_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
 FULL_RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -223,6 +225,7 @@ FURTHER_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
         "tp2": {"tp": 2},
         "pp2": {"pp": 2},
+        "cp2": {"cp": 2},
         "pp2-layout": {"pp": 2, "parallel": {"pipeline_model_parallel_layout": "Ett|mmL"}},
         "tp2-sp-recompute": {"tp": 2, "sp": True, "recompute": FULL_RECOMPUTE},
     },
@@ -232,7 +235,11 @@ FURTHER_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
-    dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
+    dense = {
+        f"{model}-{name}": (model, split)
+        for number, (name, split) in enumerate(WORLDS[world].items())
+        for model in (("gpt", "llama") if name in OF_BOTH else (("gpt", "llama")[number % 2],))
+    }
     others = (
         ("moe", EXPERT_WORLDS),
         ("gathered", GATHERED_WORLDS),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import element_bytes
 from oomscope.model.moe.token_dispatcher import Plan, is_padded, nominal_plan
-from oomscope.model.parallel.parallel_state import ParallelState, expert_tensor_parallel_size
+from oomscope.model.parallel.parallel_state import ParallelState, Place, expert_tensor_parallel_size
 
 _FLASH_RANDOM_STATE = 24
 """The seed (two uint64) and the offset (one) that ``aten::_scaled_dot_product_flash_attention`` returns."""
@@ -203,9 +203,9 @@ def _expert_activation_rows(config: Config, width: int) -> Ledger:
 
 
 def _experts_on(config: Config) -> ParallelState:
-    return ParallelState(
-        ep_size=config.parallel.expert_model_parallel_size, expert_tp_size=expert_tensor_parallel_size(config)
-    )
+    ranks = {"ep": config.parallel.expert_model_parallel_size, "expert_tp": expert_tensor_parallel_size(config)}
+    ranks["expert_tp_ep"] = ranks["ep"] * ranks["expert_tp"]
+    return ParallelState(**{axis: Place(size=size) for axis, size in ranks.items()})
 
 
 def _router_element(config: Config) -> int:
@@ -277,7 +277,7 @@ def _exchange_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
 def _gather_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
     """What ``allgather`` keeps: the local experts' columns of tp_ep_group's probabilities and visits, and a map."""
     model, state = config.model, _experts_on(config)
-    tp_ep_group, local = tokens * state.expert_ranks, (model.num_moe_experts or 0) // state.ep_size
+    tp_ep_group, local = tokens * state.expert_tp_ep.size, (model.num_moe_experts or 0) // state.ep.size
     return {
         "local_probabilities": _router_element(config) * tp_ep_group * local,
         "local_visits": tp_ep_group * local,

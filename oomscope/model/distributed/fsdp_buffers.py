@@ -129,9 +129,8 @@ class ShardedBuffer:
         role: Role,
         observer: Observer,
     ) -> None:
-        self.ranks = state.expert_dp_group if group.expert else state.dp_cp_group
-        rank = state.expert_dp_rank if group.expert else state.dp_cp_rank
-        shards = (state.expert_dp_size if group.expert else state.dp_cp_size) if is_sharded else None
+        rank, replicas, self.ranks = state.expert_dp if group.expert else state.dp_cp
+        shards = replicas if is_sharded else None
         self.is_distributed = is_distributed and self.ranks is not None
         self.dtype = dtype
         self.spans, self.numel = lay_out_group([p.numel() for p in group.params], chunk=group.chunk, shards=shards)

@@ -49,7 +49,7 @@ class MegatronShardedParameters(ParameterStore):
         self._is_sharded = self._strategy != "no_shard"
         units = list(stage.layers) if self._is_sharded else []
         # of a bucket outside of units (Megatron-LM training/training.py)
-        bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if optimizer.overlap_grad_reduce else None
+        bucket_size = max(40_000_000, 1_000_000 * state.dp_cp.size) if optimizer.overlap_grad_reduce else None
         self._groups = parameter_groups(_with_units(stage, units), bucket_size=bucket_size)
         self.params = tuple(chain(*(group.params for group in self._groups)))
         self._group_of = {param: index for index, group in enumerate(self._groups) for param in group.params}
@@ -63,7 +63,7 @@ class MegatronShardedParameters(ParameterStore):
             self._grads,
             [self._gathering.together(index) for index in range(len(self._groups))],
             comm_dtype=_DTYPES.get(parallel.megatron_fsdp_grad_comm_dtype),
-            scale=1 / state.dp_cp_size,
+            scale=1 / state.dp_cp.size,
             capacity=size,
             device=self._device,
         )

@@ -119,15 +119,13 @@ class GradBuffer(ParameterStore):
     ) -> None:
         optimizer, expert, device = config.optimizer, is_expert(params[0]), params[0].device
         self.params = tuple(params)
-        self._group = state.intra_expert_dp_group if expert else state.intra_dp_cp_group
-        self._rank = state.intra_expert_dp_rank if expert else state.intra_dp_cp_rank
-        self._instances = state.inter_dist_opt_group
-        self._scale = 1 / state.dp_cp_size
+        self._rank, replicas, self._group = state.intra_expert_dp if expert else state.intra_dp_cp
+        self._instances = state.inter_dist_opt.group
+        self._scale = 1 / state.dp_cp.size
         self._overlap = optimizer.overlap_grad_reduce
         # two sums that follow one another go to a stream of their own, which waits for each of them in turn
         has_stream = self._instances is not None and self._overlap
         self._stream = CommunicationStream(device if has_stream else torch.device("cpu"))
-        replicas = state.intra_expert_dp_size if expert else state.intra_dp_cp_size
         self.shards = replicas if optimizer.use_distributed_optimizer else None
         """Ranks that share the optimizer's states, None without the distributed optimizer."""
         self.layout = lay_out(
@@ -135,7 +133,7 @@ class GradBuffer(ParameterStore):
             shards=self.shards,
             bucket_size=bucket_size,
             own_bucket=[
-                self.shards is not None and state.pp_size > 1 and is_shared_embedding(param) for param in params
+                self.shards is not None and state.pp.size > 1 and is_shared_embedding(param) for param in params
             ],
         )
         numel, value_dtype = self.layout.numel, bytes_of(params[0]).dtype
@@ -298,7 +296,7 @@ def build_grad_buffers(
         kinds.setdefault((bytes_of(param).dtype, is_expert(param)), []).append(param)
     is_bucketed = optimizer.overlap_grad_reduce and state.is_first_stage and is_first_chunk
     is_bucketed = is_bucketed and not optimizer.overlap_param_gather_with_optimizer_step
-    bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
+    bucket_size = max(40_000_000, 1_000_000 * state.dp_cp.size) if is_bucketed else None
     buffers = [GradBuffer(members, config, state, bucket_size=bucket_size) for members in kinds.values()]
     for buffer in buffers:
         _hook(buffer, observer)

@@ -81,9 +81,9 @@ def finalize_grads(stores: Sequence[ParameterStore], state: ParallelState, obser
     for store in stores:
         store.reduce()
     _sum_over_sequence(stores, state, observer)
-    if state.embedding_group is not None:  # the first stage's copy saw the tokens, the last stage's the logits
+    if state.embedding.group is not None:  # the first stage's copy saw the tokens, the last stage's the logits
         for store, index in _places(stores, is_shared_embedding):
-            dist.all_reduce(store.whole_grad(index), group=state.embedding_group)
+            dist.all_reduce(store.whole_grad(index), group=state.embedding.group)
 
 
 def _sum_over_sequence(stores: Sequence[ParameterStore], state: ParallelState, observer: Observer) -> None:
@@ -92,12 +92,12 @@ def _sum_over_sequence(stores: Sequence[ParameterStore], state: ParallelState, o
     Their gradients are flattened into one tensor, summed over the TP ranks in one call, and copied back.
     """
     places = _places(stores, lambda param: bool(getattr(param, "sequence_parallel", False)))
-    if state.tp_group is None or not places:
+    if state.tp.group is None or not places:
         return
     grads = [store.whole_grad(index) for store, index in places]
     flat = torch.cat([grad.reshape(-1) for grad in grads])
     observer.role("communication", [flat])
-    dist.all_reduce(flat, group=state.tp_group)
+    dist.all_reduce(flat, group=state.tp.group)
     sums = torch.split(flat, [grad.numel() for grad in grads])
     for (store, index), grad, summed in zip(places, grads, sums, strict=True):
         grad.copy_(summed.view(grad.shape))

@@ -82,7 +82,7 @@ def shard(stage: GPTStage, config: Config, state: ParallelState) -> None:
     Raises:
         UsageError: this rank holds its parameters alone.
     """
-    if state.dp_cp_group is None:
+    if state.dp_cp.group is None:
         raise UsageError(
             "fully sharded parameters need ranks to share them with",
             where="parallel.data_parallel_size",
@@ -90,7 +90,7 @@ def shard(stage: GPTStage, config: Config, state: ParallelState) -> None:
         )
     said = {name: dict(vars(param)) for name, param in stage.named_parameters()}
     options: dict[str, Any] = {
-        "mesh": DeviceMesh.from_group(state.dp_cp_group, next(stage.parameters()).device.type),
+        "mesh": DeviceMesh.from_group(state.dp_cp.group, next(stage.parameters()).device.type),
         "reshard_after_forward": config.parallel.torch_fsdp2_reshard_after_forward,
     }
     for unit, prefetched in _units(stage, config):

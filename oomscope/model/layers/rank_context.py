@@ -74,16 +74,14 @@ class RankContext:
         if beside is None:
             self.scratch = MemoryBuffer(observer)
             self.tp = TensorParallel(
-                group=state.tp_group,
-                rank=state.tp_rank,
-                size=state.tp_size,
-                sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
+                **state.tp._asdict(),
+                sequence_parallel=config.parallel.sequence_parallel and state.tp.size > 1,
                 placeholders=Placeholders(observer) if config.precision.gradient_accumulation_fusion else None,
                 buffer=self.scratch if config.model.transformer_impl == "local" else None,
             )
-            seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
-            self.random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
-            self.offload = ModuleOffload(config, pp_rank=state.pp_rank, device=device)
+            seed = config.probe.seed + 100 * state.pp.rank  # Megatron-LM initialize.py: another seed for each stage
+            self.random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp.rank, tp_size=state.tp.size)
+            self.offload = ModuleOffload(config, pp_rank=state.pp.rank, device=device)
         else:
             self.scratch, self.tp, self.random, self.offload = beside.scratch, beside.tp, beside.random, beside.offload
         self.cp = context_parallel(config, state, observer)
@@ -132,7 +130,7 @@ class RankContext:
         each of them split over the ranks: 0 of the matrix that enters an expert, 1 of that which leaves it. The weight
         has ``allreduce`` False: other ranks hold its replicas than those of dense weights (as upstream).
         """
-        tp = Shard(self.state.expert_tp_rank, self.state.expert_tp_size)
+        tp = Shard(self.state.expert_tp.rank, self.state.expert_tp.size)
         std = self._scaled_std if dim == 1 else INIT_STD
         rows, columns = (size // tp.size if axis == dim else size for axis, size in enumerate(shape))
         several = (len(experts),) if isinstance(experts, range) else ()

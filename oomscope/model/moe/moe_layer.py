@@ -183,8 +183,8 @@ def _activation_of(rank: RankContext) -> Callable[[torch.Tensor, torch.Tensor], 
 def make_experts(rank: RankContext, name: str) -> GroupedExperts | SequentialExperts:
     """Return the routed experts that this rank holds."""
     model, h, f = rank.config.model, rank.config.model.hidden_size, rank.config.expert_ffn_size
-    halves, local = 2 if model.gated_linear_unit else 1, (model.num_moe_experts or 1) // rank.state.ep_size
-    mine = range(rank.state.ep_rank * local, (rank.state.ep_rank + 1) * local)
+    halves, local = 2 if model.gated_linear_unit else 1, (model.num_moe_experts or 1) // rank.state.ep.size
+    mine = range(rank.state.ep.rank * local, (rank.state.ep.rank + 1) * local)
 
     def fc1(experts: range | int) -> nn.Parameter:
         return rank.experts(f"{name}.fc1", experts, (halves * f, h), blocks=halves, dim=0)

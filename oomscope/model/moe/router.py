@@ -73,15 +73,15 @@ def balance_of(config: Config, state: ParallelState, *, runs: int = 1) -> Balanc
     """
     is_global = config.model.moe_router_load_balancing_type == "global_aux_loss"
     is_split = config.parallel.sequence_parallel
-    sharers = (state.tp_size if is_split else 1) * state.cp_size
-    groups = (state.tp_group if is_split else None, state.cp_group, state.dp_group if is_global else None)
+    sharers = (state.tp.size if is_split else 1) * state.cp.size
+    groups = (state.tp.group if is_split else None, state.cp.group, state.dp.group if is_global else None)
     return Balance(
         aux_loss_coeff=config.aux_loss_coeff / runs,
         z_loss_coeff=config.model.moe_z_loss_coeff or 0.0,
         groups=tuple(group for group in groups if group is not None),
-        ranks=sharers * (state.dp_size if is_global else 1),
+        ranks=sharers * (state.dp.size if is_global else 1),
         sharers=sharers,
-        scale=state.cp_size / config.num_microbatches,
+        scale=state.cp.size / config.num_microbatches,
     )
 
 
@@ -202,7 +202,7 @@ def _move_biases(routers: Sequence[Router], state: ParallelState, rate: float) -
     visits = torch.stack([counts for router in routers if (counts := router.visits_of_step) is not None])
     biases = [bias for router in routers if (bias := router.expert_bias) is not None]
     stacked = torch.stack(biases)
-    for group in (state.tp_group, state.dp_cp_group):
+    for group in (state.tp.group, state.dp_cp.group):
         if group is not None:
             dist.all_reduce(visits, group=group)
     missing = visits.sum(dim=-1, keepdim=True) / visits.shape[-1] - visits

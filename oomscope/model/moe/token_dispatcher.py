@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     sent: list[int]
     """Rows for each rank of the expert-parallel group."""
     received: list[list[int]]
-    """Rows from each rank of ``expert_tp_ep_group`` for each of this rank's experts; senders with expert TP slowest."""
+    """Rows from each rank of ``expert_tp_ep`` for each of this rank's experts; senders with expert TP slowest."""
 
     @property
     def by_expert(self) -> list[int]:
@@ -54,15 +54,15 @@ def nominal_plan(tokens: int, model: ModelConfig, state: ParallelState) -> Plan:
     An expert takes at most its capacity of each rank's tokens, and each token once.
     """
     num_experts, rows = model.num_moe_experts or 1, tokens * model.moe_router_topk
-    local = num_experts // state.ep_size
+    local = num_experts // state.ep.size
     limit = min(tokens, capacity(tokens, model) or tokens)
     if is_padded(model):
-        return Plan([limit * local] * state.ep_size, [[limit] * local] * state.expert_ranks)
+        return Plan([limit * local] * state.ep.size, [[limit] * local] * state.expert_tp_ep.size)
     shares = [min(share, limit) for share in _even(rows, num_experts)]
-    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(state.ep_size)]
-    sent_here = round(rows // state.ep_size * model.moe_imbalance_factor) if state.ep_size > 1 else rows
+    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(state.ep.size)]
+    sent_here = round(rows // state.ep.size * model.moe_imbalance_factor) if state.ep.size > 1 else rows
     arriving = [min(share, limit) for share in _even(sent_here, local)]
-    return Plan(sent, [arriving] * state.expert_ranks)
+    return Plan(sent, [arriving] * state.expert_tp_ep.size)
 
 
 def is_padded(model: ModelConfig) -> bool:
@@ -82,22 +82,22 @@ def plan(visits: torch.Tensor, model: ModelConfig, state: ParallelState) -> Plan
     capacity there is nothing to count.
     """
     tokens, num_experts = visits.shape
-    local = num_experts // state.ep_size
+    local = num_experts // state.ep.size
     if is_padded(model) or not observes_routing(visits.device, state):
         return nominal_plan(tokens, model, state)
     counts = visits.sum(0)
     everyone = counts
-    if state.expert_ranks > 1:
-        everyone = torch.empty(state.expert_ranks * num_experts, dtype=counts.dtype, device=counts.device)
-        all_gather(everyone, counts, state.expert_tp_ep_group)
-    size, parts = state.ep_size, state.expert_tp_size
-    by_sender = everyone.view(size, parts, size, local)[:, :, state.ep_rank].transpose(0, 1).flatten(0, 1)
-    return Plan(counts.view(state.ep_size, local).sum(1).tolist(), by_sender.tolist())
+    if state.expert_tp_ep.size > 1:
+        everyone = torch.empty(state.expert_tp_ep.size * num_experts, dtype=counts.dtype, device=counts.device)
+        all_gather(everyone, counts, state.expert_tp_ep.group)
+    size, parts = state.ep.size, state.expert_tp.size
+    by_sender = everyone.view(size, parts, size, local)[:, :, state.ep.rank].transpose(0, 1).flatten(0, 1)
+    return Plan(counts.view(state.ep.size, local).sum(1).tolist(), by_sender.tolist())
 
 
 def observes_routing(device: torch.device, state: ParallelState) -> bool:
     """Whether the router's choice is known: there are values, and the other ranks are not only played."""
-    group = state.expert_tp_ep_group
+    group = state.expert_tp_ep.group
     return computes(device) and (group is None or dist.get_backend(group) != "fake")
 
 
@@ -119,9 +119,9 @@ def _gather_rows(x: torch.Tensor, sizes: list[int], state: ParallelState) -> tor
     """Gather shards of different size as c10d does where they differ: by one broadcast each."""
     out = torch.empty((sum(sizes), *x.shape[1:]), dtype=x.dtype, device=x.device)
     parts = out.split(sizes)
-    parts[state.expert_tp_rank].copy_(x)
+    parts[state.expert_tp.rank].copy_(x)
     for rank, part in enumerate(parts):
-        dist.broadcast(part, group=state.expert_tp_group, group_src=rank)
+        dist.broadcast(part, group=state.expert_tp.group, group_src=rank)
     return out
 
 
@@ -129,8 +129,8 @@ def _scatter_rows(x: torch.Tensor, sizes: list[int], state: ParallelState) -> to
     """Reduce to each rank its rows; ``x``, which is not read again, is overwritten."""
     parts = x.contiguous().split(sizes)
     for rank, part in enumerate(parts):
-        dist.reduce(part, group=state.expert_tp_group, group_dst=rank)
-    return parts[state.expert_tp_rank].clone()  # type: ignore[no-any-return]
+        dist.reduce(part, group=state.expert_tp.group, group_dst=rank)
+    return parts[state.expert_tp.rank].clone()  # type: ignore[no-any-return]
 
 
 class _SortChunks(Function):
@@ -178,13 +178,13 @@ class AlltoAllTokenDispatcher:
         rows = plan(routing.visits, model, state)
         self._sent = rows.sent
         totals = [sum(counts) for counts in rows.received]
-        by_part = [totals[start : start + state.ep_size] for start in range(0, len(totals), state.ep_size)]
-        self._received = by_part[state.expert_tp_rank]
+        by_part = [totals[start : start + state.ep.size] for start in range(0, len(totals), state.ep.size)]
+        self._received = by_part[state.expert_tp.rank]
         self._gathered = [sum(part) for part in by_part]
         self._counts = rows.by_expert
         self._sizes = [count for counts in rows.received for count in counts]
         local = len(self._counts)
-        self._order = [sender * local + expert for expert in range(local) for sender in range(state.expert_ranks)]
+        self._order = [sender * local + expert for expert in range(local) for sender in range(state.expert_tp_ep.size)]
 
     def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
@@ -201,19 +201,19 @@ class AlltoAllTokenDispatcher:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
-        if self._state.expert_tp_size > 1:
+        if self._state.expert_tp.size > 1:
             sizes, state, dtype = self._gathered, self._state, self._routing.probabilities.dtype
             rows = paired(
                 rows.to(dtype), lambda x: _scatter_rows(x, sizes, state), lambda grad: _gather_rows(grad, sizes, state)
             ).to(rows.dtype)
-        if self._state.ep_size > 1:
-            rows = _exchange(rows, self._received, self._sent, self._state.ep_group)
+        if self._state.ep.size > 1:
+            rows = _exchange(rows, self._received, self._sent, self._state.ep.group)
         return unpermute(rows, *self._source)
 
     def _carry(self, rows: torch.Tensor) -> torch.Tensor:
-        if self._state.ep_size > 1:
-            rows = _exchange(rows, self._sent, self._received, self._state.ep_group)
-        if self._state.expert_tp_size == 1:
+        if self._state.ep.size > 1:
+            rows = _exchange(rows, self._sent, self._received, self._state.ep.group)
+        if self._state.expert_tp.size == 1:
             return rows
         sizes, state = self._gathered, self._state
         return paired(rows, lambda x: _gather_rows(x, sizes, state), lambda grad: _scatter_rows(grad, sizes, state))
@@ -233,17 +233,17 @@ class AllGatherTokenDispatcher:
         self._dtype = routing.probabilities.dtype
         self._nominal = None if observes_routing(routing.visits.device, state) else plan(routing.visits, model, state)
         visits, probabilities = routing.visits, routing.probabilities
-        if state.expert_ranks > 1:
-            group, ranks = state.expert_tp_ep_group, state.expert_ranks
+        if state.expert_tp_ep.size > 1:
+            group, ranks = state.expert_tp_ep.group, state.expert_tp_ep.size
             visits = gather_rows(visits.view(torch.uint8), group, ranks).view(torch.bool)
             probabilities = self._gather_tokens(probabilities, None)
-        local = visits.shape[1] // state.ep_size
-        mine = slice(state.ep_rank * local, (state.ep_rank + 1) * local)
+        local = visits.shape[1] // state.ep.size
+        mine = slice(state.ep.rank * local, (state.ep.rank + 1) * local)
         self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
 
     def dispatch(self, x: torch.Tensor) -> DispatchedRows:
         """Return what this rank's experts work on, from its tokens [n, h]."""
-        if self._state.expert_ranks > 1:
+        if self._state.expert_tp_ep.size > 1:
             x = self._gather_tokens(x, self._buffer)
         counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
         rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
@@ -253,16 +253,16 @@ class AllGatherTokenDispatcher:
     def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
         out = unpermute(rows, self._source, self._visits.shape[0])
-        if self._state.expert_ranks == 1:
+        if self._state.expert_tp_ep.size == 1:
             return out
-        group, ranks = self._state.expert_tp_ep_group, self._state.expert_ranks
+        group, ranks = self._state.expert_tp_ep.group, self._state.expert_tp_ep.size
         return paired(
             out.to(self._dtype), lambda x: scatter_rows(x, group, ranks), lambda grad: gather_rows(grad, group, ranks)
         ).to(rows.dtype)
 
     def _gather_tokens(self, x: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
         """Return the tokens of all ranks; forward and backward in ``buffer`` if there is one."""
-        group, ranks = self._state.expert_tp_ep_group, self._state.expert_ranks
+        group, ranks = self._state.expert_tp_ep.group, self._state.expert_tp_ep.size
         return paired(
             x,
             lambda x: gather_rows(x, group, ranks, buffer),

@@ -161,8 +161,8 @@ class MixedPrecisionOptimizer:
         if self.scaler is None:
             return True
         state = self._state
-        groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if self._sharded else None]
-        groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
+        groups = [state.tp.group, state.pp.group, state.intra_dp_cp.group if self._sharded else None]
+        groups += [state.expert_tp.group, state.ep.group] if self._has_experts else []
         return self.scaler.unscale(self._grads(self.weights), groups)
 
     def _clip(self, max_norm: float) -> torch.Tensor:
@@ -172,11 +172,11 @@ class MixedPrecisionOptimizer:
         The factor stays on the device and is applied in any case: no value is read back.
         """
         state, is_sharded = self._state, self._sharded
-        groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if is_sharded else None]
+        groups = [state.tp.group, state.pp.group, state.intra_dp_cp.group if is_sharded else None]
         total = self._squared_norm(groups, expert=False)
         if self._has_experts:
-            groups = [state.expert_tp_group, state.ep_group, state.pp_group]
-            groups += [state.intra_expert_dp_group if is_sharded else None]
+            groups = [state.expert_tp.group, state.ep.group, state.pp.group]
+            groups += [state.intra_expert_dp.group if is_sharded else None]
             total += self._squared_norm(groups, expert=True)
         norm = total.sqrt_()
         grads = self._grads(self.weights)
@@ -246,7 +246,7 @@ def _with_master(weight: MasterWeight) -> MasterWeight:
 def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
     if is_shared_embedding(param) and not state.is_first_stage:
         return False
-    tp_rank = state.expert_tp_rank if is_expert(param) else state.tp_rank
+    tp_rank = state.expert_tp.rank if is_expert(param) else state.tp.rank
     return tp_rank == 0 or bool(getattr(param, "tensor_model_parallel", False))
 
 
@@ -268,8 +268,8 @@ def _is_orthogonalised(param: nn.Parameter) -> bool:
 
 
 def _muon(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Muon:
-    dense = Matrix(state.tp_group, state.tp_size, state.tp_rank, None)
-    expert = Matrix(state.expert_tp_group, state.expert_tp_size, state.expert_tp_rank, None)
+    dense = Matrix(state.tp.group, state.tp.size, state.tp.rank, None)
+    expert = Matrix(state.expert_tp.group, state.expert_tp.size, state.expert_tp.rank, None)
 
     def matrix(weight: MasterWeight) -> Matrix:
         dim, blocks = getattr(weight.param, "partition_dim", None), getattr(weight.param, "stacked_rows", ())

@@ -72,17 +72,8 @@ def context_parallel(config: Config, state: ParallelState, observer: Observer) -
     """Return the rank's place in its context-parallel group."""
     levels = None
     if config.cp_comm_type == "a2a+p2p":
-        neighbours, ring = config.context_levels
-        of_ring, among_neighbours = divmod(state.cp_rank, neighbours)
-        levels = (
-            ContextParallel(group=state.cp_a2a_group, rank=among_neighbours, size=neighbours, observer=observer),
-            ContextParallel(group=state.cp_p2p_group, rank=of_ring, size=ring, observer=observer),
+        neighbours, ring = (
+            ContextParallel(**place._asdict(), observer=observer) for place in (state.cp_a2a, state.cp_p2p)
         )
-    return ContextParallel(
-        group=state.cp_group,
-        rank=state.cp_rank,
-        size=state.cp_size,
-        communication=config.cp_comm_type,
-        observer=observer,
-        levels=levels,
-    )
+        levels = (neighbours, ring)
+    return ContextParallel(**state.cp._asdict(), communication=config.cp_comm_type, observer=observer, levels=levels)

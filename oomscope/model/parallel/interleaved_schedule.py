@@ -8,13 +8,12 @@ their turns in groups of G, each chunk a whole group. The bubble is shorter and 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from oomscope.model.parallel.p2p_communication import Action, Direction, Shift, StageLinks
-from oomscope.model.parallel.schedules import InFlight, StageStep, Turn, alternating, turns, warmup_passes
+from oomscope.model.parallel.schedules import InFlight, StageStep, Turn, turns, warmup_passes
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,6 @@ class InterleavedSchedule:
     def warmup(self) -> int:
         """Forwards before the first backward's pair."""
         return warmup_passes(self.pp_size, self.pp_rank, self.num_microbatches, self.chunks, self.group_size)
-
-    def actions(self) -> Iterator[Action]:
-        """Yield the rank's actions in order: warm-up, steady state, cool-down."""
-        return alternating(self.passes("forward"), self.passes("backward"), self.warmup)
 
     def passes(self, direction: Direction) -> list[Action]:
         """Return the rank's forwards, or its backwards, in order."""

@@ -59,8 +59,8 @@ class StageLinks:
         A batch of sends and receives may concern some ranks of a group only if it is not the group's first
         communication (``torch.distributed.batch_isend_irecv``).
         """
-        if self._state.pp_group is not None:
-            dist.all_reduce(torch.zeros(1, device=self._device), group=self._state.pp_group)
+        if self._state.pp.group is not None:
+            dist.all_reduce(torch.zeros(1, device=self._device), group=self._state.pp.group)
 
     def shift(self, *shifts: Shift) -> list[torch.Tensor | None]:
         """Hand tensors on while receiving others, all in one batch; return what arrived of each of ``shifts``."""
@@ -70,8 +70,8 @@ class StageLinks:
             ahead = 1 if shift.direction == "forward" else -1
             for move, tensor, peer in ((dist.isend, shift.leaving, ahead), (dist.irecv, buffer, -ahead)):
                 if tensor is not None:
-                    rank = (self._state.pp_rank + peer) % self._state.pp_size
-                    operations.append(dist.P2POp(move, tensor.detach(), group=self._state.pp_group, group_peer=rank))
+                    rank = (self._state.pp.rank + peer) % self._state.pp.size
+                    operations.append(dist.P2POp(move, tensor.detach(), group=self._state.pp.group, group_peer=rank))
         if operations:
             for work in dist.batch_isend_irecv(operations):
                 work.wait()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError, UsageError
@@ -63,92 +63,58 @@ class RankCoordinates(NamedTuple):
     expert_dp: int
 
 
+class Place(NamedTuple):
+    """One rank's place among the ranks of an axis."""
+
+    rank: int = 0
+    size: int = 1
+    group: dist.ProcessGroup | None = None
+    """None where the rank is alone: nothing is sent there."""
+
+
+_ALONE = Place()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ParallelState:
-    """One rank's place in the world. A group is None where its axis has one rank: nothing is sent there.
-
-    The default is a world of one.
-    """
+    """One rank's place in the world and on every axis; the default is a world of one."""
 
     rank: int = 0
     world_size: int = 1
-    tp_rank: int = 0
-    tp_size: int = 1
-    tp_group: dist.ProcessGroup | None = None
-    cp_rank: int = 0
-    cp_size: int = 1
-    cp_group: dist.ProcessGroup | None = None
-    pp_rank: int = 0
-    pp_size: int = 1
-    pp_group: dist.ProcessGroup | None = None
-    cp_a2a_group: dist.ProcessGroup | None = None
+    tp: Place = _ALONE
+    cp: Place = _ALONE
+    pp: Place = _ALONE
+    dp: Place = _ALONE
+    cp_a2a: Place = _ALONE
     """Of a context-parallel group of two levels, the neighbours that exchange heads."""
-    cp_p2p_group: dist.ProcessGroup | None = None
+    cp_p2p: Place = _ALONE
     """The others at this rank's place among its neighbours, a ring."""
-    dp_rank: int = 0
-    dp_size: int = 1
-    dp_group: dist.ProcessGroup | None = None
-    dp_cp_rank: int = 0
-    dp_cp_size: int = 1
-    dp_cp_group: dist.ProcessGroup | None = None
+    dp_cp: Place = _ALONE
     """Ranks that hold the same dense parameters: gradients are reduced over it."""
-    ep_rank: int = 0
-    ep_size: int = 1
-    ep_group: dist.ProcessGroup | None = None
-    expert_tp_rank: int = 0
-    expert_tp_size: int = 1
-    expert_tp_group: dist.ProcessGroup | None = None
-    expert_tp_ep_group: dist.ProcessGroup | None = None
+    ep: Place = _ALONE
+    expert_tp: Place = _ALONE
+    expert_tp_ep: Place = _ALONE
     """Ranks that share the experts of a layer and parts of them, expert TP fastest."""
-    expert_dp_rank: int = 0
-    expert_dp_size: int = 1
-    expert_dp_group: dist.ProcessGroup | None = None
+    expert_dp: Place = _ALONE
     """Ranks that hold the same routed experts."""
-    num_distributed_optimizer_instances: int = 1
-    """Parts of equal size that the ranks of ``dp_cp_group`` and ``expert_dp_group`` fall into, one after the other."""
-    intra_dp_cp_group: dist.ProcessGroup | None = None
-    """Ranks of ``dp_cp_group`` in the same instance: optimizer states are sharded over it."""
-    intra_expert_dp_group: dist.ProcessGroup | None = None
-    """The same of ``expert_dp_group``."""
-    inter_dist_opt_group: dist.ProcessGroup | None = None
+    intra_dp_cp: Place = _ALONE
+    """Ranks of ``dp_cp`` in the same optimizer instance: optimizer states are sharded over it."""
+    intra_expert_dp: Place = _ALONE
+    """The same of ``expert_dp``."""
+    inter_dist_opt: Place = _ALONE
     """Ranks with the same shards, one in every instance."""
-    embedding_group: dist.ProcessGroup | None = None
+    embedding: Place = _ALONE
     """First and last stage of this pipeline, where a tied word embedding lives twice."""
-
-    @property
-    def intra_dp_cp_size(self) -> int:
-        """Ranks that share the states of dense parameters."""
-        return self.dp_cp_size // self.num_distributed_optimizer_instances
-
-    @property
-    def intra_dp_cp_rank(self) -> int:
-        """This rank's place among them."""
-        return self.dp_cp_rank % self.intra_dp_cp_size
-
-    @property
-    def intra_expert_dp_size(self) -> int:
-        """Ranks that share the states of experts."""
-        return self.expert_dp_size // self.num_distributed_optimizer_instances
-
-    @property
-    def intra_expert_dp_rank(self) -> int:
-        """This rank's place among them."""
-        return self.expert_dp_rank % self.intra_expert_dp_size
-
-    @property
-    def expert_ranks(self) -> int:
-        """Ranks that share the experts of a layer and parts of them."""
-        return self.ep_size * self.expert_tp_size
 
     @property
     def is_first_stage(self) -> bool:
         """Whether this rank holds the embedding."""
-        return self.pp_rank == 0
+        return self.pp.rank == 0
 
     @property
     def is_last_stage(self) -> bool:
         """Whether this rank holds the output layer and the loss."""
-        return self.pp_rank == self.pp_size - 1
+        return self.pp.rank == self.pp.size - 1
 
 
 def expert_tensor_parallel_size(config: Config) -> int:
@@ -289,12 +255,7 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
             remedy="let TP * CP * PP * DP be the number of ranks",
         )
     made = _Groups(config, rank, world_size)
-    places: dict[str, Any] = {f"{axis}_group": made.along(axis) for axis in get_args(Axis)}
-    for axis in _MEMBERS.keys() - {"expert_tp_ep"}:
-        ranks = group_of(config, rank, axis)
-        places |= {f"{axis}_rank": ranks.index(rank), f"{axis}_size": len(ranks)}
-    instances = config.optimizer.num_distributed_optimizer_instances
-    return ParallelState(rank=rank, world_size=world_size, num_distributed_optimizer_instances=instances, **places)
+    return ParallelState(rank=rank, world_size=world_size, **{axis: made.along(axis) for axis in get_args(Axis)})
 
 
 class _Groups:
@@ -319,8 +280,8 @@ class _Groups:
             )
         self._only_own = "fake" in dist.get_backend_config()
 
-    def along(self, axis: Axis) -> dist.ProcessGroup | None:
-        """Return this rank's group along ``axis``, None where it is alone on it."""
+    def along(self, axis: Axis) -> Place:
+        """Return this rank's place along ``axis``."""
         import torch.distributed as dist
 
         mine = group_of(self._config, self._rank, axis)
@@ -330,4 +291,4 @@ class _Groups:
                 self._made[ranks] = cast(
                     "dist.ProcessGroup", dist.new_group(list(ranks), group_desc=f"oomscope_{axis}")
                 )
-        return self._made.get(mine)
+        return Place(mine.index(self._rank), len(mine), self._made.get(mine))

@@ -8,7 +8,7 @@ flight. Sources: Megatron-Core ``pipeline_parallel/schedules.py``, ``get_schedul
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -69,21 +69,14 @@ def pass_order(config: Config, pp_rank: int) -> PassOrder:
     return PassOrder(tuple(turn.chunk for turn in order), backward, warmup_passes(p, pp_rank, m, v, group))
 
 
-def alternating(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> Iterator[Action]:
-    """Yield ``warmup`` forwards, then a forward and a backward in turn, then the backwards that are left."""
-    yield from forwards[:warmup]
-    for pair in zip(forwards[warmup:], backwards, strict=False):
-        yield from pair
-    yield from backwards[len(forwards) - warmup :]
-
-
 def one_forward_one_backward(pp_size: int, pp_rank: int, num_microbatches: int) -> Iterator[Action]:
     """Yield the actions of stage ``pp_rank`` in order: warm-up, steady state, cool-down."""
-    forwards, backwards = (
-        [Action(direction, microbatch) for microbatch in range(num_microbatches)]
-        for direction in ("forward", "backward")
-    )
-    return alternating(forwards, backwards, warmup_passes(pp_size, pp_rank, num_microbatches))
+    warmup = warmup_passes(pp_size, pp_rank, num_microbatches)
+    for index in range(num_microbatches + warmup):
+        if index < num_microbatches:
+            yield Action("forward", index)
+        if index >= warmup:
+            yield Action("backward", index - warmup)
 
 
 class StageStep(Protocol):
@@ -128,7 +121,7 @@ def run_one_forward_one_backward(
     is freed only when the next forward is through: what it received and the gradient of that are held until then, as
     by the local variables of Megatron-Core's loop.
     """
-    actions = list(one_forward_one_backward(state.pp_size, state.pp_rank, num_microbatches))
+    actions = list(one_forward_one_backward(state.pp.size, state.pp.rank, num_microbatches))
     deallocate = deallocate_outputs and not state.is_last_stage
     in_flight: deque[InFlight] = deque()
     differentiated: InFlight | None = None

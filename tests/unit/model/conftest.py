@@ -11,7 +11,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
 from oomscope.model.gpt.stage import GPTStage
-from oomscope.model.parallel.parallel_state import ParallelState, expert_tensor_parallel_size
+from oomscope.model.parallel.parallel_state import ParallelState, Place, expert_tensor_parallel_size
 
 
 def small_config(**sections: dict) -> Config:
@@ -84,20 +84,13 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
             "expert_tp": expert_tensor_parallel_size(config),
         }
         neighbours, ring = config.context_levels if config.cp_comm_type == "a2a+p2p" else (1, 1)
-        levels = {
-            "cp_a2a_group": dist.new_group(list(range(neighbours))),
-            "cp_p2p_group": dist.new_group(list(range(ring))),
+        sizes |= {"cp_a2a": neighbours, "cp_p2p": ring, "expert_tp_ep": sizes["ep"] * sizes["expert_tp"]}
+        places = {
+            axis: Place(size=size, group=dist.new_group(list(range(size)))) for axis, size in sizes.items() if size > 1
         }
-        groups = {axis: dist.new_group(list(range(size))) if size > 1 else None for axis, size in sizes.items()}
         return GPTStage(
             config,
-            ParallelState(
-                world_size=8,
-                **{f"{axis}_size": size for axis, size in sizes.items()},
-                **{f"{axis}_group": group for axis, group in groups.items()},
-                **levels,
-                expert_tp_ep_group=dist.new_group(list(range(sizes["ep"] * sizes["expert_tp"]))),
-            ),
+            ParallelState(world_size=8, **places),
             layers=range(config.model.num_layers),
             pre_process=True,
             post_process=True,

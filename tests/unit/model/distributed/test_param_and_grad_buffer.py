@@ -1,4 +1,4 @@
-"""Where gradients lie, how they get there, and that shards cover every parameter once."""
+"""Where gradients lie, and that shards cover every parameter once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig
 from oomscope.model.base.observer import NullObserver
-from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers, lay_out
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers, lay_out
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 
 numels = st.lists(st.integers(1, 1000), min_size=1, max_size=20)
 bucket_sizes = st.none() | st.integers(1, 2000)
@@ -52,29 +52,8 @@ def test_shards_cover_each_parameter_once(numels: list[int], ranks: int) -> None
     model = nn.ParameterList(nn.Parameter(torch.zeros(numel)) for numel in numels)
     owned = []
     for rank in range(ranks):
-        state = ParallelState(dp_cp_size=ranks, dp_cp_rank=rank)
+        state = ParallelState(dp_cp=Place(rank, ranks), intra_dp_cp=Place(rank, ranks))
         (buffer,) = build_grad_buffers([model], make_config(distributed=True), state, NullObserver())
         owned.append([range(*buffer.owned(index)) for index in range(len(numels))])
     for index, numel in enumerate(reversed(numels)):
         assert sorted(element for mine in owned for element in mine[index]) == list(range(numel))
-
-
-def test_a_bucket_is_reduced_when_its_last_gradient_arrives() -> None:
-    params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
-    buffer = GradBuffer(params, make_config(overlap=True), ParallelState(dp_cp_size=2), bucket_size=8)
-
-    def arrive(index: int) -> None:
-        params[index].grad = torch.ones(4)
-        buffer.accumulate(params[index])
-
-    buffer.zero()
-    arrive(0)
-    arrive(1)
-    assert not any(bucket.launched for bucket in buffer.buckets)
-    buffer.is_last_microbatch = True
-    arrive(0)
-    assert not any(bucket.launched for bucket in buffer.buckets)
-    arrive(1)
-    assert [bucket.launched for bucket in buffer.buckets] == [True, False]
-    buffer.reduce()
-    assert buffer.grads.tolist() == [1.0] * 8 + [0.0] * 8

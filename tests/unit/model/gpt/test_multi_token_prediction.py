@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from oomscope.model.cost.parameters import stage_parameters
-from oomscope.model.gpt.multi_token_prediction import shift_left
 from oomscope.model.gpt.stage import GPTStage
-from oomscope.model.parallel.context_parallel import ContextParallel
 from tests.ledgers.stage import stage_bytes
-from tests.ranks import run_ranks
 from tests.unit.model.conftest import cpu_stage
 
 PLAIN = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "position_embedding_type": "rope"}
@@ -82,14 +77,3 @@ def test_a_stage_keeps_what_its_ledger_says(config_of, meta_stage, meter_of, dep
     tokens = torch.zeros((2, 16), dtype=torch.int64, device="meta")
     meter(lambda: stage(tokens, tokens))
     assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
-
-
-def check_shards(rank: int) -> None:
-    whole = torch.arange(1, 49).view(3, 16)
-    cp = ContextParallel(group=torch.distributed.group.WORLD, rank=rank, size=2)
-    expected = cp.shard(shift_left(whole, ContextParallel()), dim=1)
-    assert torch.equal(shift_left(cp.shard(whole, dim=1), cp), expected)
-
-
-def test_shards_shift_as_the_whole_does(tmp_path: Path):
-    run_ranks(check_shards, world=2, folder=tmp_path)

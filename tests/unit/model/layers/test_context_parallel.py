@@ -7,7 +7,7 @@ import torch
 
 from oomscope.model.layers import context_attention
 from tests.ledgers.layer import kept_layer_ledger
-from tests.unit.model.halves import half
+from tests.unit.model.pairs import pairs
 
 WAYS = ("p2p", "a2a", "all_gather", "a2a+p2p")
 
@@ -19,7 +19,7 @@ def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch
     t, c = split
     monkeypatch.setattr(context_attention, "capability", lambda device: (8, 0) if flash_attn else (9, 0))
     options = ("rope", "learned_absolute"), (False, True), ([], ["core_attn"]), (0.0, 0.1)
-    for positions, normed, modules, dropout in half(*options, turn=sum(split) + WAYS.index(communication) + flash_attn):
+    for positions, normed, modules, dropout in pairs(*options):
         config = config_of(
             model={
                 "num_query_groups": 8,

@@ -12,7 +12,7 @@ from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers import core_attention
 from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, head_ledger, layers_bytes, stage_bytes
-from tests.unit.model.halves import half
+from tests.unit.model.pairs import pairs
 
 NORMS = ("LayerNorm", "RMSNorm")
 GROUPS = (8, 16)  # of 16 heads
@@ -63,8 +63,7 @@ def saved_by_layer(config: Config, meta_stage, meter_of) -> int:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_layer_keeps_its_ledger(config_of, meta_stage, meter_of, backend, split):
-    turn = SPLITS.index(split) + BACKENDS.index(backend)
-    for norm, groups, mlp, dropout, positions in half(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS, turn=turn):
+    for norm, groups, mlp, dropout, positions in pairs(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS):
         alone = {"num_layers": 1}
         config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions, model=alone)
         kept = saved_by_layer(config, meta_stage, meter_of)
@@ -168,17 +167,11 @@ def test_a_fused_loss_keeps_its_ledger(config_of, meta_stage, meter_of, kernels,
     assert of_logits == (bytes_a_logit or (2 if half else 4)) * 32 * config.padded_vocab_size
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
-def test_parameters_are_counted(config_of, meta_stage, split, tied, bias):
-    other = {
-        "add_bias_linear": bias,
-        "add_qkv_bias": True,
-        "share_embeddings_and_output_weights": tied,
-        "qk_layernorm": True,
-    }
-    for norm, positions, mlp in itertools.product(NORMS, POSITIONS, MLPS):
+def test_parameters_are_counted(config_of, meta_stage, split):
+    for norm, positions, mlp, tied, bias in pairs(NORMS, POSITIONS, MLPS, (False, True), (False, True)):
+        biases = {"add_bias_linear": bias, "add_qkv_bias": True}
+        other = {**biases, "share_embeddings_and_output_weights": tied, "qk_layernorm": True}
         config = layer_config(config_of, norm, 8, mlp, 0.0, "flash", split, positions, model=other)
         held = sum(parameter.numel() for parameter in meta_stage(config).parameters())
         assert held == stage_parameters(config, 2, pre_process=True, post_process=True)

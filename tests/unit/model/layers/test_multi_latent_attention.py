@@ -12,7 +12,7 @@ from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers.multi_latent_attention import LatentAttention
 from tests.ledgers.layer import kept_layer_ledger
 from tests.unit.model.conftest import cpu_stage
-from tests.unit.model.halves import half
+from tests.unit.model.pairs import pairs
 
 LATENT = {
     "multi_latent_attention": True,
@@ -91,8 +91,7 @@ def test_latent_attention_is_its_definition(backend):
 def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, split, implementation):
     t, sequence_parallel = split
     recomputed = [[], ["mla_up_proj"], UP]
-    options = half([None, 24], [False, True], ["flash", "unfused"], recomputed, turn=t + (implementation == "local"))
-    for q_lora_rank, normed, backend, modules in options:
+    for q_lora_rank, normed, backend, modules in pairs([None, 24], [False, True], ["flash", "unfused"], recomputed):
         config = config_of(
             model={
                 **LATENT,

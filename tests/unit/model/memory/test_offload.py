@@ -11,7 +11,7 @@ from oomscope.config.schema import Config
 from oomscope.model.memory import offload
 from oomscope.model.memory.offload import ModuleOffload, resident_groups
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
-from oomscope.model.parallel.schedules import PassOrder, one_forward_one_backward, pass_order
+from oomscope.model.parallel.schedules import PassOrder, pass_order
 from tests.unit.model.conftest import cpu_stage
 
 CPU = torch.device("cpu")
@@ -144,13 +144,8 @@ def test_the_order_is_that_of_the_schedule(p: int, v: int, groups: int, data: st
     v = v if p > 1 else 1
     rank, m = data.draw(st.integers(0, p - 1)), p * groups
     order = pass_order(schedule(p, m, v), rank)
-    actions = list(one_forward_one_backward(p, rank, m) if v == 1 else InterleavedSchedule(p, rank, m, v, p).actions())
-    forwards = [(action.microbatch, action.chunk) for action in actions if action.direction == "forward"]
-    backwards = [(action.microbatch, action.chunk) for action in actions if action.direction == "backward"]
-    assert order.chunks == tuple(chunk for _, chunk in forwards)
-    assert [forwards[number] for number in order.backward] == backwards
-    for number, forward in enumerate(forwards):
-        before = actions[
-            : [a.direction == "forward" and (a.microbatch, a.chunk) == forward for a in actions].index(True)
-        ]
-        assert order.differentiated_before(number) == sum(action.direction == "backward" for action in before)
+    interleaved = InterleavedSchedule(p, rank, m, v, p if v > 1 else m)
+    forwards, backwards = interleaved.passes("forward"), interleaved.passes("backward")
+    assert order.chunks == tuple(action.chunk for action in forwards)
+    assert [forwards[number]._replace(direction="backward") for number in order.backward] == backwards
+    assert order.warmup == interleaved.warmup

