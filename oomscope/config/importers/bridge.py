@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, take_batch_steps
+from oomscope.config.importers.draft import Draft, note_ramp
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -150,7 +150,7 @@ def finish(draft: Draft) -> None:
 
     Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
     """
-    take_batch_steps(draft)
+    note_ramp(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron_arguments.take_old_names(draft, "model.")

@@ -6,7 +6,7 @@ accumulation, an optimizer that is offloaded whole once it is offloaded at all.
 
 from __future__ import annotations
 
-from oomscope.config.importers.draft import Draft, batch_steps, take_batch_steps
+from oomscope.config.importers.draft import Draft, note_ramp
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -131,7 +131,7 @@ TABLE: dict[str, Row] = {
     "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
     "encoder_seq_length": To("data.seq_length", whole),
     "rampup_batch_size": Kept(listed),
-    "step_batch_size_schedule": Kept(batch_steps),
+    "step_batch_size_schedule": Unmodelled("a batch that grows is not there: give --global-batch-size"),
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
     "empty_unused_memory_level": Kept(),
@@ -198,7 +198,7 @@ def finish(draft: Draft) -> None:
     if draft.given.get("empty_unused_memory_level"):
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading_and_optimizer(draft)
-    take_batch_steps(draft)
+    note_ramp(draft)
     _megatron_fsdp(draft)
     if draft.is_whole:
         _vocabulary(draft)

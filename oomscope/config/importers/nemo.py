@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, take_batch_steps
+from oomscope.config.importers.draft import Draft, note_ramp
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -127,7 +127,7 @@ def finish(draft: Draft) -> None:
 
     Source: NeMo nlp/models/language_modeling/megatron_base_model.py and megatron_gpt_model.py.
     """
-    take_batch_steps(draft)
+    note_ramp(draft)
     given = draft.given
     devices, nodes = given.get("trainer.devices"), given.get("trainer.num_nodes", 1)
     devices = len(devices) if isinstance(devices, list) else devices

@@ -11,28 +11,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 
 from oomscope.config.schema import Config
+from oomscope.errors import UsageError
 from oomscope.model.cost.parameters import element_bytes, expert_parameters, prediction_layers, stage_parameters
 from oomscope.model.cost.work import Work, head_work, heads_of_stage, layers_of_stage, offloaded_bytes, stage_work
 from oomscope.model.parallel.parallel_state import Axis, group_of, rank_coordinates
+from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 _HOST_ADAM_BYTES = 28
 """What Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32 a parameter."""
 _FP32 = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """What is reached of a machine: FLOP/s, and bytes a second in one direction."""
-
-    matmul: float
-    memory: float
-    nvlink: float
-    """Between cards of a node; that of PCI Express where there is no NVLink."""
-    network: float
-    pcie: float
-    host_memory: float
-    """Of a whole node, for all its ranks together."""
-    gpus_per_node: int
+_GIGA = 1e9
+_TERA = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +64,19 @@ class StepCost:
         return {**asdict(self), "seconds": self.seconds, "slowdown": self.slowdown}
 
 
-def step_cost(config: Config, *, rank: int, rates: Rates) -> StepCost:
-    """Return the estimate for ``rank``.
+def step_cost(config: Config, *, rank: int) -> StepCost | None:
+    """Return the estimate for ``rank`` on the configured card; None in fp32 and where the card's speed is not known.
 
     Raises:
         UsageError: the world has no such rank.
         ConfigError: the layers cannot be shared out.
     """
-    return _Estimate(config, rank, rates).cost()
+    try:
+        card = find_card(config.device.gpu or DEFAULT_CARD)
+    except UsageError:
+        return None
+    half = config.precision.bf16 or config.precision.fp16
+    return None if card.bf16_tflops is None or not half else _Estimate(config, rank, card, card.bf16_tflops).cost()
 
 
 @dataclass
@@ -105,17 +99,22 @@ class _Passes:
 
 
 class _Estimate:
-    """The estimate of one rank."""
+    """The estimate of one rank; rates are FLOP/s, and bytes a second in one direction."""
 
-    def __init__(self, config: Config, rank: int, rates: Rates) -> None:
+    def __init__(self, config: Config, rank: int, card: Card, tflops: float) -> None:
+        cost = config.cost
         self._config = config
         self._rank = rank
-        self._rates = rates
         self._stage = rank_coordinates(config, rank).pp
+        self._matmul = tflops * _TERA * cost.matmul_efficiency
+        self._memory = card.memory_gbps * _GIGA * cost.memory_efficiency
+        self._nvlink = (card.nvlink_gbps or card.pcie_gbps) * _GIGA * cost.link_efficiency
+        self._network = cost.network_gbps * _GIGA * cost.link_efficiency
+        self._pcie = card.pcie_gbps * _GIGA * cost.link_efficiency
 
     def cost(self) -> StepCost:
         config, passes, times = self._config, self._microbatch(), self._config.num_microbatches
-        copy = offloaded_bytes(config, self._stage) / times / self._rates.pcie
+        copy = offloaded_bytes(config, self._stage) / times / self._pcie
         exposed = max(0.0, copy - passes.forward) + max(0.0, copy - passes.backward)
         work = times * (passes.forward + passes.backward + exposed)
         return StepCost(
@@ -130,17 +129,17 @@ class _Estimate:
         )
 
     def _microbatch(self) -> _Passes:
-        config, rates, passes = self._config, self._rates, _Passes()
+        config, passes = self._config, _Passes()
         for work, again in stage_work(config, self._stage):
-            passes.matmul += 3 * work.flops / rates.matmul
-            passes.elementwise += 3 * work.moved / rates.memory
+            passes.matmul += 3 * work.flops / self._matmul
+            passes.elementwise += 3 * work.moved / self._memory
             passes.collectives += 2 * self._communication(work)
             if config.parallel.sequence_parallel:  # backward gathers again what only its shards were kept of
                 passes.collectives += work.sent["tp"] / 2 / self._link("tp")
-            passes.recompute += again.flops / rates.matmul + again.moved / rates.memory + self._communication(again)
+            passes.recompute += again.flops / self._matmul + again.moved / self._memory + self._communication(again)
         head, heads = head_work(config), heads_of_stage(config, self._stage)
-        passes.matmul += heads * 3 * head.flops / rates.matmul
-        passes.elementwise += heads * head.moved / rates.memory
+        passes.matmul += heads * 3 * head.flops / self._matmul
+        passes.elementwise += heads * head.moved / self._memory
         return passes
 
     def _communication(self, work: Work) -> float:
@@ -198,12 +197,13 @@ class _Estimate:
             parameters / (len(group_of(self._config, self._rank, axis)) if is_sharded else 1)
             for parameters, axis in self._replicated()
         )
-        copy = _FP32 * updated / self._rates.pcie
-        neighbours = min(self._rates.gpus_per_node, self._config.parallel.world_size)
-        update = _HOST_ADAM_BYTES * updated * neighbours / self._rates.host_memory
+        copy = _FP32 * updated / self._pcie
+        cost = self._config.cost
+        neighbours = min(cost.gpus_per_node, self._config.parallel.world_size)
+        update = _HOST_ADAM_BYTES * updated * neighbours / (cost.host_memory_gbps * _GIGA)
         return max(copy, update) if optimizer.overlap_cpu_optimizer_d2h_h2d else copy + update + copy
 
     def _link(self, axis: Axis) -> float:
         """Return the bandwidth along ``axis``: NVLink where the group stays inside a node."""
-        nodes = {rank // self._rates.gpus_per_node for rank in group_of(self._config, self._rank, axis)}
-        return self._rates.nvlink if len(nodes) == 1 else self._rates.network
+        nodes = {rank // self._config.cost.gpus_per_node for rank in group_of(self._config, self._rank, axis)}
+        return self._nvlink if len(nodes) == 1 else self._network

@@ -61,10 +61,13 @@ def _rms_norm_backward(
     return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
 
 
-class LayerNorm(nn.Module):
-    """LayerNorm over the last dimension. Saves its input, and 8 bytes (mean, rstd) a row."""
+class Norm(nn.Module):
+    """LayerNorm over the last dimension, or RMSNorm without a bias.
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, eps: float) -> None:
+    Saves its input, and of each row the mean and the reciprocal deviation, 8 bytes, or the latter alone.
+    """
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, eps: float) -> None:
         super().__init__()
         self.weight = weight
         self.bias = bias
@@ -72,23 +75,9 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return ``x`` […, h] normalised."""
+        if self.bias is None:
+            return _RMSNorm.apply(x, self.weight, self._eps)  # type: ignore[no-any-return]
         return _LayerNorm.apply(x, self.weight, self.bias, self._eps)  # type: ignore[no-any-return]
-
-
-class RMSNorm(nn.Module):
-    """RMSNorm over the last dimension. Saves its input, and 4 bytes (rstd) a row."""
-
-    def __init__(self, weight: nn.Parameter, eps: float) -> None:
-        super().__init__()
-        self.weight = weight
-        self._eps = eps
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` […, h] normalised."""
-        return _RMSNorm.apply(x, self.weight, self._eps)  # type: ignore[no-any-return]
-
-
-Norm = LayerNorm | RMSNorm
 
 
 def make_norm(rank: RankContext, width: int, *, of_heads: bool = False) -> Norm:
@@ -98,11 +87,9 @@ def make_norm(rank: RankContext, width: int, *, of_heads: bool = False) -> Norm:
     """
     model = rank.config.model
     weight = rank.constant(1.0, width, sequence_parallel=True)
-    norm: Norm
-    if model.normalization == "RMSNorm":
-        norm = RMSNorm(weight, model.layernorm_epsilon)
-    else:
-        norm = LayerNorm(weight, rank.constant(0.0, width, sequence_parallel=True), model.layernorm_epsilon)
+    has_bias = model.normalization == "LayerNorm"
+    bias = rank.constant(0.0, width, sequence_parallel=True) if has_bias else None
+    norm = Norm(weight, bias, model.layernorm_epsilon)
     if of_heads:
         for parameter in norm.parameters():
             parameter.sequence_parallel = rank.tp.size > 1  # type: ignore[attr-defined]

@@ -240,11 +240,11 @@ def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
     if not isinstance(job.target, BundledTarget):
         return {}, {}
     from oomscope.config.schema import Config
+    from oomscope.model.cost.step_time import step_cost
     from oomscope.model.cost.work import iteration_flops
-    from oomscope.probe.machine.rates import estimated_cost
 
     config = Config.model_validate(job.target.config)
-    cost = estimated_cost(config, rank=job.rank)
+    cost = step_cost(config, rank=job.rank)
     return iteration_flops(config, rank=job.rank), {} if cost is None else cost.to_json()
 
 

@@ -48,17 +48,14 @@ def installed_torch() -> str:
     return DEFAULT_RULES if version == _NONE else ".".join(version.split(".")[:2])
 
 
-def sources_hash(root: Path | None = None) -> str:
-    """Return the SHA-256, in hex, of the names and bytes of all files under ``root`` (default: the package)."""
-    return _hash_of_package() if root is None else _hash_tree(root)
-
-
 @cache
-def _hash_of_package() -> str:
-    return _hash_tree(Path(oomscope.__file__).resolve().parent)
+def sources_hash() -> str:
+    """Return :func:`hash_of` the package."""
+    return hash_of(Path(oomscope.__file__).resolve().parent)
 
 
-def _hash_tree(root: Path) -> str:
+def hash_of(root: Path) -> str:
+    """Return the SHA-256, in hex, of the names and bytes of all files under ``root``."""
     digest = hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()):
         content = path.read_bytes()

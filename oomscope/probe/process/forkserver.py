@@ -37,7 +37,7 @@ _PRELOADED = (
     "oomscope.model.parallel.parallel_state",
     "oomscope.model.trainer",
     "oomscope.probe.analysis.cures",
-    "oomscope.probe.machine.rates",
+    "oomscope.model.cost.step_time",
     "oomscope.probe.recording.cards",
     "oomscope.probe.recording.session",
 )

@@ -177,10 +177,10 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
 
 def slowest_step(config: Config) -> float | None:
     """Return the estimated seconds of a step of the slowest pipeline stage; None where speeds are not known."""
+    from oomscope.model.cost.step_time import step_cost
     from oomscope.model.parallel.parallel_state import stage_representatives
-    from oomscope.probe.machine.rates import estimated_cost
 
-    costs = [estimated_cost(config, rank=rank) for rank in stage_representatives(config)]
+    costs = [step_cost(config, rank=rank) for rank in stage_representatives(config)]
     known = [cost.seconds for cost in costs if cost is not None]
     return max(known) if known and len(known) == len(costs) else None
 

@@ -21,7 +21,7 @@ from oomscope.probe.machine.environment import (
     child_environment,
     told_variables,
 )
-from oomscope.probe.machine.fingerprint import sources_hash
+from oomscope.probe.machine.fingerprint import hash_of
 
 BUNDLED = ProbeJob(target=BundledTarget(config={}))
 
@@ -146,15 +146,14 @@ def test_the_job_decides_the_allocator_and_else_the_user() -> None:
     assert "PYTORCH_ALLOC_CONF" not in child_environment(BUNDLED, {"PYTORCH_ALLOC_CONF": ""})
 
 
-@pytest.mark.parametrize("old_name", ["max_split_size_mb:64", ""])
-def test_of_two_allocator_variables_torch_reads_the_same(old_name: str) -> None:
+def test_of_two_allocator_variables_torch_reads_the_same() -> None:
     """A setting that no torch knows stands in the other variable: torch would refuse it if it read it."""
-    both = {"PYTORCH_CUDA_ALLOC_CONF": old_name, "PYTORCH_ALLOC_CONF": "of_no_torch:1"}
+    both = {"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": "of_no_torch:1"}
     ask = "from oomscope.virtual.loading import load_where_needed; load_where_needed()\n"
     ask += "import torch; print(torch._C._accelerator_getAllocatorSettings())"
     environment = {**os.environ, **both}
     answer = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == allocator_conf(BUNDLED, both) == old_name
+    assert answer.stdout.strip() == allocator_conf(BUNDLED, both) == ""
 
 
 def test_what_a_job_sets_comes_on_top_and_null_takes_away() -> None:
@@ -178,11 +177,11 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_any_byte_of_any_source_counts(tree: Path) -> None:
-    before = sources_hash(tree)
-    assert before == sources_hash(tree)
+    before = hash_of(tree)
+    assert before == hash_of(tree)
     for path, text in ((tree / "a.py", "x = 2\n"), (tree / "sub" / "preset.yaml", "seq: 2\n")):
         old = path.read_text()
         path.write_text(text)
-        assert sources_hash(tree) != before
+        assert hash_of(tree) != before
         path.write_text(old)
-    assert sources_hash(tree) == before
+    assert hash_of(tree) == before

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.importers.command_lines import Arguments, read_arguments
-from oomscope.config.importers.draft import batch_steps
 from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
 from oomscope.config.importers.load import configuration_file, load_arguments
 from oomscope.config.importers.rows import Choice, Switch, To
@@ -252,9 +251,9 @@ def test_what_nemo_has_and_core_has_not_is_not_modelled() -> None:
 
 
 def test_every_argument_is_accounted_for() -> None:
-    result = imported(f"{SHAPE} --openai-gelu --no-such-thing 3 --log-interval 10 --window-size null")
+    result = imported(f"{SHAPE} --step-batch-size-schedule 0:8 --no-such-thing 3 --log-interval 10 --window-size null")
     assert [(remark.name, remark.value) for remark in result.not_understood] == [("no_such_thing", 3)]
-    assert [remark.name for remark in result.not_modelled] == ["openai_gelu"]
+    assert [remark.name for remark in result.not_modelled] == ["step_batch_size_schedule"]
     assert [remark.name for remark in result.without_memory] == ["log_interval"]
 
 
@@ -356,24 +355,6 @@ def test_any_value_of_any_name_is_taken_or_refused_in_a_line(dialect: str, data:
     except InvalidConfigError as error:
         text = str(error)
         assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("schedule", "first", "later"),
-    [("0:384 200B:768 400B:1152", 384, "768, 1152"), ("1.5k:2K,0:1K", 1000, "2000"), ("'0:8'", 8, "")],
-)
-def test_a_batch_that_grows_is_measured_as_it_begins(schedule: str, first: int, later: str) -> None:
-    result = imported(f'MODEL_ARGS:\n  --num-layers: 4\n  --step-batch-size-schedule: "{schedule}"\n')
-    assert result.settings["data.global_batch_size"].value == first
-    assert [f"it grows to {later} " in text for text in result.assumed if "the first steps" in text] == [True] * bool(
-        later
-    )
-
-
-@pytest.mark.parametrize("schedule", ["384", "10:384", "0:384 0:768", "0:0", "0:384 soon:768", "", "-1:384 0:8"])
-def test_a_schedule_of_batches_is_refused_as_by_the_launcher(schedule: str) -> None:
-    with pytest.raises(ValueError, match=r"must (be thresholds|begin with)"):
-        batch_steps(schedule)
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,17 @@ import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
-from oomscope.model.cost.step_time import Rates, StepCost, step_cost
+from oomscope.model.cost.step_time import StepCost, step_cost
 
-A100 = Rates(
-    matmul=312e12 * 0.65,
-    memory=2039e9 * 0.8,
-    nvlink=300e9 * 0.7,
-    network=50e9 * 0.7,
-    pcie=32e9 * 0.7,
-    host_memory=150e9,
-    gpus_per_node=8,
-)
-PCIE_5 = Rates(**{**A100.__dict__, "pcie": 64e9 * 0.7})
+A100 = {"gpu": "a100-80gb"}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 SELECTIVE = {"recompute_granularity": "selective"}
+
+
+def cost_of(config: Config, rank: int = 0) -> StepCost:
+    cost = step_cost(config, rank=rank)
+    assert cost is not None
+    return cost
 
 
 def korthikanti_22b(*, sequence_parallel: bool = False, **recompute) -> StepCost:
@@ -37,13 +34,14 @@ def korthikanti_22b(*, sequence_parallel: bool = False, **recompute) -> StepCost
             "parallel": {"tensor_model_parallel_size": 8, "sequence_parallel": sequence_parallel},
             "data": {"seq_length": 2048, "micro_batch_size": 4},
             "recompute": recompute,
+            "device": A100,
         }
     )
-    return step_cost(config, rank=0, rates=A100)
+    return cost_of(config)
 
 
 def llama(*overrides: str) -> StepCost:
-    return step_cost(load_preset("llama3-70b", overrides).config, rank=0, rates=A100)
+    return cost_of(load_preset("llama3-70b", [*overrides, "device.gpu=a100-80gb"]).config)
 
 
 def selective(*modules: str) -> float:
@@ -64,7 +62,7 @@ def qwen_on_the_host(fraction: float, rank: int = 0) -> StepCost:
     overrides = [f"parallel.{name}_parallel_size={size}" for name, size in sizes.items()]
     overrides += ["parallel.sequence_parallel=true", "optimizer.optimizer_cpu_offload=true"]
     overrides += [f"optimizer.optimizer_offload_fraction={fraction}"]
-    return step_cost(load_preset("qwen3-30b-a3b-shaped", overrides).config, rank=rank, rates=PCIE_5)
+    return cost_of(load_preset("qwen3-30b-a3b-shaped", overrides).config, rank)
 
 
 # Published measurements, and the page ----------------------------------------------------------------------------
