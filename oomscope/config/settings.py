@@ -62,10 +62,10 @@ def layer_of_tree(tree: yaml_tree.Tree, source: str) -> Layer:
         return layer
     if not isinstance(tree, yaml_tree.Mapping):
         what = "a list" if isinstance(tree, yaml_tree.Items) else shown(tree.value)
-        layer.problems.append(Problem(f"holds {what} where sections are expected", f"{source}:{tree.line}", remedy))
+        layer.problems.append(Problem(f"holds {what} where sections are expected", _place(source, tree.line), remedy))
         return layer
     for name, (line, body) in tree.entries.items():
-        where = f"{source}:{line}"
+        where = _place(source, line)
         if name == "preset":
             layer.preset = Setting(body.value, where)
         elif name not in SECTIONS:
@@ -81,9 +81,13 @@ def layer_of_tree(tree: yaml_tree.Tree, source: str) -> Layer:
     return layer
 
 
+def _place(source: str, line: int) -> str:
+    return f"{source}:{line}" if line else source
+
+
 def _add_section(layer: Layer, section: str, body: yaml_tree.Mapping, source: str) -> None:
     for key, (line, tree) in body.entries.items():
-        where = f"{source}:{line}"
+        where = _place(source, line)
         if key not in SECTIONS[section].model_fields:
             layer.problems.append(unknown_key(section, key, where))
         else:
@@ -95,27 +99,12 @@ def _setting(section: str, key: str, tree: yaml_tree.Tree, where: str, source: s
         is_number = isinstance(tree.value, int | float) and not isinstance(tree.value, bool)
         return Setting(tree.text if is_number and is_text(section, key) else tree.value, where)
     items = tree.items if isinstance(tree, yaml_tree.Items) else ()
-    return Setting(tree.value, where, tuple(f"{source}:{item.line}" for item in items))
+    return Setting(tree.value, where, tuple(_place(source, item.line) for item in items))
 
 
 def layer_of_mapping(mapping: Mapping[str, Any], source: str) -> Layer:
     """Return what a mapping of sections sets (the shape of ``Config.model_dump``, not necessarily whole)."""
-    layer = Layer()
-    for name, body in mapping.items():
-        if name == "preset":
-            layer.preset = Setting(body, source)
-        elif name not in SECTIONS:
-            layer.problems.append(Problem(f"unknown section {shown(name)}", source, meant_section(str(name))))
-        elif not isinstance(body, Mapping):
-            layer.problems.append(Problem(f"{name} is {shown(body)}, but must be a mapping of keys", source))
-        else:
-            layer.sections[name] = source
-            for key, value in body.items():
-                if key in SECTIONS[name].model_fields:
-                    layer.settings[name, key] = Setting(value, source)
-                else:
-                    layer.problems.append(unknown_key(name, str(key), source))
-    return layer
+    return layer_of_tree(yaml_tree.tree_of(mapping), source)
 
 
 def unknown_key(section: str, key: str, where: str) -> Problem:

@@ -82,6 +82,15 @@ class Mapping:
 Tree = Scalar | Items | Mapping
 
 
+def tree_of(value: Any) -> Tree:
+    """Return the tree of a plain value that no line holds."""
+    if isinstance(value, dict):
+        return Mapping({str(key): (0, tree_of(inner)) for key, inner in value.items()}, 0)
+    if isinstance(value, list | tuple):
+        return Items(tuple(map(tree_of, value)), 0)
+    return Scalar(value, str(value), 0)
+
+
 class _ExcessError(yaml.MarkedYAMLError):
     """The document is YAML, and passes a bound."""
 

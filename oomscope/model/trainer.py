@@ -147,11 +147,6 @@ class Trainer:
             self.mixed_precision.step()
             return self._mean_loss(microbatches.losses)
 
-    def sync_parameters(self) -> None:
-        """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
-        for store in chain(*self.stores):
-            store.wait_until_gathered()
-
     def _run(self, microbatches: _Microbatches) -> None:
         config, state, count = self.config, self.state, self.config.num_microbatches
         deallocate = config.parallel.deallocate_pipeline_outputs

@@ -25,7 +25,8 @@ def train(config: Config, state: ParallelState) -> dict[str, Any]:
     trainer = Trainer(config, state, device=torch.device("cpu"))
     trainer.setup()
     losses = [trainer.step(iteration) for iteration in range(STEPS)]
-    trainer.sync_parameters()
+    for store in chain(*trainer.stores):
+        store.wait_until_gathered()
     names = global_names(config, state, trainer.model)
     grads = owned_grads(trainer, state)
     return {

@@ -59,8 +59,7 @@ class Imported:
     def nested(self) -> dict[str, dict[str, Any]]:
         """Return the settings by section, as a configuration file has them."""
         document: dict[str, dict[str, Any]] = {}
-        for name, setting in self.settings.items():
-            section, key = name.split(".")
+        for (section, key), setting in self.layer().settings.items():
             document.setdefault(section, {})[key] = setting.value
         return document
 

@@ -167,19 +167,20 @@ def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
     Of combinations that are alike in both, each is on the front or none.
     """
-    fits = [row.variant.outcome == "fits" for row in rows]
-    known = [(row.variant.requested_bytes if fit else None, row.slowdown) for row, fit in zip(rows, fits, strict=True)]
-    points = [(live, slowdown) for live, slowdown in known if live is not None and slowdown is not None]
-    least: dict[float, int] = {}
-    best: int | None = None
-    for live, slowdown in sorted(points, key=lambda point: (point[1], point[0])):
-        if best is None or live < best:
-            best = live
-            least[slowdown] = live
-    return [
-        replace(row, is_on_front=slowdown is not None and live is not None and least.get(slowdown) == live)
-        for row, (live, slowdown) in zip(rows, known, strict=True)
-    ]
+    costs = [_costs(row) for row in rows]
+    known = {cost for cost in costs if cost is not None}
+    front = {
+        (live, time)
+        for live, time in known
+        if not any(other <= live and others <= time and (other, others) != (live, time) for other, others in known)
+    }
+    return [replace(row, is_on_front=cost in front) for row, cost in zip(rows, costs, strict=True)]
+
+
+def _costs(row: SweepRow) -> tuple[int, float] | None:
+    """Return the bytes and the time of a row that fits, as far as both are known."""
+    live = row.variant.requested_bytes
+    return None if not row.variant.fits or live is None or row.slowdown is None else (live, row.slowdown)
 
 
 def overrides_of(axes: Sequence[Axis], values: Sequence[str]) -> tuple[str, ...]:
