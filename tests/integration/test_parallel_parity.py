@@ -225,7 +225,6 @@ FURTHER_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
         "tp2": {"tp": 2},
         "pp2": {"pp": 2},
-        "cp2": {"cp": 2},
         "pp2-layout": {"pp": 2, "parallel": {"pipeline_model_parallel_layout": "Ett|mmL"}},
         "tp2-sp-recompute": {"tp": 2, "sp": True, "recompute": FULL_RECOMPUTE},
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.optimizer.muon import Matrix, Muon
-from tests.ranks import run_ranks
 
 ALONE = Matrix(None, 1, 0, None)
 
@@ -66,16 +64,3 @@ def test_stacked_matrices_and_experts_are_stepped_one_by_one() -> None:
     torch.testing.assert_close(stepped(qkv, stacked, muon_split_qkv=False), stepped(qkv))
     experts = random(3, 4, 6)
     torch.testing.assert_close(stepped(experts), torch.stack([stepped(expert) for expert in experts]))
-
-
-def _on_two_ranks(rank: int) -> None:
-    whole = random(4, 6)
-    for dim in (0, 1):
-        part = whole.chunk(2, dim)[rank].contiguous()
-        for mode, expected in (("duplicated", stepped(whole).chunk(2, dim)[rank]), ("blockwise", stepped(part))):
-            matrix = Matrix(torch.distributed.group.WORLD, 2, rank, dim)
-            torch.testing.assert_close(stepped(part, matrix, muon_tp_mode=mode), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_shards_are_gathered_unless_blockwise(tmp_path: Path) -> None:
-    run_ranks(_on_two_ranks, world=2, folder=tmp_path)
