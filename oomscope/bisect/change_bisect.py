@@ -14,7 +14,6 @@ from oomscope.bisect.changes.config_keys import ConfigEnd, ConfigKeys
 from oomscope.bisect.changes.delta_search import NONE, DeltaSearch, MinimalSet, probes_for
 from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.growth import grown_sites
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Axis, BisectResult, KeysCulprit, ProbeEvidence, StepRow, SuspectedChange
@@ -22,6 +21,7 @@ from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.line import Search
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.search_setup import journalled, open_repository, prepared
 from oomscope.bisect.targets.subjects import ConfigSubject, path_in_repo
 from oomscope.bisect.vcs.ranges import FileAt

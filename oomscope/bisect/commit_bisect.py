@@ -15,12 +15,12 @@ from oomscope.bisect.lines.merges import MergeOpener, Walked
 from oomscope.bisect.lines.steps import StepWalk
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
-from oomscope.bisect.results.noise import percent
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, ProbeEvidence, SearchOutcome
 from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.line import Search, SearchFinding
+from oomscope.bisect.search.repeats import percent
 from oomscope.bisect.search_setup import journalled, open_repository, prepared
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit, CommitLine, Repository

@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from oomscope.bisect.journal.journal_state import Begun, begun_event
 from oomscope.bisect.journal.store import Journal, JournalFile, JournalStore
@@ -25,7 +25,6 @@ from oomscope.bisect.run.identity import Machine, digest_of, is_heeded
 from oomscope.bisect.run.places import InterruptedSearch, Places
 from oomscope.bisect.run.prober import Prober, SearchRequest, Services
 from oomscope.bisect.targets.subjects import ConfigInRepo, Subject, path_in_repo, subject_of
-from oomscope.bisect.vcs.ranges import FileAt, RevisionRange
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError, OomscopeError, UsageError
 from oomscope.files import real_path
@@ -41,8 +40,6 @@ Entry = Callable[Concatenate[Request, More], BisectResult]
 _CLONE = "clone"
 _SHOWN = 5
 """Changed inputs that an error names."""
-_HOW_IT_RUNS = ("deadline_s", "use_cache", "places", "jobs", "journal", "cluster", "layers")
-"""Fields of a request that name no file which an answer depends on."""
 _HEX_DIGITS_OF_A_VALUE = 4
 _WORDS = {"sources": "oomscope's own code", "oomscope": "oomscope's version"}
 _ALL_VARIABLES = "a variable"
@@ -132,7 +129,7 @@ def _journal(
             _refuse_changes(state.begun, inputs_of(request, environment))
             journal = Journal(begin=partial(_resume, file), resumed=state)
         try:
-            yield journal, _pinned(request, pins)
+            yield journal, request.pinned(pins)
         except BaseException as error:
             is_interrupt = isinstance(error, KeyboardInterrupt | SystemExit)
             why = str(error) if isinstance(error, OomscopeError) else f"{type(error).__name__}: {error}"
@@ -163,7 +160,7 @@ def _begin(
         first_parent=isinstance(request, CommitRequest) and request.first_parent,
         words=request.journal.words,
         cwd=str(Path.cwd()),
-        place=place_at(_repo_of(request)),
+        place=place_at(getattr(request, "repo", Path())),
         pins=pins,
         inputs=inputs_of(request, environment),
     )
@@ -186,26 +183,6 @@ def place_at(directory: Path) -> str:
         return str(real_path(directory))
 
 
-def _repo_of(request: SearchRequest) -> Path:
-    return request.repo if isinstance(request, CheckoutRequest | ConfigRequest) else Path()
-
-
-# The commits that revisions stand for.
-
-
-def _revisions(request: SearchRequest) -> dict[str, str]:
-    """Return the revisions that ``request`` names, by side."""
-    if isinstance(request, EnvironmentRequest):
-        return {"good": request.revision}
-    sides: dict[str, str | None] = {}
-    if isinstance(request, CommitRequest):
-        sides = {"good": request.range.good, "bad": request.range.bad}
-    elif isinstance(request, ConfigRequest):
-        files = {"good": request.range.good, "bad": request.range.bad}
-        sides = {side: file.revision if isinstance(file, FileAt) else None for side, file in files.items()}
-    return {side: revision for side, revision in sides.items() if revision}
-
-
 def _pins_of(request: SearchRequest) -> dict[str, str]:
     """Return the hashes of the commits that ``request`` names, by side.
 
@@ -214,31 +191,14 @@ def _pins_of(request: SearchRequest) -> dict[str, str]:
         UsageError: results would be kept in git's own directory.
         InputError: they cannot be kept there.
     """
-    revisions = _revisions(request)
+    revisions = request.revisions
     if not revisions:
         request.places.make()
         return {}
-    repository = Repository.open(_repo_of(request))
+    repository = Repository.open(getattr(request, "repo", Path()))
     request.places.refuse_inside(repository.common)
     request.places.make()
     return {side: repository.resolve(revision).hash for side, revision in revisions.items()}
-
-
-def _pinned(request: SearchRequest, pins: Mapping[str, str]) -> SearchRequest:
-    """Return ``request`` with the commits ``pins`` in place of the revisions that they stood for."""
-    if isinstance(request, CommitRequest):
-        ends = request.range
-        return replace(request, range=RevisionRange(good=pins.get("good", ends.good), bad=pins.get("bad", ends.bad)))
-    if isinstance(request, EnvironmentRequest):
-        return replace(request, revision=pins.get("good", request.revision))
-    if isinstance(request, ConfigRequest):
-        files = {"good": request.range.good, "bad": request.range.bad}
-        held = {
-            side: replace(file, commit=pins[side]) if isinstance(file, FileAt) and side in pins else file
-            for side, file in files.items()
-        }
-        return replace(request, range=replace(request.range, **held))
-    return request
 
 
 # What answers depend on.
@@ -249,7 +209,7 @@ def inputs_of(request: SearchRequest, environment: Mapping[str, str]) -> dict[st
     machine = Machine.here(environment)
     found = {
         str(file): hashlib.sha256(file.read_bytes()).hexdigest()
-        for path in _paths(request)
+        for path in request.files
         for file in (path, *(harness_files(path) if path.suffix == ".py" else ()))
     }
     for layer in getattr(request, "layers", ()):
@@ -283,19 +243,3 @@ def _refuse_changes(begun: Begun, now: Mapping[str, str]) -> None:
             f"search {begun.search} was begun with another state of {named}",
             remedy="put it back, or begin a new search",
         )
-
-
-def _paths(value: Any) -> Iterator[Path]:
-    """Yield the files that ``value`` names in any of its fields."""
-    if isinstance(value, Path):
-        if value.is_file():
-            yield value
-    elif isinstance(value, HarnessTarget):
-        yield from _paths(Path(value.harness))
-    elif is_dataclass(value):
-        for each in fields(value):
-            if each.name not in _HOW_IT_RUNS:
-                yield from _paths(getattr(value, each.name))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _paths(item)

@@ -90,13 +90,6 @@ def test_a_state_directory_that_cannot_be_written_to(tmp_path: Path, repo: Repo)
     one_line(oomscope(repo.path, "gate", "run", "memory.yaml", **environment), 2)
 
 
-def test_no_home(tmp_path: Path) -> None:
-    nothing = {"HOME": None, "XDG_STATE_HOME": None, "XDG_CACHE_HOME": None}
-    done = oomscope(tmp_path, "bisect", "status", **nothing, limit="unset HOME")
-    assert done.returncode in {0, 2}, "who has a line in passwd has a home"
-    assert b"Traceback" not in done.stderr
-
-
 def test_no_git(tmp_path: Path, repo: Repo) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import secrets
 import subprocess
 import sys
@@ -15,16 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.killed_searches import answer_of_document
 from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.repos import Repo, fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 30
-KILLS_OF_THE_PROGRAM = 4
 FAR_S = 120.0
-QUIETLY = ("--json", "--quiet")
-
 HARNESS = """\
 import time
 import oomscope
@@ -32,8 +27,6 @@ import oomscope
 def setup(ctx):
     return oomscope.Target(step=lambda: time.sleep(600))
 """
-SAY_SIZE = f"{sys.executable} -S -c \"import time; time.sleep(0.1); print('size', open('size.txt').read())\""
-BY_COMMAND = ("--command", SAY_SIZE, "--metric-regex", r"size (\d+)", "--bad", "requested>4000B", "--fresh", *QUIETLY)
 
 
 def test_killed_at_random_moments_it_comes_to_the_same_answer(tmp_path: Path) -> None:
@@ -97,24 +90,6 @@ def program(tmp_path: Path) -> Program:
     hashes = repo.import_line("size.txt", [f"{64 + index + (4096 if index >= 13 else 0)}\n" for index in range(30)])
     repo.git("tag", "good", hashes[0])
     return Program(tmp_path)
-
-
-def test_the_program_killed_at_random_moments(program: Program, tmp_path: Path) -> None:
-    begin = ("good..main", "--repo", "repo", *BY_COMMAND)
-    before = fingerprint(tmp_path / "repo")
-    began = time.monotonic()
-    expected = program.ended(*begin, "--state", "undisturbed")
-    took_s = time.monotonic() - began
-    chance, journal = random.Random(5), tmp_path / "state" / "journals" / "1.jsonl"
-    for _ in range(KILLS_OF_THE_PROGRAM):
-        words = ("resume", "1", *QUIETLY) if journal.exists() else begin
-        program.killed(chance.uniform(0, took_s), *words, "--state", "state")
-        wait_for(lambda: not program.family())
-    resumed = program.ended(*(("resume", "1", *QUIETLY) if journal.exists() else begin), "--state", "state")
-    assert answer_of_document(resumed) == answer_of_document(expected)
-    assert resumed["outcome"] == "culprit"
-    assert list((tmp_path / "state" / "checkouts").iterdir()) == []
-    assert fingerprint(tmp_path / "repo") == before
 
 
 def test_warm_processes_end_with_a_killed_search(program: Program, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oomscope.bisect.changes.change_set import ChangeSet, everything, names, title
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_ends
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead, Prober, Question
@@ -17,6 +16,7 @@ from oomscope.bisect.run.weighing import Weighing
 from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
 from oomscope.bisect.search.line import Answer, Search, ahead
 from oomscope.bisect.search.measured import Untestable, bytes_of
+from oomscope.bisect.search.repeats import Noise
 from oomscope.probe.result import ProbeResult
 from oomscope.units import Bytes
 

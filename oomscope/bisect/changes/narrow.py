@@ -12,12 +12,12 @@ from oomscope.bisect.changes.delta_search import NONE, DeltaSearch, MinimalSet
 from oomscope.bisect.changes.hunks import Hunks
 from oomscope.bisect.changes.yaml_leaves import WithConfigOf
 from oomscope.bisect.results.growth import SiteGrowth
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import CommitCulprit, ProbeRecord, Role
 from oomscope.bisect.results.sections import HunkChange, Narrowed
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober
 from oomscope.bisect.search.deltas import Changes
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.patches import Hunk
 from oomscope.bisect.vcs.repository import Commit, Repository

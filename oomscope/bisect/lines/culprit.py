@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from oomscope.bisect.lines.line import OUTSIDE, Line
-from oomscope.bisect.results.noise import Noise, heeded, percent
 from oomscope.bisect.results.result import ProbeRecord, Role
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead
 from oomscope.bisect.search.line import Answer, SearchFinding, ahead
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.search.repeats import RepeatedSearch
+from oomscope.bisect.search.repeats import Noise, RepeatedSearch, heeded, percent
 
 _PLAIN = Noise(confidence=0.0, repeats=1)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from oomscope.bisect.lines.line import Known
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import Role
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
@@ -15,6 +14,7 @@ from oomscope.bisect.run.prober import Prober, Question
 from oomscope.bisect.run.weighing import Weighing
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Untestable
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit, Repository
 

@@ -14,13 +14,12 @@ from functools import partial
 
 from oomscope.bisect.lines.line import Known, Line
 from oomscope.bisect.lines.merges import MergeOpener, brought_by, opened
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.results.sections import StepsWanted, UnseenStretch, Waterfall
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.search.line import Search, ahead
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.search.repeats import ProbeSpread
+from oomscope.bisect.search.repeats import Noise, ProbeSpread
 from oomscope.bisect.search.steps import StepSearch, Threshold
 from oomscope.bisect.vcs.repository import Commit
 from oomscope.errors import GitError

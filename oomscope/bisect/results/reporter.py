@@ -54,12 +54,8 @@ class Reporter(Protocol):
         """Receive the beginning of probe ``number``, of the commit or keys called ``name``."""
         return
 
-    def progressed(self, progress: Progress) -> None:
-        """Receive the progress of the running probe."""
-        return
-
     def at_work(self, running: tuple[Work, ...]) -> None:
-        """Receive what runs now, by slot."""
+        """Receive what runs now, by slot, with its progress."""
         return
 
     def probed(self, record: ProbeRecord) -> None:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
 from oomscope.bisect.journal.store import Journal
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.predicate import Bad, Judgement
 from oomscope.bisect.results.reporter import Reporter, SearchPlan, SilentReporter
 from oomscope.bisect.results.result import BisectResult, Cost, ProbeRecord, Role
@@ -30,6 +29,7 @@ from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
 from oomscope.bisect.run.slurm import ClusterSettings
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Measured, Untestable, bytes_of
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.repository import ABBREVIATED
 from oomscope.errors import InconclusiveError, MachineUnfitError, TargetError
 from oomscope.probe.demand import is_lower_bound
@@ -63,6 +63,20 @@ class SearchRequest:
     """Begin a journal, or continue one."""
     noise: Noise | None = None
     """How to treat answers that may be wrong; None leaves it to the backend."""
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The revisions that it names, by side: ``good``, ``bad``."""
+        return {}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that answers depend on."""
+        return ()
+
+    def pinned(self, _commits: Mapping[str, str]) -> Self:
+        """Return the request with hashes of commits, by side, in place of the revisions."""
+        return self
 
 
 class Services(TypedDict, total=False):
@@ -339,7 +353,7 @@ class Prober:
             InconclusiveError: the harness is not a harness.
         """
         task = self._task(name, experiment, job)
-        measured = self.scheduler.take(task, lambda: self._tasks(ahead()), self.reporter.progressed)
+        measured = self.scheduler.take(task, lambda: self._tasks(ahead()))
         if isinstance(measured.answer, Untestable):
             return measured
         failure = measured.answer.failure

@@ -110,18 +110,17 @@ class Scheduler:
     """Slots whose task was stopped and has not ended yet."""
     _done: dict[str, Measured | BaseException] = field(default_factory=dict)
 
-    def take(self, task: Task, ahead: Callable[[], Iterable[Task]], progressed: OnProgress) -> Measured:
+    def take(self, task: Task, ahead: Callable[[], Iterable[Task]]) -> Measured:
         """Return the outcome of ``task`` and forget it; raise what it raised.
 
         Args:
             task: what is asked for now.
             ahead: what is likely to be asked next, likeliest first; read whenever a slot is free. Running tasks that
                 are not among the first of these are stopped.
-            progressed: told of the progress of ``task``.
         """
         while task.name not in self._done:
             self._fill(task, ahead)
-            ended = self.executor.wait(partial(self._progressed, task.name, progressed))
+            ended = self.executor.wait(self._progressed)
             name = self._running.pop(ended.slot)
             self._works.pop(ended.slot, None)
             self._tell()
@@ -171,9 +170,7 @@ class Scheduler:
                 seen.add(each.name)
                 yield each
 
-    def _progressed(self, asked: str, progressed: OnProgress, slot: int, progress: Progress) -> None:
-        if self._running.get(slot) == asked:
-            progressed(progress)
+    def _progressed(self, slot: int, progress: Progress) -> None:
         if slot in self._works:
             self._works[slot] = replace(self._works[slot], progress=progress)
             self._tell()

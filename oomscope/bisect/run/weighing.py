@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from oomscope.bisect.results.noise import Noise, heeded, percent
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Untestable, bytes_of
-from oomscope.bisect.search.repeats import probability_of, rate_of
+from oomscope.bisect.search.repeats import Noise, heeded, percent, probability_of, rate_of
 
 
 @dataclass

@@ -18,11 +18,11 @@ from oomscope.units import parse_size
 
 if TYPE_CHECKING:
     from oomscope.bisect.changes.change_set import ChangeSet
-    from oomscope.bisect.results.noise import Noise
     from oomscope.bisect.results.predicate import Bad
     from oomscope.bisect.results.sections import StepsWanted
     from oomscope.bisect.run.places import Places
     from oomscope.bisect.run.slurm import ClusterSettings
+    from oomscope.bisect.search.repeats import Noise
     from oomscope.bisect.targets.preparation import Preparation
     from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
@@ -272,8 +272,8 @@ class Search:
 
     def common(self) -> Common:
         """Return the fields that every kind of request has; no noise leaves it to the backend."""
-        from oomscope.bisect.results.noise import CONFIDENCE, REPEATS, Noise
         from oomscope.bisect.run.slurm import ClusterSettings
+        from oomscope.bisect.search.repeats import CONFIDENCE, REPEATS, Noise
 
         options = self.options
         is_noisy = options.confidence is not None or options.repeats is not None

@@ -138,9 +138,6 @@ class LiveProgress:
         """Remember what is asked for: it is shown once it runs, for many answers are known already."""
         self._watched = replace(self._watched, asked=name)
 
-    def progressed(self, progress: Progress) -> None:
-        """Do nothing: :meth:`at_work` shows every slot."""
-
     def at_work(self, running: tuple[Work, ...]) -> None:
         """Show what runs in each slot."""
         before = {work.slot: work.label for work in self._watched.running}

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.vcs.ranges import FileRange
 from oomscope.config.load import load_config
-from oomscope.errors import AllocatorConfError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.units import Bytes
@@ -225,18 +223,3 @@ def test_settings_of_the_allocator_are_keys_of_their_own(world: World) -> None:
     (command,) = result.first_bad.commands
     assert shlex.split(command)[-1] == "allocator.conf=garbage_collection_threshold:0.8,max_split_size_mb:64"
     assert load_config(world.good, shlex.split(command)[3:]).config.model_dump(mode="json") in world.probe.ran
-
-
-def test_mixtures_of_settings_that_torch_refuses_are_not_probed(world: World) -> None:
-    """What is split has to be larger than a large segment."""
-    with pytest.raises(AllocatorConfError):
-        AllocatorSettings.parse("large_segment_size_mb:128,max_split_size_mb:32")
-    world.good.write_text(GOOD + "allocator: {conf: 'large_segment_size_mb:20,max_split_size_mb:32'}\n")
-    world.probe = FormulaProbe(lambda config: 1500 if "size_mb:128" in config["allocator"]["conf"] else 500)
-    bad = (
-        GOOD.replace("lr: 0.001", "lr: 0.1") + "allocator: {conf: 'large_segment_size_mb:128,max_split_size_mb:256'}\n"
-    )
-    found = culprit(world.bisect(bad))
-    assert [key.key.partition("/")[2] for key in found.keys] == ["max_split_size_mb", "large_segment_size_mb"]
-    for config in world.probe.ran:
-        AllocatorSettings.parse(config["allocator"]["conf"])

@@ -63,7 +63,6 @@ class Listener:
     def __init__(self) -> None:
         self.plan: SearchPlan | None = None
         self.records: list[ProbeRecord] = []
-        self.stages = 0
         self.names: list[str] = []
 
     def planned(self, plan: SearchPlan) -> None:
@@ -72,9 +71,6 @@ class Listener:
     def probing(self, name: str, number: int) -> None:
         assert number == len(self.records) + 1
         self.names.append(name)
-
-    def progressed(self, progress: Progress) -> None:
-        self.stages += 1
 
     def at_work(self, running) -> None:
         pass

@@ -21,53 +21,14 @@ from oomscope.errors import ExitCode
 
 TIMES: Final = int(os.environ.get("OOMSCOPE_FUZZ", "1"))
 DEFECTS: Final = {ExitCode.INTERNAL, ExitCode.BROKEN_PIPE, ExitCode.INTERRUPTED}
+_WORDS: Final = """
+    null ~ true -1 0 1e400 .nan -.inf 0x1F 1_000 2026-02-30 12:61:61 "" ' [ ] { {} [] [[[[]]]] &a *a | --- ...
+    ../../etc/passwd --upload-pack=x $(id) <script>alert(1)</script> é
+"""
 ODD: Final = (
-    "null",
-    "~",
-    "true",
-    "-1",
-    "0",
-    "1e400",
-    ".nan",
-    "-.inf",
-    "9" * 400,
-    "0x1F",
-    "1_000",
-    "2026-02-30",
-    "12:61:61",
-    '""',
-    "'",
-    '"\\ud800"',
-    "[",
-    "]",
-    "{",
-    "{}",
-    "[]",
-    "[[[[]]]]",
-    "{a: {b: {c: 1}}}",
-    "!!python/object/apply:os.system [id]",
-    "!!binary aGk=",
-    "!!set {a}",
-    "&a [*a]",
-    "*a",
-    "<<: {a: 1}",
-    "? x",
-    "|",
-    "---",
-    "...",
-    "%YAML 9.9",
-    "\t",
-    "\x00",
-    "\x1b[31m",
-    "\u202e",
-    "\ufeff",
-    "\u2028",
-    "é",
-    "<script>alert(1)</script>",
-    "../../etc/passwd",
-    "--upload-pack=x",
-    "$(id)",
-    "a" * 5000,
+    *_WORDS.split(),
+    *('"\\ud800"', "9" * 400, "{a: {b: {c: 1}}}", "!!python/object/apply:os.system [id]", "!!binary aGk=", "!!set {a}"),
+    *("&a [*a]", "<<: {a: 1}", "? x", "%YAML 9.9", "\t", "\x00", "\x1b[31m", "\u202e", "\ufeff", "\u2028", "a" * 5000),
 )
 _VALUE: Final = re.compile(r"(?<=[:\-\[,] )[^\n,\]]+|(?<=\")[^\"]*(?=\")|\d+")
 

@@ -14,12 +14,12 @@ import pytest
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.changes.packages import PackageDeltas
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.slurm import ClusterSettings
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
@@ -265,6 +265,7 @@ def test_the_changes_of_an_environment(searched: Searched, tmp_path: Path) -> No
         ("v1..v2 --harness h.py --bad exit", "--bad exit without --command"),
         ("v1..v2 --harness h.py --exit-status", "--exit-status without --command"),
         ("v1..v2 --harness h.py --entry a:b", "both --harness and --entry"),
+        ("v1..v2 --harness h.py --from nemo", "both --from and --harness"),
         ("v1..v2 --harness h.py --bad-env A=1", "a good and a bad side, over commits"),
         ("good.yaml..bad.yaml --first-parent", "--first-parent with two configuration files"),
         ("v1:a.yaml..v2:a.yaml --hunks", "--hunks with two configuration files"),

@@ -117,16 +117,3 @@ def test_a_log_with_colours_and_a_progress_bar_is_read(tmp_path: Path, capsys) -
     file.write_text("\x1b[32mstart\x1b[0m\r 1%\r 2%\n  num_layers ...................... 12\n")
     assert run(["config", "import", "--json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 12
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("job.log", "oomscope config import {} makes one"), ("snap.pickle.gz", "oomscope explain {} reads memory")],
-)
-def test_what_is_no_configuration_is_sent_to_its_command(tmp_path: Path, name: str, said: str, capsys) -> None:
-    file = tmp_path / name
-    file.write_bytes(b"epoch 1: loss: 2.3\nRuntimeError: out of memory\n")
-    assert run(["probe", str(file)]) == 2
-    assert said.format(file) in capsys.readouterr().err
-    assert run(["explain", str(file)]) == 2
-    assert "no readable pickle or JSON but text; give what" in capsys.readouterr().err

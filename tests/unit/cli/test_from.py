@@ -72,15 +72,3 @@ def test_advice_and_a_grid_take_the_world_from_the_command_line(arguments: Path,
     assert json.loads(capsys.readouterr().out)["now"]["outcome"] == "oom"
     assert run(["sweep", *common, "data.micro_batch_size=1,2"]) == 0
     assert [row["variant"]["outcome"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["fits", "fits"]
-
-
-@pytest.mark.parametrize("command", ["advise", "sweep"])
-def test_a_world_is_not_given_to_a_configuration_that_has_one(command: str, capsys) -> None:
-    assert run([command, "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"]) == ExitCode.USAGE
-    assert "--world-size without --from" in capsys.readouterr().err
-
-
-def test_a_harness_has_no_dialect(tmp_path: Path, capsys) -> None:
-    words = ["bisect", "v1..v2", "--harness", str(tmp_path / "harness.py"), "--from", "nemo"]
-    assert run(words) == ExitCode.USAGE
-    assert "both --from and --harness" in capsys.readouterr().err

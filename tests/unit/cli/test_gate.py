@@ -230,12 +230,6 @@ def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys
     assert "backend: cuda" in kept.read_text()
 
 
-def test_what_only_warns_is_left_out_and_passes(suite: Path, device: Device, capsys) -> None:
-    device.result = measured(GiB, reserved=GiB + MiB)
-    code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet", "--case", "tiny")
-    assert (code, out) == (ExitCode.OK, "not accepted: tiny (warn: accept it with --accept tiny)\n")
-
-
 def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, device: Device, capsys) -> None:
     suite.write_text("cases: [{name: tiny, preset: gpt-tiny}]")
     kept = suite.with_name("memory.baseline.yaml")

@@ -216,16 +216,6 @@ def test_the_commands_are_for_the_root_of_any_checkout(
         subprocess.run(command, shell=True, cwd=tmp_path / "elsewhere/repo", check=True, capture_output=True)
 
 
-def test_the_search_has_the_jobs_and_the_place_of_the_night(
-    repo: Path, asked: list, capsys, monkeypatch, tmp_path
-) -> None:
-    night(capsys, repo)
-    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    night(capsys, repo, "--bisect", "--jobs", "2", "--state", str(tmp_path / "state"))
-    assert (asked[0].jobs, asked[0].places) == (2, Places(tmp_path / "state"))
-
-
 OWN = """\
 cases:
   - {name: file, from: megatron, config: ../train.yaml}
@@ -235,7 +225,9 @@ cases:
 """
 
 
-def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: list, capsys, monkeypatch) -> None:
+def test_each_kind_of_case_is_searched_as_it_was_measured(
+    repo: Path, asked: list, capsys, monkeypatch, tmp_path: Path
+) -> None:
     arguments = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\nmicro_batch_size: 1\n"
     files = {"train.yaml": arguments, "ci/memory.yaml": OWN, "ci/harness.py": "def setup(ctx): ...\n"}
     commit(repo, "Measure more", files)
@@ -244,7 +236,8 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
     night(capsys, repo)
     commit(repo, "Longer", {"train.yaml": f"{arguments}# longer\n"})
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    assert night(capsys, repo, "--bisect")[0] == ExitCode.REGRESSION
+    assert night(capsys, repo, "--bisect", "--jobs", "2", "--state", str(tmp_path / "state"))[0] == ExitCode.REGRESSION
+    assert {(request.jobs, request.places) for request in asked} == {(2, Places(tmp_path / "state"))}
     file, entry, number, harness = (request.subject for request in asked)
     assert (file.path, file.dialect) == ("train.yaml", "megatron")
     assert entry.target_at("there") == EntryTarget(entry="tiny.train:build", repo="there")
@@ -258,20 +251,6 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
         assert search.options.repo == request.repo == request.repo.resolve()
         assert (search.subject(), search.bad) == (request.subject, request.bad)
         assert (search.jobs, search.places) == (request.jobs, request.places)
-
-
-def test_the_ledger_of_a_runner_with_another_folder_has_the_green_night(
-    repo: Path, asked: list, capsys, monkeypatch
-) -> None:
-    checkouts = [repo.parent / name / "checkout" for name in ("first", "second")]
-    git(repo, "clone", "--quiet", str(repo), str(checkouts[0]))
-    good = night(capsys, checkouts[0])[1]["standing"]["commit"]
-    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
-    git(repo, "clone", "--quiet", str(repo), str(checkouts[1]))
-    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
-    ledger = str(checkouts[0].parent / "gate.sqlite")
-    run(["gate", "run", str(checkouts[1] / "ci/memory.yaml"), "--quiet", "--ledger", ledger, "--bisect"])
-    assert [request.range.good for request in asked] == [good]
 
 
 @pytest.mark.parametrize(

@@ -59,17 +59,6 @@ def test_checkouts_in_other_folders_are_one_trend_and_two_suites_are_two(
     assert "tiny (nightly/memory.yaml): peak_requested over 1 night" in out
 
 
-def test_another_repository_with_the_same_names_is_another_trend(
-    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    other = new_repo(tmp_path / "other")
-    commit(other, "Begin elsewhere", {"ci/memory.yaml": SUITE})
-    for repo in (origin, other):
-        night(monkeypatch, repo)
-    assert len(shown(capsys)) == 2
-    assert len(shown(capsys, "--suite", "ci/memory.yaml")) == 1
-
-
 def test_without_a_repository_a_suite_is_known_by_its_path(
     origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -76,12 +76,6 @@ def test_other_mistakes_and_other_names_are_left_alone(tmp_path: Path, message: 
     assert error.remedy == "as before"
 
 
-def test_a_folder_that_is_not_there_suggests_nothing(tmp_path: Path) -> None:
-    error = InputError("No such file or directory", where=str(tmp_path / "no" / "a.yaml"), remedy="as before")
-    add_hint(error)
-    assert error.remedy == "as before"
-
-
 @pytest.fixture
 def files(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
@@ -89,6 +83,7 @@ def files(monkeypatch, tmp_path: Path) -> None:
     Path("a.yaml.gz").write_bytes(gzip.compress(b"preset: gpt-tiny\n"))
     Path("a.pickle").write_bytes(pickle.dumps([]))
     Path("train.py").write_text("print(1)\n")
+    Path("job.log").write_text("epoch 1: loss: 2.3\n")
     Path("y.png").write_bytes(b"\x89PNG\r\n\x1a\n")
 
 
@@ -101,6 +96,10 @@ def files(monkeypatch, tmp_path: Path) -> None:
         (
             "probe a.pickle",
             "a.pickle: not a configuration of oomscope; oomscope explain a.pickle reads memory snapshots\n",
+        ),
+        (
+            "probe job.log",
+            "; oomscope config import job.log makes one of the arguments that a job logs or is started with\n",
         ),
         ("probe train.py", "; oomscope probe -- python train.py measures a training program\n"),
         ("gate run a.pickle", "not text: byte 0x80 is not UTF-8; oomscope explain a.pickle reads memory snapshots\n"),
@@ -130,7 +129,7 @@ def test_an_unknown_card_is_named_by_its_like_or_by_its_size(capsys, name: str, 
 
 
 def test_a_file_that_git_does_not_keep_is_linked_into_checkouts(capsys, tmp_path: Path) -> None:
-    program = "import torch\nopen('data/tokens.bin').read()\n"
+    program = "open('data/tokens.bin').read()\n"
     repository = tmp_path / "a project"
     repository.mkdir()
     (repository / "train.py").write_text(program)
@@ -142,7 +141,15 @@ def test_a_file_that_git_does_not_keep_is_linked_into_checkouts(capsys, tmp_path
     subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
     subprocess.run(["git", *identity, "commit", "-q", "-m", "Begin"], cwd=repository, check=True)
     subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "Go on"], cwd=repository, check=True)
-    words = ["--repo", str(repository), "--state", str(tmp_path / "state"), "--command", f"{sys.executable} train.py"]
+    words = [
+        "--repo",
+        str(repository),
+        "--state",
+        str(tmp_path / "state"),
+        "--command",
+        f"{sys.executable} train.py",
+        "--exit-status",
+    ]
     assert run(["bisect", "main~1..main", *words, "--quiet"]) == 7
     hint = "note: git does not track data/tokens.bin: add --link data"
     assert hint in " ".join(capsys.readouterr().out.split())

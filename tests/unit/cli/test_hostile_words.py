@@ -17,28 +17,8 @@ from tests.unit.cli.hostile import TIMES, Told
 from tests.unit.cli.test_bisect_journal import Searches
 
 BRANCHES = (
-    "größe",
-    "функция",
-    "内存",
-    "🔥",
-    "a\u202eb",
-    "a\u2028b",
-    "sp\u00a0ace",
-    "refs/heads/main",
-    "heads/main",
-    "HEAD",
-    "FETCH_HEAD",
-    "a.yaml",
-    "$(touch\u00a0pwned)",
-    "`touch\u00a0pwned`",
-    "'\";|&<>",
-    "<script>alert(1)</script>",
-    "%s%n{0}",
-    "x" * 200,
-    "@x",
-    "a@b",
-    "v1.0.0-rc.1+build",
-    "deadbeef",
+    *("größe", "🔥", "a\u202eb", "refs/heads/main", "HEAD", "a.yaml", "$(touch\u00a0pwned)", "'\";|&<>", "%s%n{0}"),
+    *("x" * 200, "@x", "deadbeef"),
 )
 """Names that git takes for branches (git-check-ref-format(1)), some of them by plumbing alone."""
 RANGES = (
@@ -105,7 +85,6 @@ def test_a_branch_may_be_called_anything_that_git_allows(searches: Searches, cap
     for name in BRANCHES:
         searches.repo.git("update-ref", f"refs/heads/{name}", "main")
     for name in BRANCHES:
-        told.by(repr(name), "bisect", f"good..refs/heads/{name}", "--config", "a.yaml", "--json", "--quiet")
         told.by(repr(name), "bisect", f"good..{name}", "--config", "a.yaml", "--quiet")
     assert told.wrong == []
     capsys.readouterr()
@@ -114,7 +93,7 @@ def test_a_branch_may_be_called_anything_that_git_allows(searches: Searches, cap
     assert not list(searches.repo.path.parent.rglob("pwned"))
 
 
-@settings(max_examples=200 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(st.characters(codec=None), max_size=40).map(lambda text: text.replace("\0", "..")))
 @example("-x..y")
 @example("a..\udcff")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -48,24 +47,11 @@ def failing(monkeypatch: pytest.MonkeyPatch):
     return register
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_no_help_imports_anything_heavy() -> None:
     code = (
         "import sys\n"
-        "from oomscope.cli.main import run\n"
-        "assert run(['--help']) == 0\n"
-        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "probe" in done.stdout
-    assert done.stdout.splitlines()[-1] == "HEAVY []"
-
-
-@pytest.mark.parametrize("name", list(entry.COMMANDS))
-def test_help_of_every_command_imports_nothing_heavy(name: str) -> None:
-    code = (
-        "import sys\n"
-        "from oomscope.cli.main import run\n"
-        f"assert run([{name!r}, '--help']) == 0\n"
+        "from oomscope.cli.main import COMMANDS, run\n"
+        "assert not any(run([*words, '--help']) for words in ([], *([name] for name in COMMANDS)))\n"
         f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -153,19 +139,6 @@ def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == 1
     assert document["backends"][-1] == "virtual"
-
-
-def test_help_takes_at_most_three_times_as_long_as_importing_click() -> None:
-    def seconds(*words: str) -> float:
-        took = []
-        for _ in range(7):
-            began = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, *words], capture_output=True, check=True)
-            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-            took.append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
-        return min(took)
-
-    assert seconds("-m", "oomscope", "--help") <= 3 * seconds("-c", "import click")
 
 
 @pytest.mark.parametrize("path", [(), ("bisect",), ("gate",)])

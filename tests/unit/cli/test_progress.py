@@ -9,10 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
-from oomscope.cli.main import cli
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.probe.job import Progress
 
@@ -32,7 +30,7 @@ def bisect(request, *, reporter):
         name = f"{record.commit[:10]} \\x1b]0;title\\x07{record.subject}"
         reporter.probing(name, record.number)
         reporter.at_work((Work(slot=0, label=name, is_asked=True), Work(slot=1, label="ahead", is_asked=False)))
-        time.sleep(0.3)
+        time.sleep(0.1)
         reporter.at_work(())
         reporter.probed(record)
     return long_searches.THOUSAND
@@ -70,29 +68,17 @@ def plain(sent: str) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in sent.replace("\r", "\n").split("\n")]
 
 
-@pytest.mark.parametrize(("width", "variables"), [(100, {}), (40, {"NO_COLOR": "1"})], ids=["wide", "narrow"])
-def test_a_search_shows_the_range_and_keeps_the_answers(tmp_path: Path, width: int, variables: dict[str, str]) -> None:
+def test_a_search_shows_the_range_and_keeps_the_answers(tmp_path: Path) -> None:
     (tmp_path / "harness.py").touch()
-    sent = on_a_terminal("-c", SEARCH, width=width, cwd=tmp_path, **variables)
+    sent = on_a_terminal("-c", SEARCH, width=40, cwd=tmp_path)
     assert "at fault is one of" in sent
-    assert ("\x1b[32m" in sent) == (not variables), "colour, unless it is not wanted"
+    assert "\x1b[32m" in sent, "colour"
     assert sent.count("\x1b[?25l") == sent.count("\x1b[?25h"), "the cursor is back"
     assert "\x1b]0;" not in sent, "names are shown, and not obeyed"
     shown = plain(sent)
-    assert max(len(line) for line in shown if "✗" in line and "━" in line) <= width
+    assert max(len(line) for line in shown if "✗" in line and "━" in line) <= 40
     assert len([line for line in shown if re.match(r"  [1-6]  (good|bad)", line)]) == 6
     assert any(re.search(r"2  ahead", line) for line in shown)
-
-
-def test_a_search_without_a_terminal_prints_answers_alone(tmp_path: Path) -> None:
-    (tmp_path / "harness.py").touch()
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCH], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
-    )
-    assert done.stderr == ""
-    assert "\x1b" not in done.stdout
-    assert len(re.findall(r"^  [1-6]  (?:good|bad)", done.stdout, re.MULTILINE)) == 6
 
 
 def test_explaining_shows_what_goes_on_and_takes_it_away() -> None:
@@ -116,24 +102,3 @@ def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys: pytest.Captur
             ticker(Progress(stage="step", done=done, total=3))
         ticker.line("a row")
     assert capsys.readouterr().err == "\\x1b[31m.yaml: step\na row\n"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["probe", "advise", "sweep", "explain", "diff", "replay", "bisect", "bisect resume", "gate run", "gate update"],
-)
-def test_the_later_of_quiet_and_verbose_counts(name: str) -> None:
-    context = cli.make_context("oomscope", [], resilient_parsing=True)
-    for word in name.split():
-        assert isinstance(context.command, click.Group)
-        command = context.command.get_command(context, word)
-        assert command is not None
-        context = click.Context(command, info_name=word, parent=context)
-    command = context.command
-    arguments = [each for each in command.params if isinstance(each, click.Argument)]
-    words = (
-        ["1"] if name == "bisect resume" else ["a..b"] if name == "bisect" else ["x.yaml", "y.yaml"][: len(arguments)]
-    )
-    for options, verbosity in (["--quiet", "--verbose"], "verbose"), (["--verbose", "--quiet"], "quiet"), ([], None):
-        made = command.make_context(name, [*words, *options], parent=context.parent)
-        assert made.params["verbosity"] == verbosity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
-from oomscope.errors import OomscopeError
 from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.units import GiB, MiB
@@ -43,7 +41,7 @@ ENTRIES = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(WORDS.filter(bool), ENTRIES), max_size=4))
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, accepted) -> None:
     path = tmp_path_factory.getbasetemp() / "memory.baseline.yaml"
@@ -104,12 +102,3 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
         load_baseline(path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@settings(max_examples=60)
-@given(st.text(max_size=200))
-def test_anything_at_all_is_a_baseline_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    path = tmp_path_factory.getbasetemp() / "fuzzed.baseline.yaml"
-    path.write_bytes(text.encode(errors="surrogatepass"))
-    with contextlib.suppress(OomscopeError):
-        load_baseline(path)

@@ -42,47 +42,19 @@ def with_(path: tuple[str | int, ...], value: object) -> dict:
     return document
 
 
-@pytest.mark.parametrize("value", ["abc", float("inf"), 1.5, True, []])
-@pytest.mark.parametrize("path", [(*ROW, "expected"), (*ROW, "fail"), ("cases", 0, "values", "peak_requested")])
-def test_what_is_no_number_is_refused(path, value) -> None:
-    with pytest.raises(InputError, match="is not whole"):
-        GateResult.from_json(with_(path, value), where="night.json")
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("cases", 0, "line"), float("inf")),
-        (("cases", 0, "notes"), [1]),
-        (("cases", 0, "key", "gpu"), 1),
-        (("cases", 0, "checkout"), 1),
-        (("cases", 0, "standing"), {"commit": 1, "subject": "", "dirty": False}),
-        ((*ROW, "name"), 1),
+        ((*ROW, "expected"), 1.5),
+        ((*ROW, "fail"), True),
+        (("cases", 0, "values", "peak_requested"), float("inf")),
         ((*ROW, "status"), "purple"),
         (("started",), "a\u0001b"),
-        (("started",), 1),
         (("suite",), "a\0b"),
-        (("suite",), None),
-        (("home",), "ci/memory.yaml"),
-        (("home", "path"), 1),
         (("home", "branch"), "main"),
-        (("variables", "PYTORCH_ALLOC_CONF"), 1),
-        (("cases", 0, "place"), "train.py"),
-        (("cases", 0, "place", "line"), "3"),
-        (("strict",), "false"),
-        (("cases", 0, "name"), True),
-        (("cases", 0, "outcome"), "maybe"),
-        (("cases", 0, "culprit", "commit"), True),
         (("cases", 0, "culprit", "grown", 0, "delta_bytes"), "5"),
-        (("cases", 0, "culprit", "grown", 0, "site", "file"), 5),
-        (("cases", 0, "culprit", "commands"), [1]),
-        (("cases", 0, "probe", "wall_s"), [1]),
-        (("cases", 0, "probe", "available_bytes"), "1"),
         (("cases", 0, "probe", "peak", "reserved_bytes"), "a"),
-        (("cases", 0, "probe", "cost"), {"collectives_s": []}),
-        (("cases",), {}),
         (("cases",), []),
-        (("unwatched",), [1]),
     ],
 )
 def test_what_is_of_another_kind_is_refused(path, value) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
-from oomscope.errors import ExitCode, InputError, NothingMeasuredError, OomscopeError
+from oomscope.errors import ExitCode, InputError, NothingMeasuredError
 from oomscope.gate.night.cases import own_target
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.suite import Suite, load_suite
@@ -149,23 +146,18 @@ def test_the_digest_knows_which_of_two_overrides_counts() -> None:
         ("cases:\n  - {name: a, preset: p}\n  - {name: a, preset: q}", 3, "two cases are called 'a'"),
         ("cases:\n  - {name: a, preset: p, repo: .}", 2, "repo without harness or entry or command"),
         ("cases:\n  - {name: a, preset: p, from: nemo}", 2, "from without config"),
-        ("cases:\n  - {name: a, config: p, from: nanny}", 2, "from"),
         ("cases:\n  - {name: a, entry: 'a:b', metric_regex: x}", 2, "metric_regex without command"),
-        ("cases:\n  - {name: a, entry: 'a:b', command: c}", 2, "entry and command to measure"),
         (
             "cases:\n  - {name: a, command: c, metric_regex: r, snapshot_glob: g}",
             2,
             "command with both metric_regex",
         ),
         ("cases:\n  - {name: a, preset: p, rank: [0]}", 2, "a list is not a rank; give a number"),
-        ("cases:\n  - {name: a, preset: p, rank: 1.5}", 2, "1.5 is not a rank; give a number"),
         ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 4, "metrics are peak_requested"),
         ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_requested: {fail: lots}", 5, "is not a band"),
         ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
         ("cases:\n  - {name: a, preset: p, limit: huge}", 2, "is not the size of a card"),
-        ("cases:\n  - {name: a, preset: p, rank: best}", 2, '"best" is not a rank'),
         ("cases: {a: b}", 1, "cases: input should be a valid tuple; it is a mapping"),
-        ("cases:\n  - 7", 2, "cases[0]: "),
         ("cases:\n  - name: 5\n    preset: p", 2, "cases[0].name: input should be a valid string; it is 5"),
         ("- a", 1, "holds no mapping"),
         ("cases: [", 1, "not YAML"),
@@ -195,15 +187,6 @@ def test_some_cases_can_be_chosen(tmp_path: Path) -> None:
         suite.only(("owm",))
 
 
-@settings(max_examples=60)
-@given(st.text(max_size=200))
-def test_anything_at_all_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
-    path.write_bytes(text.encode(errors="surrogatepass"))
-    with contextlib.suppress(OomscopeError):
-        load_suite(path)
-
-
 LONG, CUT = "x" * 9000, "x" * 55 + "…"
 
 
@@ -211,12 +194,9 @@ LONG, CUT = "x" * 9000, "x" * 55 + "…"
     ("keys", "said"),
     [
         ("rank: -1", "5: cases[1].rank: -1 is not a rank; give a number or first, last, worst"),
-        ("rank: true", "5: cases[1].rank: true is not a rank"),
         ("limit: 9EiB", '5: cases[1].limit: "9EiB" is not the size of a card; give a size'),
         ("overrides:\n      - a=1\n      - b", '7: cases[1].overrides[1]: "b" is not a section.key=value; write it'),
         ('repo: "\\ud800"', "5: cases[1].repo: "),
-        ('config: "a\\0b"', "5: cases[1].config: "),
-        ("harness: ''", "5: cases[1].harness: "),
         (f"limit: {LONG}", f'5: cases[1].limit: "{CUT}" is not the size of a card; give a size such as'),
         (f"metrics: [{LONG}]", f'5: cases[1].metrics.{LONG[:100]}: unknown metric "{CUT}"; metrics are'),
         ("metrics:\n      peak_requested:\n      speed:", '7: cases[1].metrics.speed: unknown metric "speed"'),

@@ -56,12 +56,6 @@ def test_refused(kind, arguments, options, complaint: str) -> None:
     assert complaint in str(refused.value)
 
 
-@given(st.integers(0, 2**60))
-def test_sizes_are_exact(size: int) -> None:
-    assert MEMORY.read(mark(MEMORY.name, size)).limit_bytes == size
-    assert MEMORY.read(mark(MEMORY.name, f"{size} B")).limit_bytes == size
-
-
 PEAK = "peak: 60.00 MiB requested in backward, at model.py:7 forward"
 SITE = Site(file="model.py", line=7, function="forward")
 

@@ -117,22 +117,20 @@ def test_one_hunk_of_four_is_at_fault(world: World) -> None:
     assert guilty.name.startswith("train.py @@ -7,7 ")
     assert (narrowed.delta.requested_bytes, narrowed.rest.requested_bytes) == (900, -50)
     assert narrowed.interaction.requested_bytes == 0
-
-
-def test_hunks_are_matched_with_the_lines_that_they_wrote(world: World) -> None:
-    narrowed = found(world.narrowed(OLD, NEW))
     rows = [
         (hunk.is_guilty, hunk.site_bytes, [row.site.line for row in hunk.sites if row.site]) for hunk in narrowed.hunks
     ]
-    assert rows == [(True, 900, [11]), (False, -50, [20])]
+    assert rows == [(True, 900, [11]), (False, -50, [20])], "the lines that each of them wrote"
 
 
 def test_hunks_that_only_interact(world: World) -> None:
     new = {"train.py": OLD["train.py"].replace("c = alloc(100)", "wide()").replace("b = alloc(100)", "b = alloc(450)")}
-    narrowed = found(world.narrowed(OLD, {**new, "lr.py": "lr = 2\n"}))
+    result = world.narrowed(OLD, {**new, "lr.py": "lr = alloc(7)\n"})
+    narrowed = found(result)
     assert [live(hunk) for hunk in narrowed.guilty] == [350, 100]
     assert narrowed.delta.requested_bytes == 1100 - 300
     assert narrowed.interaction.requested_bytes == 800 - 350 - 100
+    assert result.change == narrowed.delta + narrowed.rest
 
 
 def test_a_hunk_and_the_new_file_that_it_needs(world: World) -> None:
@@ -141,15 +139,6 @@ def test_a_hunk_and_the_new_file_that_it_needs(world: World) -> None:
     narrowed = found(result)
     assert {hunk.path for hunk in narrowed.guilty} == {"train.py", "helper.py"}
     assert narrowed.candidates == 4
-
-
-def test_the_rows_sum_to_the_change_of_the_commit(world: World) -> None:
-    new = {"train.py": OLD["train.py"].replace("c = alloc(100)", "wide()").replace("b = alloc(100)", "b = alloc(450)")}
-    result = world.narrowed(OLD, {**new, "lr.py": "lr = alloc(7)\n"})
-    narrowed = found(result)
-    alone = sum(live(hunk) or 0 for hunk in narrowed.guilty)
-    assert result.change is not None
-    assert alone + narrowed.interaction.requested_bytes + narrowed.rest.requested_bytes == result.change.requested_bytes
 
 
 def test_hunks_that_hand_an_argument_on_are_found_to_need_each_other(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -128,10 +127,6 @@ def test_a_search_that_is_resumed_gives_its_answers_again_and_keeps_what_was_mea
     assert list(search_state.kept) == ["n1", "n2"]
 
 
-def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
-    assert told({"event": "of the future"}, probed(1)).problems == []
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -148,28 +143,3 @@ def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: st
         journal_state_of(content, 7, "7.jsonl")
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-ODD = st.sampled_from([None, -1, 5, 1.5, float("inf"), "", "x", [], [[]], [None], {}, {"": 5}, True])
-LINES = [
-    begun_event(begun()),
-    probed(1),
-    ended_event(Closing("culprit", "m", culprit="c s")),
-]
-
-
-@given(st.sampled_from(LINES), st.data())
-def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event, data: st.DataObject) -> None:
-    spoilt = json.loads(encode(event, AT))
-    inner = [name for name, value in spoilt.items() if value and isinstance(value, dict)]
-    place = spoilt[data.draw(st.sampled_from(inner))] if inner and data.draw(st.booleans()) else spoilt
-    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ODD)
-    line = json.dumps(spoilt).encode() + b"\n"
-    try:
-        search_state = journal_state_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
-    except InputError:
-        assert event["event"] == "begun"
-        return
-    assert all(problem.startswith("j:3: the line cannot be read") for problem in search_state.problems)
-    assert 3 in [answer.number for answer in search_state.answers] or not search_state.answers
-    assert all(isinstance(word, str) for word in search_state.begun.words)

@@ -21,7 +21,6 @@ from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRe
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.prober import SearchRequest
-from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
 from oomscope.errors import GitError, InputError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -76,7 +75,7 @@ def again(world: World, request: SearchRequest, **means: Any) -> BisectResult:
     return bisect_commits(request, **{"probe": world.probe, "environment": {}, **means})
 
 
-@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize("after", [0, 4])
 def test_a_search_that_was_cut_off_goes_on_and_asks_nothing_twice(world: World, after: int) -> None:
     hashes = sizes(world, SIZES)
     request = cut_off(world, hashes, after)
@@ -209,29 +208,21 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     world = World(tmp_path)
     world.repo.commit("one", {"a.yaml": CONFIG.format(128, 64), "train.py": ""})
     world.repo.commit("two", {"a.yaml": CONFIG.format(256, 2048), "train.py": ""})
-    for name, values in (("good", (128, 64)), ("bad", (256, 2048))):
-        (tmp_path / f"{name}.yaml").write_text(CONFIG.format(*values))
     low, high = {"WORKERS": "1", "B": "1"}, {"WORKERS": "80", "C": "1"}
     layer = EnvironmentDeltas(low=low, high=high, good="good.env", bad="bad.env")
     common: dict[str, Any] = {"places": Places(tmp_path / "state"), "use_cache": False}
-    files = FileRange(good=tmp_path / "good.yaml", bad=tmp_path / "bad.yaml")
     held = FileRange(good=FileAt(revision="HEAD^", path="a.yaml"), bad=FileAt(revision="main", path="a.yaml"))
     subject = harness_code(world.harness, SETTINGS)
     return {
-        "files": (bisect_configs, ConfigRequest(range=files, **common)),
         "held": (bisect_configs, ConfigRequest(range=held, repo=world.repo.path, **common)),
         "surroundings": (
             bisect_environment,
             EnvironmentRequest(repo=world.repo.path, revision="main", subject=subject, layers=(layer,), **common),
         ),
-        "config": (
-            bisect_commits,
-            replace(world.request("HEAD^"), subject=ConfigInRepo(path="a.yaml"), use_cache=False),
-        ),
     }
 
 
-KINDS = {"files": "config", "held": "config", "surroundings": "environment", "config": "commits"}
+KINDS = {"held": "config", "surroundings": "environment"}
 
 
 @pytest.mark.parametrize("name", list(KINDS))

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +33,12 @@ def test_searches_are_numbered_in_the_order_in_which_they_begin(store: JournalSt
     assert store.numbers() == list(range(1, 12))
 
 
+def test_searches_that_begin_at_once_have_numbers_of_their_own(store: JournalStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        begun_at_once = list(pool.map(lambda _: filled(store), range(24)))
+    assert sorted(begun_at_once) == store.numbers() == list(range(1, 25))
+
+
 def test_it_runs_while_its_file_is_held(store: JournalStore) -> None:
     number = filled(store)
     assert not store.is_running(number)
@@ -48,22 +53,6 @@ def test_a_running_search_is_not_gone_on_with(store: JournalStore, monkeypatch) 
     with store.open(number), pytest.raises(UsageError, match="search 1 is still running"):
         store.open(number)
     store.open(number).close()
-
-
-def test_the_lock_goes_with_the_process(store: JournalStore) -> None:
-    number = filled(store)
-    code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom oomscope.bisect.journal.store import JournalStore\n"
-        f"held = JournalStore(Path({str(store.directory)!r})).open({number})\n"
-        "print('held', flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert store.is_running(number)
-        process.kill()
-        process.wait()
-    assert not store.is_running(number)
 
 
 def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore) -> None:

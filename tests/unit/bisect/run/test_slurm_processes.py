@@ -8,8 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
@@ -19,7 +17,6 @@ from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import CommandTarget, ProbeJob
-from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import culprit
 
@@ -83,21 +80,3 @@ def job_of(tmp_path: Path) -> int:
         if b"submitit.core._submit" in words and any(str(tmp_path).encode() in word for word in words):
             return int(directory.name)
     raise AssertionError("no job runs")
-
-
-def test_what_nobody_wants_any_more_is_ended(tmp_path: Path) -> None:
-    stop, pid = threading.Event(), tmp_path / "pid"
-    (tmp_path / "script").write_text(f"echo $$ > {pid}; sleep 60")
-    job = ProbeJob(target=CommandTarget(repo=str(tmp_path), command="sh script", metric_regex="(1)"))
-
-    def give_up() -> None:
-        while not pid.exists():
-            time.sleep(0.05)
-        stop.set()
-
-    threading.Thread(target=give_up).start()
-    with runner(tmp_path) as jobs, pytest.raises(StoppedError):
-        jobs.run(job, stop=stop)
-    assert not list((tmp_path / "jobs").iterdir())
-    with pytest.raises(AssertionError, match="no job runs"):
-        job_of(tmp_path)

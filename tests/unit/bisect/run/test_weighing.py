@@ -12,10 +12,10 @@ from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import ConfigRequest
-from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob

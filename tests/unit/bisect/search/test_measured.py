@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from oomscope.bisect.search.steps import steps_between
 from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import fits, oom, peak
@@ -35,16 +31,3 @@ def test_what_is_not_known_is_not_known_of_any_sum() -> None:
     assert (printed - printed).is_nothing
     assert not printed.is_nothing
     assert not Bytes(reserved_bytes=1).is_nothing
-
-
-sizes = st.builds(
-    lambda live, reserved: Bytes(requested_bytes=live, reserved_bytes=reserved), st.integers(), st.integers()
-)
-
-
-@given(st.dictionaries(st.integers(0, 99), sizes, min_size=1))
-def test_steps_sum_to_the_difference_of_the_ends(measured: dict[int, Bytes]) -> None:
-    steps = steps_between(measured)
-    assert sum((step.delta for step in steps), start=Bytes()) == measured[max(measured)] - measured[min(measured)]
-    assert [step.after for step in steps] == sorted(measured)[:-1]
-    assert [step.at for step in steps] == sorted(measured)[1:]

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.results.noise import percent
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
-from oomscope.bisect.search.repeats import ProbeSpread, RepeatedSearch, mean, probability_of, rate_of, student
+from oomscope.bisect.search.repeats import ProbeSpread, RepeatedSearch, mean, percent, probability_of, rate_of, student
 from oomscope.units import Bytes
 
 

@@ -134,8 +134,3 @@ def test_nothing_of_a_command_reaches_the_next_commit(repo: Repo, tmp_path: Path
     settings = subprocess.run(["git", "-C", clone, "config", "--list", "--local"], capture_output=True, check=True)
     assert b"trap" not in settings.stdout
     assert fingerprint(repo.path) == before
-
-
-def test_the_commands_that_repeat_it(patch: Path) -> None:
-    assert Fixup.parse(f"*: {patch}").shell("a b") == f"git -C 'a b' apply '{patch}'"
-    assert Fixup.parse("*: sed -i s/a/b/ x").shell("a b") == "(cd 'a b' && sh -c 'sed -i s/a/b/ x')"

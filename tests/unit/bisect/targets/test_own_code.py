@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.change_bisect import bisect_environment
-from oomscope.bisect.changes.environment import EnvironmentDeltas
-from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.requests import CommitRequest, EnvironmentRequest
-from oomscope.bisect.results.result import CommitCulprit, KeysCulprit
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import CommitCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
@@ -58,27 +55,6 @@ def request(
     )
 
 
-def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
-    repo.commit("both", {"scale.txt": "2", "conf.json": '{"width": 2000}'})
-    result = bisect_code_vs_config(request(repo, tmp_path, subject, good), "conf.json", probe=size_of, environment={})
-    assert result.square is not None
-    assert result.square.guilty == "config"
-
-
-def test_variables_of_the_environment(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    repo.commit("only", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
-    layer = EnvironmentDeltas(low={"BATCH": "1"}, high={"BATCH": "200", "OTHER": "1"}, good="a", bad="b")
-    asked = EnvironmentRequest(
-        repo=repo.path, revision="HEAD", subject=subject, layers=(layer,), places=Places(tmp_path / "state")
-    )
-    result = bisect_environment(asked, probe=size_of, environment={})
-    assert isinstance(result.culprit, KeysCulprit)
-    assert [change.key for change in result.culprit.keys] == ["env:BATCH"]
-
-
 def test_commands_to_repeat_a_probe_name_the_target(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
     good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
@@ -91,18 +67,6 @@ def test_commands_to_repeat_a_probe_name_the_target(tmp_path: Path, subject: Own
         CommandTarget: f"oomscope probe {shlex.join(COMMAND.words())} --repo repo-",
     }
     assert result.last_good.commands[-1].startswith(words[type(subject.target_at(""))])
-
-
-TARGETS: list[CheckoutTarget] = [
-    ENTRY,
-    EntryTarget(entry="tiny.train:other", repo=""),
-    COMMAND,
-    CommandTarget(command="python 'a b.py'", metric_regex=r"(\d+)", repo=""),
-    CommandTarget(command="python b.py", metric_regex=r"peak (\d+)", repo=""),
-    CommandTarget(command="python 'a b.py'", snapshot_glob="*", repo=""),
-    CommandTarget(command="python 'a b.py'", snapshot_glob="*.pickle", repo=""),
-    HarnessTarget(harness="/h.py", repo=""),
-]
 
 
 def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:

@@ -11,11 +11,9 @@ from oomscope.bisect.change_bisect import EnvironmentRequest, bisect_environment
 from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
-from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.targets.preparation import Fixup, Preparation, Setup
 from oomscope.bisect.targets.subjects import ConfigInRepo
-from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.errors import UsageError
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit
@@ -118,20 +116,10 @@ def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None
     assert square.guilty == "config", "the other configuration is there before the build"
 
 
-@pytest.mark.parametrize("fixups", [(), ("*: true",)])
-def test_nothing_is_laid_out_for_a_configuration(shop: Workshop, fixups: tuple[str, ...]) -> None:
+def test_nothing_is_laid_out_for_a_configuration(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
-    request = CommitRequest(
-        repo=shop.repo.path,
-        range=RevisionRange(good=hashes[0], bad="main"),
-        subject=ConfigInRepo(path="a.yaml"),
-        places=shop.places,
-        preparation=shop.prepared(*fixups),
-    )
-    from oomscope.bisect.commit_bisect import bisect_commits
-
     with pytest.raises(UsageError, match="nothing is checked out for --config"):
-        bisect_commits(request)
+        shop.bisect(hashes[0], subject=ConfigInRepo(path="a.yaml"), preparation=shop.prepared())
 
 
 def test_the_commands_of_a_report_do_what_was_done(shop: Workshop, tmp_path: Path, monkeypatch) -> None:

@@ -28,15 +28,6 @@ FIRST = {"model.py": b"one\n", "old/ünï.txt": b"", ".gitignore": b"*.log\nbuil
 SECOND = {"model.py": b"two\r\n", "new.py": b"", ".gitignore": b"*.log\nbuild/\n"}
 
 
-def test_shows_one_commit_after_another(repo: Repo, tmp_path: Path) -> None:
-    repository = Repository.open(repo.path)
-    checkout = Checkout(repository, tmp_path / "clöne 1")
-    assert checkout.show(repository.resolve("HEAD~")) == ()
-    assert files(checkout.path) == FIRST
-    assert checkout.show(repository.resolve("HEAD")) == ()
-    assert files(checkout.path) == SECOND
-
-
 @pytest.mark.parametrize("damage", ["lock", "git directory"])
 def test_a_damaged_clone_is_replaced(repo: Repo, tmp_path: Path, damage: str) -> None:
     repository = Repository.open(repo.path)
@@ -48,21 +39,6 @@ def test_a_damaged_clone_is_replaced(repo: Repo, tmp_path: Path, damage: str) ->
         (checkout.path / ".git" / "HEAD").write_text("nonsense")
     checkout.show(repository.resolve("HEAD~"))
     assert files(checkout.path) == FIRST
-
-
-def test_the_repository_stays_byte_identical_and_its_hooks_do_not_run(repo: Repo, tmp_path: Path) -> None:
-    for name in ("post-checkout", "reference-transaction", "post-index-change"):
-        hook = repo.path / ".git" / "hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\n")
-        hook.chmod(0o755)
-    before = fingerprint(repo.path)
-    repository = Repository.open(repo.path)
-    checkout = Checkout(repository, tmp_path / "clone")
-    for revision in ("HEAD", "HEAD~", "HEAD"):
-        checkout.show(repository.resolve(revision))
-    assert fingerprint(repo.path) == before
-    assert list(tmp_path.glob("ran-*")) == []
 
 
 def test_large_files_at_hand_are_laid_out_and_a_probe_may_write_to_them(repo: Repo, tmp_path: Path) -> None:
@@ -85,37 +61,6 @@ def test_large_files_at_hand_are_laid_out_and_a_probe_may_write_to_them(repo: Re
     checkout.show(repository.resolve("HEAD~"))
     assert files(checkout.path) == SECOND
     assert fingerprint(repo.path) == before
-
-
-@pytest.fixture
-def with_submodule(repo: Repo, tmp_path: Path) -> Repo:
-    """A third commit has a submodule, which has one itself; the fourth moves it on."""
-    kernels, library = Repo(tmp_path / "kernels"), Repo(tmp_path / "library")
-    kernels.commit("kernel", {"kernel.cu": "k"})
-    library.commit("library", {"lib.py": "1"})
-    library.git("submodule", "add", "--quiet", str(kernels.path), "third_party/kernels")
-    library.commit("with kernels", {})
-    repo.git("submodule", "add", "--quiet", "--name", "the lib", str(library.path), "libs/library")
-    repo.git("submodule", "update", "--quiet", "--init", "--recursive")
-    repo.commit("third", {})
-    library.commit("newer", {"lib.py": "2"})
-    repo.git("-C", "libs/library", "pull", "--quiet")
-    repo.commit("fourth", {})
-    return repo
-
-
-def test_submodules_at_hand_are_laid_out(with_submodule: Repo, tmp_path: Path) -> None:
-    repository = Repository.open(with_submodule.path)
-    before = fingerprint(with_submodule.path)
-    checkout = Checkout(repository, tmp_path / "clone")
-    for revision, content in (("HEAD~", b"1"), ("HEAD", b"2"), ("HEAD~", b"1")):
-        assert checkout.show(repository.resolve(revision)) == ()
-        shown = files(checkout.path)
-        assert shown["libs/library/lib.py"] == content
-        assert shown["libs/library/third_party/kernels/kernel.cu"] == b"k"
-    checkout.show(repository.resolve("HEAD~2"))
-    assert files(checkout.path) == SECOND
-    assert fingerprint(with_submodule.path) == before
 
 
 def test_a_submodule_name_cannot_lead_out_of_the_repository(repo: Repo, tmp_path: Path) -> None:

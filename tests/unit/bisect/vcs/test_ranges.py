@@ -10,12 +10,11 @@ from oomscope.bisect.vcs.ranges import (
     FileAt,
     FileRange,
     RevisionRange,
-    checked_revision,
     parse_ends,
     parse_open,
     parse_range,
 )
-from oomscope.errors import GitError, UsageError
+from oomscope.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -39,12 +38,6 @@ def test_two_revisions(text: str, good: str, bad: str) -> None:
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_range(text)
-
-
-@pytest.mark.parametrize("revision", ["", " ", "-h", "--all", "^main", "a..b", "a\0b", "a\nb"])
-def test_a_revision_cannot_become_an_option(revision: str) -> None:
-    with pytest.raises(GitError):
-        checked_revision(revision)
 
 
 def test_two_files_also_with_dots_in_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

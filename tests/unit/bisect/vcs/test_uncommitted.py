@@ -27,8 +27,7 @@ def touch(file: Path) -> None:
     os.utime(file, (1_600_000_000, 1_600_000_000))
 
 
-@pytest.mark.parametrize("name", ["trap", "tr=ap", 'tr"ap.x'])
-@pytest.mark.parametrize("key", ["clean", "smudge", "process"])
+@pytest.mark.parametrize(("name", "key"), [("tr=ap", "clean"), ('tr"ap.x', "process")])
 def test_no_filter_of_the_repository_runs(repo: Repo, tmp_path: Path, name: str, key: str) -> None:
     section = name.replace('"', '\\"')
     with (repo.path / ".git" / "config").open("a") as settings:
