@@ -38,10 +38,6 @@ ALL_OTHERS = "all other keys"
 def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> BisectResult:
     """Find the keys of ``request.range.bad`` that make ``request.range.good`` bad.
 
-    Args:
-        request: what to search.
-        services: see :class:`~oomscope.bisect.run.prober.Services`.
-
     Raises:
         ConfigError: a file or an override is wrong.
         GitError: a file that is named by a commit is not there.
@@ -76,10 +72,6 @@ def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:
 def bisect_environment(request: EnvironmentRequest, **services: Unpack[Services]) -> BisectResult:
     """Find the changes of the environment that make ``request.revision`` bad.
 
-    Args:
-        request: what to search.
-        services: see :class:`~oomscope.bisect.run.prober.Services`.
-
     Raises:
         OomscopeError: as for :func:`~oomscope.bisect.commit_bisect.bisect_commits`.
     """
@@ -92,14 +84,7 @@ def bisect_environment(request: EnvironmentRequest, **services: Unpack[Services]
 
 @dataclass(frozen=True)
 class DeltaBisect:
-    """A search among the changes of a change set.
-
-    Args:
-        change_set: the changes.
-        prober: measures them.
-        axis: what kind of changes they are.
-        noise: how to treat answers that may be wrong; None leaves it to the backend.
-    """
+    """A search among the changes of a change set."""
 
     change_set: ChangeSet
     prober: Prober

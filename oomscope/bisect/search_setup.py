@@ -184,13 +184,7 @@ def place_at(directory: Path) -> str:
 
 
 def _pins_of(request: SearchRequest) -> dict[str, str]:
-    """Return the hashes of the commits that ``request`` names, by side.
-
-    Raises:
-        GitError: there is no such repository, or no such commit.
-        UsageError: results would be kept in git's own directory.
-        InputError: they cannot be kept there.
-    """
+    """Return the hashes of the commits that ``request`` names, by side."""
     revisions = request.revisions
     if not revisions:
         request.places.make()
@@ -228,11 +222,7 @@ def inputs_of(request: SearchRequest, environment: Mapping[str, str]) -> dict[st
 
 
 def _refuse_changes(begun: Begun, now: Mapping[str, str]) -> None:
-    """Refuse to resume a search under other inputs.
-
-    Raises:
-        InputError: something has changed.
-    """
+    """Refuse to resume a search under other inputs."""
     before = begun.inputs
     changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if len(changed) > 1 and _ALL_VARIABLES in changed:

@@ -176,12 +176,7 @@ def import_command(
 
 
 def _arguments(words: tuple[str, ...]) -> Arguments:
-    """Return the arguments that the words name or are.
-
-    Raises:
-        UsageError: there are none.
-        ConfigError: they cannot be read.
-    """
+    """Return the arguments that the words name or are."""
     from oomscope.config.importers.command_lines import Arguments, add_command_line, read_arguments
     from oomscope.config.load import read_file
     from oomscope.config.yaml_tree import MAX_BYTES

@@ -88,12 +88,7 @@ def demo(ctx: click.Context, /, folder: Path, force: bool, as_json: bool) -> Exi
 
 
 def _make(folder: Path, *, force: bool) -> None:
-    """Make the history and its harness in ``folder``, after what an earlier walk left there is removed.
-
-    Raises:
-        InputError: something is there, and ``force`` is not set.
-        GitError: there is no git, or it failed.
-    """
+    """Make the history and its harness in ``folder``, after what an earlier walk left there is removed."""
     from oomscope.demo import history
 
     for path in (folder / name for name in _MADE):
@@ -110,15 +105,7 @@ def _make(folder: Path, *, force: bool) -> None:
 
 
 def _take(step: Step, root: click.Command) -> None:
-    """Print the command of ``step`` and run it in the working directory.
-
-    Args:
-        step: the step.
-        root: the command ``oomscope``.
-
-    Raises:
-        MachineUnfitError: it ended with another exit code than expected.
-    """
+    """Print the command of ``step`` and run it in the working directory."""
     from oomscope.bisect.vcs.git import Git
 
     if step.remark:

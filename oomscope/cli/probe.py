@@ -203,11 +203,7 @@ def _drawing(snapshot: str) -> Drawing | None:
 
 
 def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
-    """Return the tables of a probe; ``events``, with the lines that the result names, is one where it has a snapshot.
-
-    Raises:
-        SnapshotError: the snapshot cannot be read back.
-    """
+    """Return the tables of a probe; ``events``, with the lines that the result names, is one where it has a snapshot."""
     tables = tables_of([name for name in PROBE_TABLES if name != "events"], result)
     if result.snapshot is None:
         return tables

@@ -146,11 +146,7 @@ class TargetOptions(Options):
     exit_status: bool = option("--exit-status", is_flag=True, help="With --command: only its exit status counts.")
 
     def checked(self, program: Sequence[str] = ()) -> TargetOptions:
-        """Return the options, with ``program``, the words after ``--``, as the command.
-
-        Raises:
-            UsageError: they contradict each other.
-        """
+        """Return the options, with ``program``, the words after ``--``, as the command."""
         targets = [*self._given("harness", "entry", "command"), *(["-- PROGRAM"] if program else [])]
         if len(targets) > 1:
             raise UsageError(f"both {' and '.join(targets)}", remedy="name one: each brings its own model")

@@ -113,11 +113,7 @@ def sweep(
 
 
 def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:
-    """Return what is varied, and the other words.
-
-    Raises:
-        UsageError: nothing is varied.
-    """
+    """Return what is varied, and the other words."""
     from oomscope.probe.tuning.shorthand import SHORTHANDS
     from oomscope.probe.tuning.sweep import Axis
 

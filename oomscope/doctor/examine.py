@@ -42,12 +42,7 @@ EXTRAS = (
 
 
 def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) -> Diagnosis:
-    """Check this machine, and write nothing on it.
-
-    Args:
-        environment: the variables.
-        folder: the working directory.
-    """
+    """Check this machine, and write nothing on it."""
     with TorchImport() as importing:
         itself = _checked("oomscope", lambda: [package_check()])
         rest = [

@@ -29,11 +29,7 @@ VIRTUAL_CARD = "virtual card"
 
 
 class TorchImport:
-    """An import of torch that runs beside the other checks. Use it in a ``with`` block, which ends the process.
-
-    Args:
-        program: the file that is run.
-    """
+    """An import of torch that runs beside the other checks. Use it in a ``with`` block, which ends the process."""
 
     def __init__(self, program: Path = Path(__file__)) -> None:
         self._process = subprocess.Popen(
@@ -93,11 +89,7 @@ def report() -> dict[str, Any]:
 
 
 def torch_checks(torch: dict[str, Any] | str) -> Iterator[Check]:
-    """Yield the checks of torch and of CUDA in it.
-
-    Args:
-        torch: the outcome of :class:`TorchImport`.
-    """
+    """Yield the checks of torch and of CUDA in it."""
     disables = "every probe, and with it bisect and gate"
     if isinstance(torch, str):
         try:

@@ -38,12 +38,6 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
 
     Each case is compared anew: others may have accepted something since the night.
 
-    Args:
-        night: what was measured.
-        baseline: what is accepted now.
-        suite: says which metrics count.
-        named: cases that may have become worse.
-
     Raises:
         InputError: a name stands for no case of the night, or the suite asks for something else by now.
     """

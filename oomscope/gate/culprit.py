@@ -70,14 +70,7 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
 
 
 def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit:
-    """Return the commit that made ``case`` worse, or why it cannot be searched.
-
-    Args:
-        case: its result.
-        measured: the case as the suite has it.
-        night: the night that it is of.
-        how: how it is searched for.
-    """
+    """Return the commit that made ``case`` worse, or why it cannot be searched."""
     try:
         reason, good = _start(case, measured, night, how.book)
         if reason:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 class Recording:
     """What one test does on the device.
 
-    Args:
-        item: the test.
-
     Raises:
         OomscopeError: the device cannot be recorded.
     """

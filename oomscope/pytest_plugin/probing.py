@@ -18,12 +18,7 @@ _FilePath = str | PathLike[str]
 
 
 class Probing:
-    """Measures for one test; relative paths are taken from pytest's root directory.
-
-    Args:
-        root: that directory.
-        settings: ``probe.backend`` and the like as the ini file says them, by the names of the options.
-    """
+    """Measures for one test; relative paths are taken from pytest's root directory."""
 
     def __init__(self, root: Path, settings: dict[str, object]) -> None:
         self._root = root

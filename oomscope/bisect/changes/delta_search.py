@@ -77,21 +77,13 @@ class DeltaSearch:
         self.weighing = Weighing(self.prober, self.noise, decisions)
 
     def ends(self) -> EndsAnswer | None:
-        """Check both ends, and return the answer that they give by themselves.
-
-        Raises:
-            OutOfTimeError: the deadline passed.
-        """
+        """Check both ends, and return the answer that they give by themselves."""
         good = self.ask(NONE, "good end", self._ends_ahead)
         bad = self.ask(everything(self.change_set), "bad end", self._ends_ahead) if self.change_set.keys else good
         return judge_ends(good, bad)
 
     def minimal(self, among: Callable[[], Sequence[Changes]]) -> MinimalSet:
-        """Return a minimal set of the units that ``among`` returns, with the bytes of each by itself.
-
-        Raises:
-            OutOfTimeError: the deadline passed before it was found.
-        """
+        """Return a minimal set of the units that ``among`` returns, with the bytes of each by itself."""
         found = self.smallest(among)
         fault = NONE.union(*found)
         alone = self._each_alone(found, fault)
@@ -172,11 +164,7 @@ class DeltaSearch:
         return bytes_of(self.results[changes]) or Bytes()
 
     def ask(self, changes: Changes, role: Role, ahead: Ahead = tuple) -> ProbeRecord:
-        """Return the answer for the state with ``changes`` made, and remember it; ``ahead`` is likely to follow.
-
-        Raises:
-            OutOfTimeError: the deadline passed.
-        """
+        """Return the answer for the state with ``changes`` made, and remember it; ``ahead`` is likely to follow."""
         name = self.change_set.bad if role == "bad end" else self._title(changes)
         called = self.called(changes) if self.called else ""
         question = Question(role=role, name=name, subject=called, keys=names(self.change_set, changes))

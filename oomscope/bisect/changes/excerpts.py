@@ -34,14 +34,7 @@ AROUND: Final = 3
 
 
 def with_change(culprit: CommitCulprit, repository: Repository, before: Commit, source: Source) -> CommitCulprit:
-    """Return ``culprit`` with its message and its change; as it is where git lacks them.
-
-    Args:
-        culprit: the commit at fault.
-        repository: where it is.
-        before: the last good commit.
-        source: its files.
-    """
+    """Return ``culprit`` with its message and its change; as it is where git lacks them."""
     git = Git(repository.common, (repository.common, repository.path))
     try:
         message = git.text("log", "-1", "--format=%B", culprit.commit, "--").strip()

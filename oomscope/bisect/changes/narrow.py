@@ -52,16 +52,7 @@ def narrow(
     *,
     noise: Noise | None = None,
 ) -> CommitCulprit:
-    """Return ``culprit`` with what of it is at fault; as it is, with a note, where that cannot be told.
-
-    Args:
-        culprit: the commit ``turn.after``.
-        turn: what is known of it and of the commit before.
-        repository: where both are.
-        subject: what of a commit is measured.
-        prober: who answers.
-        noise: how to meet answers that may be wrong; None leaves it to the backend.
-    """
+    """Return ``culprit`` with what of it is at fault; as it is, with a note, where that cannot be told."""
     try:
         before, after = subject.config(turn.before), subject.config(turn.after)
         if before is not None and after is not None:

@@ -30,12 +30,7 @@ Leaves = dict[tuple[str, ...], Any]
 
 @dataclass(frozen=True)
 class WithConfigOf(ChangedSubject):
-    """A subject in whose commits the file at one path is as in another commit.
-
-    Args:
-        path: the file's, from the root of the repository.
-        holder: the commit whose file it is.
-    """
+    """A subject in whose commits the file at one path is as in another commit."""
 
     path: str
     holder: Commit
@@ -61,14 +56,6 @@ class ConfigLeaves(ChangeSet):
     """One commit's code with combinations of the file at one path as it stood at two commits.
 
     A file that is neither YAML nor JSON, or whose leaves are the same, is one change by itself.
-
-    Args:
-        subject: what is measured.
-        repository: where the commits are.
-        path: the file's, from the root of the repository.
-        code: the commit whose code it is.
-        before: the commit with the good file.
-        after: the commit with the bad one.
     """
 
     subject: Subject

@@ -130,11 +130,6 @@ def whole_lines(content: bytes) -> int:
 def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
     """Return the state of the journal of ``search``. A torn last line counts as not written.
 
-    Args:
-        content: the file.
-        search: the number in its name.
-        where: the file's name, for errors.
-
     Raises:
         InputError: the first line cannot be read, is another search's or of another version.
     """
@@ -168,11 +163,7 @@ def _beginning(line: bytes, search: int, where: str) -> JournalState:
 
 
 def _checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
-    """Return the dataclass that ``document`` is the JSON of; further fields are ignored.
-
-    Raises:
-        ValueError: a field is missing, or is not of its type.
-    """
+    """Return the dataclass that ``document`` is the JSON of; further fields are ignored."""
     read: Read = _reader(cast("Hashable", kind)).validate_python(document)
     return read
 

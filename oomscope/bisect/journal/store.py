@@ -46,12 +46,7 @@ LONGEST_S: Final = 90 * 24 * 3600.0
 
 
 class JournalFile:
-    """A journal that this process writes to.
-
-    Args:
-        path: the file.
-        descriptor: it, open for appending and locked.
-    """
+    """A journal that this process writes to."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -184,9 +179,6 @@ class JournalStore:
 
     def remove_old(self, now_s: float) -> None:
         """Remove journals of ended searches beyond the bounds; the newest one always stays.
-
-        Args:
-            now_s: seconds since the epoch.
 
         What cannot be read or removed stays.
         """

@@ -37,11 +37,7 @@ class LineAnswer:
 
 @dataclass
 class LineSearcher:
-    """Searches lines, believing every answer or repeating those that decide.
-
-    Args:
-        asked_for: how to treat noise; None leaves it to the backend.
-    """
+    """Searches lines, believing every answer or repeating those that decide."""
 
     asked_for: Noise | None
     _is_known_on_card: bool = False
@@ -72,12 +68,7 @@ class LineSearcher:
 
 @dataclass
 class LineSearch:
-    """A search along one line.
-
-    Args:
-        line: where.
-        noise: how often to repeat; None believes every answer.
-    """
+    """A search along one line."""
 
     line: Line
     noise: Noise | None = None

@@ -36,13 +36,7 @@ class Walked:
 
 @dataclass(frozen=True)
 class MergeOpener:
-    """Opens merges at fault.
-
-    Args:
-        repository: where they are.
-        searcher: searches the branches.
-        paths: the chosen paths.
-    """
+    """Opens merges at fault."""
 
     repository: Repository
     searcher: LineSearcher
@@ -106,9 +100,6 @@ class MergeOpener:
         """Return the line that the merge at ``position`` brought in by one of its parents; None for nothing.
 
         It is the same one each time, with what was measured along it.
-
-        Raises:
-            GitError: it cannot be searched.
         """
         merge, good = line.commit(position), line.last_commit(position - 1)
         name = (merge.hash, good.hash, parent)

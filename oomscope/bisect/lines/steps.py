@@ -119,11 +119,7 @@ class StepWalk:
         return tuple(line.row(step) for step in state.steps)
 
     def _repeat(self, line: Line, position: int) -> None:
-        """Measure ``position`` again until it was measured ``MEASURED`` times; without noise do nothing.
-
-        Raises:
-            OutOfTimeError: the deadline passed.
-        """
+        """Measure ``position`` again until it was measured ``MEASURED`` times; without noise do nothing."""
         wanted = min(MEASURED, self.noise.repeats) if self.noise is not None else 0
         while 0 < len(line.samples(position)) < wanted:
             before = len(line.samples(position))

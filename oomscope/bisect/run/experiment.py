@@ -55,12 +55,7 @@ class Deadline:
 
 
 class CommandError(TargetError):
-    """A command of the user's failed in a checkout.
-
-    Args:
-        message: how, in one line.
-        said: the end of its output.
-    """
+    """A command of the user's failed in a checkout."""
 
     def __init__(self, message: str, *, where: str, said: str = "") -> None:
         super().__init__(message, where=where)

@@ -104,12 +104,7 @@ class JournalUse:
 
 
 class InterruptedSearch(KeyboardInterrupt):
-    """Ctrl-C in a search that can be gone on with.
-
-    Args:
-        search: its number.
-        state: where its journal is kept; None for the default place.
-    """
+    """Ctrl-C in a search that can be gone on with."""
 
     def __init__(self, search: int, state: Path | None) -> None:
         super().__init__("interrupted")

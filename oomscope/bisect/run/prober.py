@@ -346,12 +346,7 @@ class Prober:
         return keep_output(self.logs, said, name, self.note)
 
     def _run(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob, ahead: Ahead) -> Measured:
-        """Probe one rank now.
-
-        Raises:
-            MachineUnfitError: this machine cannot probe at all.
-            InconclusiveError: the harness is not a harness.
-        """
+        """Probe one rank now."""
         task = self._task(name, experiment, job)
         measured = self.scheduler.take(task, lambda: self._tasks(ahead()))
         if isinstance(measured.answer, Untestable):
@@ -374,11 +369,7 @@ class Prober:
         return digest_of(key), key
 
     def _found(self, experiment: Experiment, job: ProbeJob, ahead: Ahead | None) -> tuple[str, Measured]:
-        """Return the name and the measurement of one rank; what is not known is measured now.
-
-        Raises:
-            LookupError: it is not known, and ``ahead`` is None: nothing is to be measured.
-        """
+        """Return the name and the measurement of one rank; what is not known is measured now."""
         name, key = self._key(experiment, job)
         known = self._known(name, key)
         if known is None:

@@ -32,11 +32,7 @@ _DEVICES = Path("/dev")
 
 @dataclass
 class Here:
-    """Runs probes on this machine.
-
-    Args:
-        run: measures a job as :func:`oomscope.probe.process.warm.run` does.
-    """
+    """Runs probes on this machine."""
 
     run: Callable[..., ProbeResult] = warm.run
     reuses_places: bool = field(default=True, init=False)
@@ -71,13 +67,7 @@ def runner_of(cluster: ClusterSettings | None, places: Places, deadline: Deadlin
 
 
 class SlotRunner:
-    """Runs one probe in a slot: lays out a checkout there, prepares it, lends it a card. Threads may share it.
-
-    Args:
-        runner: runs probes.
-        deadline: when the search ends.
-        cards: probes on GPUs get one each of these.
-    """
+    """Runs one probe in a slot: lays out a checkout there, prepares it, lends it a card. Threads may share it."""
 
     def __init__(self, runner: Runner, deadline: Deadline, cards: tuple[str, ...] = ()) -> None:
         self.runner, self.deadline = runner, deadline

@@ -43,11 +43,7 @@ class TaskEnd:
 
 @dataclass
 class Threads:
-    """Runs each action in a thread of its own, which mostly waits for a process.
-
-    Args:
-        slots: how many at once, numbered from 0.
-    """
+    """Runs each action in a thread of its own, which mostly waits for a process."""
 
     slots: int
     _events: queue.SimpleQueue[TaskEnd | tuple[int, Progress]] = field(default_factory=queue.SimpleQueue)
@@ -89,12 +85,7 @@ class Threads:
 
 @dataclass
 class Scheduler:
-    """Tasks that run and tasks that are done.
-
-    Args:
-        executor: runs them.
-        watched: told whenever the running tasks have changed, or one has progressed.
-    """
+    """Tasks that run and tasks that are done."""
 
     executor: Threads
     watched: Callable[[tuple[Work, ...]], None] = lambda _running: None

@@ -155,11 +155,7 @@ class ClusterRunner:
         return _failed(job, Failure(kind="lost", message=what, detail=log))
 
     def _submit(self, job: ProbeJob) -> Job[dict[str, Any]]:
-        """Submit ``job``, which may run a little longer than its probe unless the settings have a ``time``.
-
-        Raises:
-            MachineUnfitError: the scheduler refuses it.
-        """
+        """Submit ``job``, which may run a little longer than its probe unless the settings have a ``time``."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         minutes = math.ceil(job.timeout_s / 60) + _START_MIN

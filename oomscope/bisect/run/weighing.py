@@ -40,9 +40,6 @@ class Weighing:
 
         Of several measurements that agree with the conclusion, it is the one with the median requested bytes. A state
         that stays unsure is untestable.
-
-        Raises:
-            OutOfTimeError, MachineUnfitError, InconclusiveError: see :meth:`~oomscope.bisect.run.prober.Prober.ask`.
         """
         if isinstance(experiment, Untestable):
             return self.prober.ask(question, experiment, ahead)

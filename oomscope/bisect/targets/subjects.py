@@ -269,12 +269,7 @@ class OwnCodeSubject(Subject):
 
 @dataclass(frozen=True)
 class ChangedSubject(Subject):
-    """A subject whose checkouts are changed before they are measured; by default in no way.
-
-    Args:
-        subject: what of each commit is measured.
-        repository: where the commits are.
-    """
+    """A subject whose checkouts are changed before they are measured; by default in no way."""
 
     subject: Subject
     repository: Repository

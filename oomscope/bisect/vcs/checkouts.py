@@ -35,12 +35,7 @@ _LONGEST_POINTER = 1024
 
 @dataclass(frozen=True)
 class Checkout:
-    """One clone and the commit that it shows.
-
-    Args:
-        repository: where the objects are.
-        path: the clone's work tree; made by :meth:`show` when first needed.
-    """
+    """One clone and the commit that it shows."""
 
     repository: Repository
     path: Path
@@ -91,11 +86,7 @@ class Checkout:
 
 
 def _absent_files(git: Git, commit: str) -> list[str]:
-    """Return the paths in ``commit`` whose content the repository does not have.
-
-    Raises:
-        GitError: it does not have directories of the commit either.
-    """
+    """Return the paths in ``commit`` whose content the repository does not have."""
     rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
     files = [(path, head.split()[2]) for head, _, path in rows if not head.startswith(_GITLINK_MODE)]
     asked = "".join(f"{name}\n" for _, name in files).encode()
@@ -104,11 +95,7 @@ def _absent_files(git: Git, commit: str) -> list[str]:
 
 
 def _lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
-    """Make the work tree and the index those of ``commit`` without the files ``absent``.
-
-    Raises:
-        GitError: code is among them, or git failed.
-    """
+    """Make the work tree and the index those of ``commit`` without the files ``absent``."""
     code = next((path for path in absent if PurePosixPath(path).suffix in _CODE), None)
     if code is not None:
         raise GitError(f"{code} is not in the repository", where=commit, remedy="fetch what the partial clone left out")
@@ -128,13 +115,7 @@ def _spent(clone: Path) -> Path:
 
 
 def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
-    """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing.
-
-    Args:
-        git: git in the checkout whose submodules they are.
-        commit: the commit shown there.
-        modules: where the user's repository keeps its submodules' objects (``.git/modules``).
-    """
+    """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing."""
     rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
     links = [(path, head.split()[2]) for head, _, path in rows if head.startswith(_GITLINK_MODE)]
     names = _names_by_path(git, commit) if links else {}

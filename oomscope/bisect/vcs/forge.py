@@ -70,11 +70,7 @@ class Forge:
 
 
 def forge_of(repo: Path, url: str | None) -> Forge | None:
-    """Return the forge at ``url`` if the user named one, else that of the remote of ``repo``, if there is one.
-
-    Raises:
-        UsageError: ``url`` is no page of a repository.
-    """
+    """Return the forge at ``url`` if the user named one, else that of the remote of ``repo``, if there is one."""
     return Forge.of_remote(repo) if url is None else Forge.named(url)
 
 

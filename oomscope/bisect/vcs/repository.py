@@ -267,11 +267,7 @@ class Repository:
         return frozenset(each.hash for each in self._first_parents(after, until, paths)) if paths else None
 
     def _first_parents(self, after: Commit, until: Commit, paths: Sequence[str] = ()) -> list[Commit]:
-        """Return the commits after ``after`` up to ``until`` along first parents.
-
-        Raises:
-            GitError: a shallow clone lacks the parent of the first of them.
-        """
+        """Return the commits after ``after`` up to ``until`` along first parents."""
         with reading(self.common) as repo:
             found = repo.iter_commits(f"{after.hash}..{until.hash}", paths, first_parent=True, reverse=True)
             walked = [self._header(commit) for commit in found]

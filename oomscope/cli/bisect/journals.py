@@ -42,11 +42,7 @@ def _store_of(state: Path | None) -> JournalStore:
 
 
 def _found(search: int | None, repo: Path | None, state: Path | None) -> JournalState:
-    """Return the state of ``search``, by default of the newest search of ``repo``.
-
-    Raises:
-        InputError: there is no such search, or its journal cannot be read.
-    """
+    """Return the state of ``search``, by default of the newest search of ``repo``."""
     from oomscope.bisect.search_setup import place_at
 
     store = _store_of(state)

@@ -174,11 +174,7 @@ class Search:
     journal: JournalUse = field(default_factory=JournalUse)
 
     def check(self) -> None:
-        """Refuse options that exclude each other.
-
-        Raises:
-            UsageError: some do.
-        """
+        """Refuse options that exclude each other."""
         options, bad = self.options, self.bad
         is_measuring_itself = self.target.command is not None and not self.target.is_program
         needs_snapshot = is_measuring_itself and self.target.snapshot_glob is None and bad.name != "exit"
@@ -232,9 +228,6 @@ class Search:
         Args:
             what: what is searched in place of one.
             has_repo: a checkout is measured, in which the options of checkouts have a meaning.
-
-        Raises:
-            UsageError: one of them was given.
         """
         options = self.options
         given: dict[str, object] = {
@@ -290,11 +283,7 @@ class Search:
         )
 
     def subject(self) -> ConfigInRepo | OwnCode:
-        """Return what of a commit is measured.
-
-        Raises:
-            UsageError: no option says it.
-        """
+        """Return what of a commit is measured."""
         from oomscope.bisect.targets.subjects import ConfigInRepo, own_code_of
 
         is_asked_status = self.bad.name == "exit" and self.target.is_program

@@ -41,11 +41,7 @@ ledger_option = click.option(
 
 
 def ledger_path(given: Path | None) -> Path:
-    """Return the ledger's file: the one given, else the user's own.
-
-    Raises:
-        UsageError: none is given, and the user has no home directory.
-    """
+    """Return the ledger's file: the one given, else the user's own."""
     from oomscope.gate.ledger.ledger import default_ledger
 
     try:

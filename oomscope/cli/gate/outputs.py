@@ -64,12 +64,7 @@ def report_command(*, night: Path, form: Form | None, **given: Any) -> ExitCode:
 
 
 def refuse_outputs(options: OutputOptions, *read: tuple[str, Path | None]) -> None:
-    """Refuse, before anything is measured, what cannot be written in the end, or would be written over ``read``.
-
-    Raises:
-        UsageError: two of the files are one.
-        InputError: a file exists and is not to be overwritten, or its place cannot be written to.
-    """
+    """Refuse, before anything is measured, what cannot be written in the end, or would be written over ``read``."""
     refuse_one_place(*read, *options.files.items())
     for name, path in options.files.items():
         refuse_existing(path, force=options.force, option=name)

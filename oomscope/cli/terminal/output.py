@@ -183,16 +183,7 @@ class Files:
     """Files for other programs, by option."""
 
     def refuse(self, *read: tuple[str, Path | None], force: bool) -> None:
-        """Refuse what cannot be written in the end, or would be written over what is read.
-
-        Args:
-            read: files that are read, each with what names it.
-            force: files of the user may be overwritten.
-
-        Raises:
-            UsageError: two of the files are one, or pictures cannot be drawn here.
-            InputError: a file exists and ``force`` is not set, or its place cannot be written to.
-        """
+        """Refuse what cannot be written in the end, or would be written over what is read."""
         named = [("--snapshot", self.snapshot), ("--html", self.html), ("--png", self.png), *self.exports.items()]
         folder = self.tables
         tables = [] if folder is None else [folder, *(folder / f"{name}.csv" for name in self.names)]
@@ -222,12 +213,6 @@ class Files:
 
         This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
         the report nor another file with it.
-
-        Args:
-            page: renders the HTML page.
-            picture: draws the picture; None where there is nothing to draw.
-            tables: makes the tables by name.
-            exports: makes the file for another program that an option asks for.
         """
         lost: list[ExitCode] = []
         if (html := self.html) is not None:

@@ -125,11 +125,6 @@ class Ledger:
     def points(self, name: str | None = None, *, suite: Series | None = None, last: int | None = None) -> list[Point]:
         """Return the nights of the case ``name`` (of all cases without one), oldest first within each suite and case.
 
-        Args:
-            name: a case.
-            suite: only nights of this suite.
-            last: only so many of the youngest nights of each case of a suite.
-
         Raises:
             InputError: the ledger is damaged.
         """

@@ -34,12 +34,7 @@ StandsAt = Callable[[Case], Standing | None]
 
 
 class InterruptedNight(KeyboardInterrupt):
-    """A night that was ended after some cases were measured.
-
-    Args:
-        night: the measured cases; the others have a status that says they were not measured.
-        stop: what ended it.
-    """
+    """A night that was ended after some cases were measured."""
 
     def __init__(self, night: GateResult, stop: KeyboardInterrupt | SystemExit) -> None:
         super().__init__("interrupted")
