@@ -203,7 +203,7 @@ def _drawing(snapshot: str) -> Drawing | None:
 
 
 def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
-    """Return the tables of a probe; ``events``, with the lines that the result names, is one where it has a snapshot."""
+    """Return the tables of a probe; ``events``, with lines as the result names them, needs its snapshot."""
     tables = tables_of([name for name in PROBE_TABLES if name != "events"], result)
     if result.snapshot is None:
         return tables

@@ -71,7 +71,7 @@ class Lives:
         """Return the number of the search, if a life came far enough to write its first line."""
         for number in reversed(self.store.numbers()):
             try:
-                return self.store.begun(number).search
+                return self.store.read(number).begun.search
             except InputError:
                 continue
         return None

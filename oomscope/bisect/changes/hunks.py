@@ -84,10 +84,6 @@ class Hunks(ChangeSet):
         """Return each hunk by itself, but for those that were seen to need each other."""
         return grouped([self._needs.get(change, frozenset()) for change in range(len(self.hunks))])
 
-    def units_among(self, changes: Changes) -> list[Changes]:
-        """Return the units inside ``changes``, which hold all that they need."""
-        return [unit for unit in self.units() if unit <= changes]
-
     def files(self) -> list[Changes]:
         """Return the hunks of each file as one unit, but for files that were seen to need each other."""
         numbers = {path: place for place, path in enumerate(dict.fromkeys(hunk.path for hunk in self.hunks))}

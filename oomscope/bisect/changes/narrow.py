@@ -96,7 +96,7 @@ def _to_hunks(culprit: CommitCulprit, hunks: Hunks, search: DeltaSearch) -> Comm
     among = everything(hunks)
     if len(among) > FEW:
         among = frozenset().union(*search.smallest(hunks.files))
-    found = search.minimal(lambda: hunks.units_among(among))
+    found = search.minimal(lambda: [unit for unit in hunks.units() if unit <= among])
     search.weighing.remark()
     return replace(culprit, narrowed=_narrowed(search, found, hunks=_rows(hunks.hunks, found, culprit.sites)))
 
@@ -116,12 +116,8 @@ def _narrowed(
     )
 
 
-def touched(hunk: Hunk, sites: Sequence[SiteGrowth]) -> tuple[SiteGrowth, ...]:
-    """Return the rows of ``sites`` whose lines ``hunk`` wrote; of lines that are gone, those that it took away."""
-    return tuple(row for row in sites if _is_touched(hunk, row))
-
-
 def _is_touched(hunk: Hunk, row: SiteGrowth) -> bool:
+    """Whether ``hunk`` wrote the line of ``row``, or took it away where it is gone."""
     if row.site is None or row.site.file != hunk.path:
         return False
     if hunk.is_whole:
@@ -140,7 +136,7 @@ def _rows(pieces: Sequence[Hunk], found: MinimalSet, sites: Sequence[SiteGrowth]
             section=hunk.section,
             is_guilty=number in found.changes,
             delta=deltas.get(number),
-            sites=touched(hunk, sites),
+            sites=tuple(row for row in sites if _is_touched(hunk, row)),
         )
         for number, hunk in enumerate(pieces)
     ]

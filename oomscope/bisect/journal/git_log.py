@@ -59,7 +59,7 @@ def _lines(search_state: JournalState) -> Iterator[str]:
 def _concluded(search_state: JournalState) -> dict[str, Answer]:
     """Return the commits between which a weighed search turns bad; before its end, those that were given."""
     closing, pins = search_state.closing, search_state.begun.pins
-    if closing is None or closing.outcome in {"stopped", "inconclusive"}:
+    if closing is None or not search_state.has_answer or closing.outcome == "inconclusive":
         good, bad = pins.get("good"), pins.get("bad")
     else:
         good, bad = closing.last_good, closing.first_bad

@@ -7,10 +7,9 @@ has to be whole. The format is described in docs/bisect.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.result import ProbeRecord
@@ -25,6 +24,7 @@ Event = dict[str, Any]
 """One line: ``event`` says what happened, ``at`` when."""
 
 SCHEMA_VERSION = 5
+_READERS: dict[type, TypeAdapter[Any]] = {}
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
@@ -83,6 +83,11 @@ class JournalState:
     """None for a search that runs, or was cut off."""
     problems: list[str] = field(default_factory=list)
     """What could not be read, one line each."""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the search came to its end."""
+        return self.closing is not None and self.closing.outcome != "stopped"
 
     def tell(self, event: Event) -> None:
         """Take in one more line; unknown events are ignored, and a line that raises changes nothing."""
@@ -164,15 +169,10 @@ def _beginning(line: bytes, search: int, where: str) -> JournalState:
 
 def _checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
     """Return the dataclass that ``document`` is the JSON of; further fields are ignored."""
-    read: Read = _reader(cast("Hashable", kind)).validate_python(document)
-    return read
-
-
-@cache
-def _reader(kind: Hashable) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(cast("Any", kind))
+    read: Read = (_READERS.get(kind) or _READERS.setdefault(kind, TypeAdapter(kind))).validate_python(document)
+    return read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,15 +198,15 @@ class SearchStatus(Document):
     def of(cls, search_state: JournalState, *, is_running: bool) -> SearchStatus:
         """Return the status of the search of ``search_state``."""
         closing, begun = search_state.closing, search_state.begun
-        ended = closing is not None and closing.outcome != "stopped"
+        has_answer = search_state.has_answer
         return cls(
             search=begun.search,
-            state="running" if is_running else "ended" if ended else "interrupted",
+            state="running" if is_running else "ended" if has_answer else "interrupted",
             title=begun.title,
             bad=begun.bad,
             place=begun.place,
             began_at=search_state.began_at,
             probes=len(search_state.answers),
-            outcome=closing.outcome if closing is not None and ended else None,
+            outcome=closing.outcome if closing is not None and has_answer else None,
             message=closing.message if closing is not None else "",
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from oomscope.bisect.journal.journal_state import (
-    Begun,
     Closing,
     Event,
     JournalState,
@@ -112,19 +110,6 @@ class JournalStore:
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
 
-    def begun(self, number: int) -> Begun:
-        """Return the first line of the journal of search ``number``.
-
-        Raises:
-            InputError: there is none, or it cannot be read.
-        """
-        path = self.path(number)
-        try:
-            with path.open("rb") as file:
-                return journal_state_of(file.readline(), number, str(path)).begun
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
-
     def is_running(self, number: int) -> bool:
         """Whether a living process writes to the journal of search ``number``."""
         with contextlib.suppress(OSError), self.path(number).open("rb") as file:
@@ -178,22 +163,19 @@ class JournalStore:
         return JournalFile(path, descriptor)
 
     def remove_old(self, now_s: float) -> None:
-        """Remove journals of ended searches beyond the bounds; the newest one always stays.
+        """Remove journals of searches with an answer that are beyond the bounds at ``now_s`` seconds since the epoch.
 
-        What cannot be read or removed stays.
+        The newest one stays, and what cannot be read or removed, or is held by a process.
         """
         for newer, number in enumerate(reversed(self.numbers())):
-            with contextlib.suppress(OSError):
-                age_s = now_s - self.path(number).stat().st_mtime
-                if newer and (newer >= MOST or age_s > LONGEST_S):
-                    self._remove(number)
-
-    def _remove(self, number: int) -> None:
-        """Remove a journal if its search has ended and no process holds it."""
-        with self.path(number).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError where it is held
-            if _has_ended(file.read()):
-                self.path(number).unlink()
+            path = self.path(number)
+            with contextlib.suppress(OSError, InputError):
+                is_beyond = newer >= MOST or now_s - path.stat().st_mtime > LONGEST_S
+                if newer and is_beyond:
+                    with path.open("rb") as file:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError where it is held
+                        if self.read(number).has_answer:
+                            path.unlink()
 
 
 def _lock(descriptor: int, number: int) -> None:
@@ -207,14 +189,6 @@ def _lock(descriptor: int, number: int) -> None:
                 continue
             raise UsageError(f"search {number} is still running", remedy="wait for it, or end it first") from None
         return
-
-
-def _has_ended(content: bytes) -> bool:
-    try:
-        last = json.loads(content[: whole_lines(content)].splitlines()[-1])
-        return bool(last["event"] == "ended" and last["outcome"] != "stopped")
-    except (IndexError, ValueError, KeyError, TypeError):
-        return False
 
 
 @dataclass

@@ -57,17 +57,11 @@ def find_good_end(
     )
     weighing = Weighing(prober, noise, 1 + len(DAYS))
     found = GoodEnd(oldest=bad)
-    tries = {0: bad}
-
-    def each_try() -> Iterator[Commit]:
-        for ago in (0, *DAYS):
-            if ago not in tries:
-                tries[ago] = repository.days_before(bad, ago)
-            yield tries[ago]
+    tries = dict.fromkeys((bad, *(repository.days_before(bad, ago) for ago in DAYS)))
 
     def ahead() -> Iterator[Experiment | Untestable]:
         """Yield what is asked as long as no try is good."""
-        return (subject.experiment(commit) for commit in each_try() if commit.hash not in found.known)
+        return (subject.experiment(commit) for commit in tries if commit.hash not in found.known)
 
     def ask(commit: Commit, role: Role) -> Answer:
         question = Question(role=role, name=commit.title, commit=commit.hash, subject=commit.subject)
@@ -82,9 +76,7 @@ def find_good_end(
         elif answer is Answer.UNTESTABLE:
             found.reason = f"the bad end cannot be tested: {found.reason}"
         else:
-            for commit in each_try():
-                if commit.hash in found.known:
-                    continue
+            for commit in list(tries)[1:]:
                 found.oldest = commit
                 if ask(commit, "good end sought") is Answer.GOOD:
                     found.good = commit

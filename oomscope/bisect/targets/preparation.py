@@ -36,15 +36,6 @@ _MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
-    """What is done in every checkout before it is measured, such as the build of an extension."""
-
-    command: str
-    """For ``sh``, run in the root of the checkout."""
-    timeout_s: float = TIMEOUT_S
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fixup:
     """One repair as the user wrote it."""
 
@@ -226,11 +217,12 @@ class Preparation:
     """What is done to checkouts before they are measured."""
 
     fixups: tuple[Fixup, ...] = ()
-    setup: Setup | None = None
+    setup: str = ""
+    """For ``sh``, run in the root of every checkout, such as the build of an extension."""
     links: tuple[str, ...] = ()
     """Paths of the user's checkout that every checkout links to."""
     timeout_s: float = TIMEOUT_S
-    """How long the command of a repair may take, in seconds."""
+    """How long a command may take, in seconds."""
 
     def of(self, subject: Subject, repository: Repository) -> Subject:
         """Return ``subject``, whose commits are checkouts, with each prepared in this way.
@@ -249,7 +241,7 @@ class Preparation:
             )
         links = tuple(Link.resolve(text, repository) for text in self.links)
         fixups = tuple((fixup, fixup.commits(repository)) for fixup in self.fixups)
-        return Prepared(subject, repository, fixups, self.setup, self.timeout_s, links)
+        return Prepared(subject, repository, self, fixups, links)
 
 
 @dataclass(frozen=True)
@@ -257,16 +249,14 @@ class Prepared(ChangedSubject):
     """A subject whose checkouts are linked, repaired and set up, in this order.
 
     Args:
-        fixups: the repairs, each with the hashes of its commits; None for all.
-        setup: what is run in each; None for nothing.
-        timeout_s: how long the command of a repair may take, in seconds.
-        links: what each checkout links to.
+        preparation: what is asked for.
+        fixups: its repairs, each with the hashes of its commits; None for all.
+        links: its links.
     """
 
+    preparation: Preparation
     fixups: tuple[tuple[Fixup, frozenset[str] | None], ...]
-    setup: Setup | None
-    timeout_s: float
-    links: tuple[Link, ...] = ()
+    links: tuple[Link, ...]
 
     @cached_property
     def _linked(self) -> list[str]:
@@ -283,7 +273,8 @@ class Prepared(ChangedSubject):
         found = self.subject.experiment(commit)
         if isinstance(found, Untestable):
             return found
-        done: dict[str, object] = {"fixups": self._names(commit), "setup": self.setup.command if self.setup else None}
+        setup, timeout_s = self.preparation.setup, self.preparation.timeout_s
+        done: dict[str, object] = {"fixups": self._names(commit), "setup": setup}
         if self.links:
             done["links"] = self._linked
 
@@ -297,9 +288,9 @@ class Prepared(ChangedSubject):
             for link in self.links:
                 link.apply(place)
             for fixup in self._fixups(commit):
-                fixup.apply(place, self.timeout_s)
-            if self.setup is not None:
-                place.run(self.setup.command, name=SETUP, timeout_s=self.setup.timeout_s)
+                fixup.apply(place, timeout_s)
+            if setup:
+                place.run(setup, name=SETUP, timeout_s=timeout_s)
 
         content = replace(found.content, tree=f"{found.content.tree}+{digest_of(done)}")
         return replace(found, content=content, lay_out=lay_out, prepare=prepare)
@@ -308,13 +299,13 @@ class Prepared(ChangedSubject):
         """Return the commit's files, among which a set-up may have put others; nothing where a repair changed them."""
         if self._fixups(commit):
             return Source()
-        return Source(self.repository, commit, is_built=self.setup is not None)
+        return Source(self.repository, commit, is_built=bool(self.preparation.setup))
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, prepare it and probe it."""
         *lay_out, probe = self.subject.commands(commit)
         place = f"{self.repository.name}-{commit.short}"
-        setup = [in_checkout(place, self.setup.command)] if self.setup else []
+        setup = [in_checkout(place, self.preparation.setup)] if self.preparation.setup else []
         linked = (link.shell(place) for link in self.links)
         return (*lay_out, *linked, *(fixup.shell(place) for fixup in self._fixups(commit)), *setup, probe)
 

@@ -115,7 +115,7 @@ def _spent(clone: Path) -> Path:
 
 
 def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
-    """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing."""
+    """Clone the submodules of ``commit`` and theirs from ``modules`` (``.git/modules``); return what is missing."""
     rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
     links = [(path, head.split()[2]) for head, _, path in rows if head.startswith(_GITLINK_MODE)]
     names = _names_by_path(git, commit) if links else {}

@@ -51,10 +51,10 @@ def _found(search: int | None, repo: Path | None, state: Path | None) -> Journal
     place, others = place_at(repo or Path()), []
     for number in reversed(store.numbers()):
         with contextlib.suppress(InputError):
-            begun = store.begun(number)
-            if begun.place == place:
-                return store.read(number)
-            others.append(f"{number} of {begun.place}")
+            found = store.read(number)
+            if found.begun.place == place:
+                return found
+            others.append(f"{number} of {found.begun.place}")
     known = f"; there {'is search' if len(others) == 1 else 'are searches'} {', '.join(others[:5])}"
     raise InputError(
         f"no search of {place}{known if others else ' and of nothing else'}",

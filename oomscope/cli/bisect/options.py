@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from oomscope.bisect.results.predicate import Bad
     from oomscope.bisect.results.sections import StepsWanted
     from oomscope.bisect.run.places import Places
-    from oomscope.bisect.run.slurm import ClusterSettings
-    from oomscope.bisect.search.repeats import Noise
     from oomscope.bisect.targets.preparation import Preparation
     from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
@@ -145,19 +143,6 @@ class SearchOptions(Options):
         return self.steps or self.min_step is not None or self.exhaustive is not None
 
 
-class Common(TypedDict):
-    """The fields of :class:`~oomscope.bisect.requests.SearchRequest`."""
-
-    bad: Bad
-    deadline_s: float | None
-    use_cache: bool
-    places: Places
-    jobs: int
-    cluster: ClusterSettings | None
-    journal: JournalUse
-    noise: Noise | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """A search as the command line asks for it."""
@@ -263,24 +248,24 @@ class Search:
 
         return Places.default() if self.options.state is None else Places(self.options.state.absolute())
 
-    def common(self) -> Common:
-        """Return the fields that every kind of request has; no noise leaves it to the backend."""
+    def common(self) -> dict[str, Any]:
+        """Return the fields of :class:`~oomscope.bisect.run.prober.SearchRequest`, which every request has."""
         from oomscope.bisect.run.slurm import ClusterSettings
         from oomscope.bisect.search.repeats import CONFIDENCE, REPEATS, Noise
 
         options = self.options
         is_noisy = options.confidence is not None or options.repeats is not None
         noise = Noise(confidence=options.confidence or CONFIDENCE, repeats=options.repeats or REPEATS)
-        return Common(
-            bad=self.bad,
-            deadline_s=options.deadline,
-            use_cache=not self.fresh,
-            places=self.places,
-            jobs=self.jobs,
-            cluster=ClusterSettings.parse(options.slurm) if options.executor == "slurm" else None,
-            journal=self.journal,
-            noise=noise if is_noisy else None,
-        )
+        return {
+            "bad": self.bad,
+            "deadline_s": options.deadline,
+            "use_cache": not self.fresh,
+            "places": self.places,
+            "jobs": self.jobs,
+            "cluster": ClusterSettings.parse(options.slurm) if options.executor == "slurm" else None,
+            "journal": self.journal,
+            "noise": noise if is_noisy else None,
+        }
 
     def subject(self) -> ConfigInRepo | OwnCode:
         """Return what of a commit is measured."""
@@ -312,14 +297,14 @@ class Search:
         Raises:
             UsageError: an option is ill-formed, or names a file that is not there.
         """
-        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation, Setup
+        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation
 
-        options, timeout_s = self.options, self.options.setup_timeout or TIMEOUT_S
+        options = self.options
         return Preparation(
             fixups=tuple(Fixup.parse(text) for text in options.fixup),
-            setup=None if options.setup is None else Setup(command=options.setup, timeout_s=timeout_s),
+            setup=options.setup or "",
             links=options.link,
-            timeout_s=timeout_s,
+            timeout_s=options.setup_timeout or TIMEOUT_S,
         )
 
     def change_sets(self) -> tuple[ChangeSet, ...]:

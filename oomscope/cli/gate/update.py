@@ -64,7 +64,7 @@ def update_command(
     from oomscope.gate.accept import accept as accept_night
     from oomscope.gate.baseline import load_baseline
     from oomscope.gate.night.run import Night
-    from oomscope.gate.night.status import exit_code
+    from oomscope.gate.night.status import ruling
     from oomscope.gate.suite.identity import baseline_beside
     from oomscope.gate.suite.suite import load_suite
 
@@ -100,7 +100,7 @@ def update_command(
             say(f"removed: {name} (the suite has no such case)")
         if not (made.accepted or made.left or removed):
             say("nothing to accept: every case is as the baseline has it")
-    return exit_code(made.left_as) if made.left else ExitCode.OK
+    return ruling(made.left_as).exit_code if made.left else ExitCode.OK
 
 
 @click.command(short_help="Set bands from the spread of repeated measurements.")

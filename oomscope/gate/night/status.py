@@ -99,8 +99,3 @@ def ruling(statuses: Iterable[Status], *, strict: bool = False) -> Ruling:
     code = gravest(codes) if codes else ExitCode.NOTHING_MEASURED
     passing = Tone.WARN if seen & {Status.WARN, Status.UNCONFIRMED} else Tone.GOOD
     return Ruling(exit_code=code, tone=passing if code is ExitCode.OK else Tone.BAD)
-
-
-def exit_code(statuses: Iterable[Status], *, strict: bool = False) -> ExitCode:
-    """Return the exit code of :func:`ruling`."""
-    return ruling(statuses, strict=strict).exit_code

@@ -12,7 +12,7 @@ from oomscope.errors import GRAVITY as CODES
 from oomscope.errors import ExitCode
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.night.compare import compare_case, compare_metric
-from oomscope.gate.night.status import GREEN, Status, exit_code
+from oomscope.gate.night.status import GREEN, Status, ruling
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.metrics import METRICS
 from oomscope.units import GiB, MiB
@@ -41,19 +41,19 @@ def test_a_metric_is_worse_beyond_its_band_and_nowhere_else(name, expected, meas
 
 @given(st.lists(st.sampled_from(list(Status)), min_size=1))
 def test_the_gravest_code_wins_whatever_the_order(statuses) -> None:
-    codes = [exit_code([status]) for status in statuses]
-    assert exit_code(statuses) == min(codes, key=CODES.index)
-    assert (exit_code(statuses) == ExitCode.OK) == all(code == ExitCode.OK for code in codes)
+    codes = [ruling([status]).exit_code for status in statuses]
+    assert ruling(statuses).exit_code == min(codes, key=CODES.index)
+    assert (ruling(statuses).exit_code == ExitCode.OK) == all(code == ExitCode.OK for code in codes)
 
 
 def test_a_gate_without_cases_is_not_green() -> None:
-    assert exit_code([]) == ExitCode.NOTHING_MEASURED
+    assert ruling([]).exit_code == ExitCode.NOTHING_MEASURED
 
 
 def test_better_is_green_unless_strict() -> None:
-    assert exit_code([Status.BETTER, Status.SAME]) == ExitCode.OK
-    assert exit_code([Status.BETTER, Status.SAME], strict=True) == ExitCode.IMPROVED
-    assert exit_code([Status.BETTER, Status.WORSE], strict=True) == ExitCode.REGRESSION
+    assert ruling([Status.BETTER, Status.SAME]).exit_code == ExitCode.OK
+    assert ruling([Status.BETTER, Status.SAME], strict=True).exit_code == ExitCode.IMPROVED
+    assert ruling([Status.BETTER, Status.WORSE], strict=True).exit_code == ExitCode.REGRESSION
 
 
 @pytest.mark.parametrize(

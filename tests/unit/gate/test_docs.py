@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oomscope.errors import GRAVITY as CODES
 from oomscope.errors import ExitCode
-from oomscope.gate.night.status import GRAVITY, exit_code
+from oomscope.gate.night.status import GRAVITY, ruling
 from oomscope.gate.suite.metrics import METRICS
 from oomscope.gate.suite.suite import load_suite
 from oomscope.units import format_size
@@ -38,8 +38,8 @@ def test_every_verdict_is_listed_with_its_code() -> None:
     listed = {verdict: code for verdict, _, code in rows("Verdicts")}
     assert set(listed) == {str(status) for status in GRAVITY}
     for status in GRAVITY:
-        assert listed[str(status)].split(";")[0] == str(int(exit_code([status])))
-    strict = exit_code([status for status in GRAVITY if str(status) == "better"], strict=True)
+        assert listed[str(status)].split(";")[0] == str(int(ruling([status]).exit_code))
+    strict = ruling([status for status in GRAVITY if str(status) == "better"], strict=True).exit_code
     assert listed["better"].startswith(f"0; {int(strict)} with `--strict`")
 
 

@@ -12,7 +12,7 @@ from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.targets.preparation import Fixup, Preparation, Setup
+from oomscope.bisect.targets.preparation import Fixup, Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.errors import UsageError
 from tests.unit.bisect.repos import fingerprint
@@ -39,9 +39,8 @@ class Workshop(World):
             for index, source in enumerate(sources)
         ]
 
-    def prepared(self, *fixups: str, setup: str | None = "", links: tuple[str, ...] = ()) -> Preparation:
-        done = None if setup is None else Setup(command=setup or self.build)
-        return Preparation(fixups=tuple(map(Fixup.parse, fixups)), setup=done, links=links)
+    def prepared(self, *fixups: str, setup: str = "", links: tuple[str, ...] = ()) -> Preparation:
+        return Preparation(fixups=tuple(map(Fixup.parse, fixups)), setup=setup or self.build, links=links)
 
     def bisect(self, good: str, **options: object) -> BisectResult:
         self.listener = Listener()
