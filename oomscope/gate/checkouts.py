@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from oomscope.bisect.vcs.git import Git
+from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 from oomscope.errors import GitError
 from oomscope.files import real_path
 from oomscope.gate.night.result import CaseResult, GateResult, Place, Standing
+from oomscope.gate.night.run import StandsAt
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Home, remote_name
-
-if TYPE_CHECKING:
-    from oomscope.bisect.vcs.git import Git
-    from oomscope.gate.night.run import StandsAt
-    from oomscope.gate.suite.suite import Case, Suite
-    from oomscope.snapshot.sites import Site
+from oomscope.gate.suite.suite import Case, Suite
+from oomscope.snapshot.sites import Site
 
 
 def folder_of(case: Case) -> Path:
@@ -64,8 +63,6 @@ def standings() -> StandsAt:
 
 
 def _standing(folder: Path) -> Standing | None:
-    from oomscope.bisect.vcs.repository import Repository
-    from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 
     try:
         commit = Repository.open(folder).resolve("HEAD")
@@ -91,7 +88,6 @@ def home_of(file: Path) -> Home | None:
 
 
 def _git(folder: Path) -> Git:
-    from oomscope.bisect.vcs.git import Git
 
     return Git(real_path(folder), (real_path(folder),))
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from oomscope.bisect import commit_bisect
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Reporter
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.run.places import InterruptedSearch, JournalUse, Places
+from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode, own_code_of, subject_of
+from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.checkouts import folder_of, newest_before, path_inside
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Standing
+from oomscope.gate.ledger.ledger import Ledger
+from oomscope.gate.night.cases import own_target, traced
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Standing, with_variables
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import series_of
-
-if TYPE_CHECKING:
-    from oomscope.bisect.requests import CommitRequest
-    from oomscope.bisect.results.reporter import Reporter
-    from oomscope.bisect.results.result import BisectResult
-    from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
-    from oomscope.gate.ledger.ledger import Ledger
-    from oomscope.gate.night.compare import MetricRow
-    from oomscope.gate.suite.suite import Case, Suite
+from oomscope.gate.suite.suite import Case, Suite
+from oomscope.probe.targets.settings import harness_settings
 
 QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
 """Metrics that the search knows, and their names in ``--bad``."""
@@ -50,8 +53,6 @@ class Searching:
 
 def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult:
     """Return ``night`` with the commit of each regression; an interrupt ends the searches and not the night."""
-    from oomscope.bisect.run.places import InterruptedSearch
-
     cases, interrupted = list(night.cases), ""
     for number, (case, measured) in enumerate(zip(night.cases, suite.cases, strict=True)):
         if case.status is not Status.WORSE:
@@ -75,18 +76,15 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         reason, good = _start(case, measured, night, how.book)
         if reason:
             return Culprit(outcome=NOT_SEARCHED, message=reason)
-        from oomscope.bisect.commit_bisect import bisect_commits
 
         request = _request(case, measured, good, how)
         with how.reporter() as reporter:
-            found = bisect_commits(request, reporter=reporter)
+            found = commit_bisect.bisect_commits(request, reporter=reporter)
         culprit = _culprit(found, good, None if case.ran_out else _decisive(case))
         return _with_commands(culprit, request, case, night) if culprit.commit else culprit
     except OomscopeError as error:
         return Culprit(outcome=NOT_SEARCHED, message=str(error))
     except Exception as error:  # noqa: BLE001 - a defect of the search hides no regression
-        from oomscope.gate.night.cases import traced
-
         return Culprit(outcome=NOT_SEARCHED, message=f"internal error: {traced(error)}; please report it")
 
 
@@ -105,8 +103,6 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
 
 def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
     """Return why no green night can be searched from, or the commit of the last one before what was measured."""
-    from oomscope.bisect.vcs.repository import Repository
-
     if not green:
         return "the ledger has no green night of this case at another commit", ""
     folder = folder_of(measured)
@@ -132,10 +128,6 @@ def _bad(case: CaseResult) -> str:
 
 
 def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
-    from oomscope.bisect.requests import CommitRequest
-    from oomscope.bisect.results.predicate import Bad
-    from oomscope.bisect.run.places import JournalUse, Places
-    from oomscope.bisect.vcs.ranges import RevisionRange
 
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
@@ -151,8 +143,6 @@ def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> Com
 
 def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
     """Return the words after ``oomscope bisect`` that ask the same, by which ``bisect resume`` goes on."""
-    from oomscope.bisect.targets.subjects import OwnCode
-
     subject = request.subject
     if isinstance(subject, OwnCode):
         target = subject.target_at("").words()
@@ -168,9 +158,6 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
 
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
-    from oomscope.bisect.targets.subjects import ConfigInRepo, own_code_of
-    from oomscope.gate.night.cases import own_target
-    from oomscope.probe.targets.settings import harness_settings
 
     if case.own_kind is not None:
         target = own_target(case, case.own_kind).at("")  # which is no commit's
@@ -179,7 +166,6 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
 
 
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
-    from oomscope.bisect.results.result import CommitCulprit
 
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
     culprit = Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
@@ -207,9 +193,6 @@ def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
 
 def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, night: GateResult) -> Culprit:
     """Return ``culprit`` with commands that measure its commit on any machine: at the root of a checkout, as here."""
-    from oomscope.bisect.targets.subjects import subject_of
-    from oomscope.bisect.vcs.repository import Repository
-
     choice, backend = request.subject, case.key.backend if case.key else ""
     if backend in {"virtual", "cuda"} and not any(text.startswith("probe.backend=") for text in choice.overrides):
         choice = replace(choice, overrides=(*choice.overrides, f"probe.backend={backend}"))
@@ -221,8 +204,3 @@ def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, n
     except GitError:  # the repository is gone by now, and the commit is known
         return culprit
     return replace(culprit, commands=(*before, with_variables(night.variables, probe)))
-
-
-def with_variables(variables: Mapping[str, str], command: str) -> str:
-    """Return ``command`` in an environment in which ``variables`` are set."""
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())), command])

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from oomscope.gate.culprit import with_variables
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place, with_variables
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.identity import baseline_beside
 from oomscope.gate.suite.metrics import METRICS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, TypeVar
@@ -224,6 +225,11 @@ class GateResult:
             return read(cls, document)
         except ValueError as error:
             raise InputError(f"is not whole ({error})", where=where, remedy=remedy) from None
+
+
+def with_variables(variables: Mapping[str, str], command: str) -> str:
+    """Return ``command`` in an environment in which ``variables`` are set."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())), command])
 
 
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
