@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from oomscope.bisect.change_bisect import EnvironmentRequest, bisect_environment
 from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
+from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.targets.preparation import Fixup, Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo
@@ -117,8 +119,9 @@ def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None
 
 def test_nothing_is_laid_out_for_a_configuration(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
+    request = replace(shop.request(hashes[0], preparation=shop.prepared()), subject=ConfigInRepo(path="a.yaml"))
     with pytest.raises(UsageError, match="nothing is checked out for --config"):
-        shop.bisect(hashes[0], subject=ConfigInRepo(path="a.yaml"), preparation=shop.prepared())
+        bisect_commits(request)
 
 
 def test_the_commands_of_a_report_do_what_was_done(shop: Workshop, tmp_path: Path, monkeypatch) -> None:
