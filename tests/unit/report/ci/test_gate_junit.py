@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.result import Culprit
-from oomscope.gate.night.status import GRAVITY, Status, exit_code
+from oomscope.gate.night.status import GRAVITY, Status, ruling
 from oomscope.gate.suite.bands import EXACT
 from oomscope.gate.suite.identity import Home
 from oomscope.report.ci.junit import class_name, junit_document
@@ -56,7 +56,7 @@ def test_counts_are_those_of_the_cases() -> None:
 def test_what_does_not_pass_is_what_the_exit_code_says(status: Status) -> None:
     root = parsed(case_result(1, status))
     failed = root.findall(".//failure") + root.findall(".//error")
-    assert bool(failed) == (exit_code([status]) != 0)
+    assert bool(failed) == (ruling([status]).exit_code != 0)
     assert bool(root.findall(".//failure")) == (status is Status.WORSE)
 
 
