@@ -90,16 +90,6 @@ def test_a_state_directory_that_cannot_be_written_to(tmp_path: Path, repo: Repo)
     one_line(oomscope(repo.path, "gate", "run", "memory.yaml", **environment), 2)
 
 
-def test_no_git(tmp_path: Path, repo: Repo) -> None:
-    empty = tmp_path / "bin"
-    empty.mkdir()
-    done = oomscope(repo.path, "bisect", "HEAD~1..HEAD", "--config", "a.yaml", PATH=str(empty))
-    assert "install git" in one_line(done, 2)
-    (repo.path / "memory.yaml").write_text("cases: [{name: tiny, preset: no-such}]\n")
-    done = oomscope(repo.path, "gate", "run", "memory.yaml", "--no-ledger", PATH=str(empty))
-    assert b"install git" not in done.stderr, "a gate needs none"
-
-
 def test_the_plain_locale(tmp_path: Path) -> None:
     variables = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     (tmp_path / "größe.yaml").write_text("preset: gpt-tiny\nmodel: {größe: 3}\n", encoding="utf-8")
@@ -109,17 +99,3 @@ def test_the_plain_locale(tmp_path: Path) -> None:
     done = oomscope(tmp_path, "explain", "größe.json", "--html", "größe.html", **variables)
     assert done.returncode == 0, done.stderr
     assert "<!doctype html" in (tmp_path / "größe.html").read_text(encoding="utf-8").lower()
-
-
-def test_nothing_on_any_stream(tmp_path: Path) -> None:
-    done = oomscope(tmp_path, "explain", SNAPSHOT, "--json", limit="exec <&- 2>&-")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)
-
-
-def test_no_terminal_is_told_of_no_progress(tmp_path: Path) -> None:
-    done = oomscope(tmp_path, "explain", SNAPSHOT, TERM="xterm")
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\x1b" not in done.stdout
-    coloured = oomscope(tmp_path, "explain", SNAPSHOT, "--verbose", FORCE_COLOR="1")
-    assert b"\x1b[" in coloured.stdout

@@ -120,17 +120,6 @@ def test_only_both_together(world: World) -> None:
     assert keys(result.also) == ["model.width"]
 
 
-def test_each_by_itself(world: World) -> None:
-    good = world.commit(1, config(10, 10))
-    culprit = world.commit(20, config(10, 10))
-    world.commit(20, config(10, 200))
-    result = world.search(good)
-    assert guilty(result) == "either"
-    assert isinstance(result.culprit, CommitCulprit)
-    assert result.culprit.commit == culprit
-    assert keys(result.also) == ["batch"]
-
-
 def test_a_corner_that_cannot_be_tested_leaves_it_open(world: World) -> None:
     """The new configuration means nothing to the old code."""
     good = world.commit(1, config(10, 10))

@@ -21,7 +21,7 @@ from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.slurm import ClusterSettings
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.search.steps import Threshold
-from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
+from oomscope.bisect.targets.subjects import OwnCode
 from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, gravest
@@ -125,12 +125,6 @@ def test_a_harness_over_commits(searched: Searched, harness: str, tmp_path: Path
     assert isinstance(request.subject, OwnCode)
     assert request.subject.settings.device.limit == 7 * GiB
     assert set(request.subject.overrides) == {"device.stream_lag=2", "device.limit=7GiB", "probe.iterations=4"}
-
-
-def test_a_configuration_over_commits(searched: Searched) -> None:
-    assert run(["bisect", "v1..v2", "--config", "conf/a.yaml", "data.seq_length=8", "--rank", "last"]) == 0
-    subject = ConfigInRepo(path="conf/a.yaml", overrides=("data.seq_length=8", "probe.rank=last"))
-    assert (searched.request.subject, searched.request.repo, searched.request.use_cache) == (subject, Path(), True)
 
 
 REQUESTS: dict[str, tuple[list[str], Callable[[Any], object], object]] = {
@@ -304,11 +298,6 @@ def test_a_file_in_place_of_a_directory_is_one_line(harness: str, tmp_path: Path
         assert said.count("\n") == 1
 
 
-def test_json_after_dashes_is_a_path(capsys) -> None:
-    run(["bisect", "v1", "--", "--json"])
-    assert capsys.readouterr().out == ""
-
-
 def test_files_are_written_also_where_nobody_reads_the_report(searched: Searched, tmp_path: Path, monkeypatch) -> None:
     def gone(_report: object) -> None:
         raise BrokenPipeError
@@ -334,15 +323,6 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
     assert result.message in said.out
     assert "report.html: cannot be used: No space left on device" in said.err
     assert (tmp_path / "tables" / "steps.csv").exists()
-
-
-def test_html(searched: Searched, tmp_path: Path, capsys) -> None:
-    page = tmp_path / "report.html"
-    assert run(["bisect", *CONFIG, "--html", str(page)]) == 0
-    assert "keep the logits" in page.read_text()
-    assert capsys.readouterr().err == f"Wrote {page}\n"
-    assert run(["bisect", *CONFIG, "--html", str(page)]) == 2
-    assert len(searched.requests) == 1
 
 
 @pytest.mark.parametrize("lacking", ["srun", "submitit"])

@@ -57,22 +57,3 @@ def test_what_a_probe_would_refuse_is_refused(command: str, override: str, said:
     err = capsys.readouterr().err
     assert f"oomscope: override {override}: {override.partition('=')[0]}: " in err
     assert said in err
-
-
-def test_without_a_command_the_help_is_printed(capsys) -> None:
-    assert run(["config"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out.startswith("Usage: oomscope config ")
-    assert "schema" in captured.out
-    assert captured.err == ""
-
-
-@pytest.mark.parametrize("command", ["show", "check"])
-def test_a_wrong_key_is_one_line_with_its_place(command: str, tmp_path: Path, capsys) -> None:
-    file = tmp_path / "cfg.yaml"
-    file.write_text("preset: gpt-tiny\nmodel:\n  hiden_size: 8\n")
-    assert run(["config", command, str(file)]) == 2
-    err = capsys.readouterr().err
-    assert f"{file}:3" in err
-    assert "hidden_size" in err
-    assert err.count("\n") == 1

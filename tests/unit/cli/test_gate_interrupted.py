@@ -62,11 +62,3 @@ def test_what_was_measured_is_printed_written_and_kept(suite: Path, capsys, monk
     with Ledger(Path("gate.sqlite")) as book:
         assert [point.case.status for point in book.points()] == ["same", "nothing measured"]
     assert run(["gate", "report", "night.json"]) == ExitCode.INTERRUPTED
-
-
-def test_an_update_that_is_interrupted_accepts_nothing(suite: Path, monkeypatch) -> None:
-    path = Path("memory.baseline.yaml")
-    before = path.read_bytes()
-    end(monkeypatch, KeyboardInterrupt(), GiB // 2)
-    assert run(["gate", "update", "memory.yaml", "--quiet"]) == ExitCode.INTERRUPTED
-    assert path.read_bytes() == before

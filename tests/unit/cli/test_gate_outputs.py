@@ -87,25 +87,6 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
         assert sum(line.startswith("oomscope: ") for line in err.splitlines()) == 1
 
 
-def test_annotations_and_the_summary_of_the_step_may_fail_as_well(capsys, monkeypatch) -> None:
-    def failing(*_given: object) -> None:
-        raise KeyError("row")
-
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
-    monkeypatch.setattr("oomscope.report.ci.github.annotation_commands", failing)
-    monkeypatch.setattr("oomscope.report.ci.github.night_markdown", failing)
-    for name, words, code in (
-        ("red.json", ["--annotations"], ExitCode.REGRESSION),
-        ("green.json", ["--annotations"], ExitCode.INTERNAL),
-        ("green.json", [], ExitCode.OK),
-    ):
-        found, _, err = report(capsys, name, *words, "--junit", "night.xml", "--force")
-        assert found == code
-        assert err.count("internal error: KeyError: 'row'") == 1 + len(words)
-        assert "Wrote night.xml" in err
-    assert not Path("step.md").exists()
-
-
 @pytest.mark.parametrize(("name", "code"), [("red", ExitCode.REGRESSION), ("green", ExitCode.OUTPUT_LOST)])
 def test_a_full_disk_under_standard_output_hides_no_red(place: Path, name: str, code: ExitCode) -> None:
     with Path("/dev/full").open("w") as full:

@@ -148,10 +148,3 @@ def test_journals(journal: Path, told: Told) -> None:
         told.by(str(number), "bisect", *WORDS[number % len(WORDS)])
     assert told.wrong == []
     assert set(told.codes) >= {ExitCode.OK, ExitCode.USAGE}
-
-
-def test_something_else_in_the_place_of_a_journal(journal: Path, told: Told) -> None:
-    for what in spoilt(journal):
-        for words in WORDS:
-            told.by(what, "bisect", *words)
-    assert told.wrong == []

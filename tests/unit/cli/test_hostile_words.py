@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from oomscope.bisect.run.runner import Here
-from oomscope.bisect.vcs.ranges import FileRange, RevisionRange, parse_ends, parse_open, parse_range
 from oomscope.cli.main import run
-from oomscope.errors import ExitCode, UsageError
-from tests.unit.cli.hostile import TIMES, Told
+from oomscope.errors import ExitCode
+from tests.unit.cli.hostile import Told
 from tests.unit.cli.test_bisect_journal import Searches
 
 BRANCHES = (
@@ -91,19 +88,3 @@ def test_a_branch_may_be_called_anything_that_git_allows(searches: Searches, cap
     assert run(["bisect", f"good..refs/heads/{BRANCHES[6]}", "--config", "a.yaml", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["culprit"]["commit"] == searches.hashes[8]
     assert not list(searches.repo.path.parent.rglob("pwned"))
-
-
-@settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.text(st.characters(codec=None), max_size=40).map(lambda text: text.replace("\0", "..")))
-@example("-x..y")
-@example("a..\udcff")
-@example("\n..\n")
-def test_any_text_is_a_range_or_a_usage_error(text: str) -> None:
-    for parse in (parse_range, parse_ends, parse_open):
-        try:
-            found = parse(text)
-        except UsageError:
-            continue
-        assert isinstance(found, RevisionRange | FileRange)
-        if isinstance(found, RevisionRange):
-            assert not any(each.startswith(("-", "^")) for each in (found.good, found.bad))

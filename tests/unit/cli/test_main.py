@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.cli import entry as program_entry
 from oomscope.cli import main as entry
-from oomscope.cli.doctor import available_backends, version_line
+from oomscope.cli.doctor import available_backends
 from oomscope.cli.terminal.output import refused_by_system
 from oomscope.errors import ExitCode, InconclusiveError, MachineUnfitError, TargetError, UsageError
 
@@ -126,14 +126,6 @@ def test_git_bisect_never_takes_an_error_for_an_answer(failing, error, result, c
     assert entry.run(["fail", "--git-bisect"]) == code
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.run(["--version"]) == 0
-    line = capsys.readouterr().out
-    assert line.startswith("oomscope ")
-    assert "torch" in line
-    assert "virtual" in line
-
-
 def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.run(["--version", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -182,14 +174,6 @@ def test_before_a_command_has_begun(monkeypatch, capsys) -> None:
     assert capsys.readouterr().err == "oomscope: interrupted\n"
 
 
-def test_else_it_is_the_command_line(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["oomscope", "nothing-like-it"])
-    with pytest.raises(SystemExit) as left:
-        program_entry.main()
-    assert left.value.code == ExitCode.USAGE
-    assert "No such command" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("torch", "driver", "backends"),
     [
@@ -211,11 +195,6 @@ def test_backends(
     assert available_backends(torch, tmp_path) == expected
 
 
-def test_line_without_torch() -> None:
-    line = version_line({"oomscope": "1", "python": "3.11", "torch": None, "backends": []})
-    assert line == "oomscope 1 (Python 3.11, torch not installed, backends: none)"
-
-
 @pytest.mark.parametrize(
     ("number", "name", "code", "said"),
     [
@@ -232,11 +211,6 @@ def test_what_the_system_refuses_is_one_line(number: int, name: object, code: Ex
     assert error.exit_code is code
     assert said in str(error)
     assert len(str(error)) < 500
-
-
-@pytest.mark.parametrize("error", [OSError(errno.EACCES, "no name"), OSError("of a library"), ValueError("no")])
-def test_what_tells_of_no_place_stays_a_defect(error: Exception) -> None:
-    assert refused_by_system(error) is None
 
 
 def test_a_full_disk_in_a_place_that_nobody_guards(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -143,12 +143,6 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
     assert "harness.py in project" in capsys.readouterr().out
 
 
-def test_a_harness_as_a_rank_of_a_world(probed) -> None:
-    assert run(["probe", "--harness", __file__, "--world-size", "4096", "--rank", "last"]) == 0
-    assert run(["probe", "--harness", __file__, "probe.world_size=8", "probe.rank=3"]) == 0
-    assert [(job.rank, job.world_size) for job in probed.jobs] == [(4095, 4096), (3, 8)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

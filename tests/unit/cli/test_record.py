@@ -32,12 +32,6 @@ def test_the_command_takes_the_place_of_oomscope(started, tmp_path: Path) -> Non
     assert "OOMSCOPE_RECORD_FORCE" not in environment, "that is the program's own option"
 
 
-def test_the_time_is_one_for_all_processes(started) -> None:
-    run(["record", "--out", "{time}/{rank}.pickle", "--", "true"])
-    assert "{time}" not in started[0][2]["OOMSCOPE_RECORD"]
-    assert started[0][2]["OOMSCOPE_RECORD"].endswith("/{rank}.pickle")
-
-
 def test_json_shows_the_variables_and_runs_nothing(started, capsys) -> None:
     assert run(["record", "--json", "--stacks", "none"]) == 0
     document = json.loads(capsys.readouterr().out)

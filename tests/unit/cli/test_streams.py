@@ -90,20 +90,11 @@ def test_a_reader_that_goes_away_is_141_and_silence(program, words, pipe, unbuff
     assert shell(f"{line}; exit ${{PIPESTATUS[0]}}") == (141, "", "")
 
 
-def test_a_reader_that_is_gone_at_the_end_is_141_and_silence(program) -> None:
-    line = f"(sleep 0.3; {program} print_at_the_end; echo $? >&2) | true"
-    assert shell(line) == (0, "", "141\n")
-
-
 @pytest.mark.parametrize("what", ["print_at_the_end", "swallow"])
 def test_a_full_disk_is_one_line_and_74(program, what: str) -> None:
     code, _, err = shell(f"{program} {what} --json > /dev/full")
     assert (code, err) == (74, FULL)
     assert shell(f"{program} {what} --git-bisect > /dev/full")[0] == 128 + 74
-
-
-def test_a_full_disk_under_standard_error_is_74(program) -> None:
-    assert shell(f"{program} remark_much 2> /dev/full")[:2] == (74, "")
 
 
 def test_a_closed_standard_output_is_told_before_anything_is_done(program) -> None:

@@ -73,17 +73,6 @@ def test_a_search_writes_its_tables(monkeypatch, tmp_path: Path, capsys) -> None
     assert run(arguments) == 2
 
 
-def test_tables_are_not_overwritten_unless_forced(probed, tmp_path: Path, capsys) -> None:
-    (tmp_path / "events.csv").write_text("of an earlier probe")
-    (tmp_path / "notes.txt").write_text("mine")
-    arguments = ["probe", "--preset", "gpt-tiny", "--csv", str(tmp_path)]
-    assert run(arguments) == 2
-    assert "events.csv: file exists" in capsys.readouterr().err
-    assert probed == []
-    assert run([*arguments, "--force"]) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*WITHOUT_EVENTS, "notes.txt"])
-
-
 @pytest.mark.parametrize("command", [["probe", "--preset", "gpt-tiny"], ["bisect", "v1..v2", "--config", "a.yaml"]])
 def test_places_that_cannot_hold_tables_are_refused_first(probed, tmp_path: Path, capsys, command) -> None:
     file = tmp_path / "file"

@@ -197,11 +197,6 @@ def test_a_directory_that_may_not_be_written_to(monkeypatch: pytest.MonkeyPatch,
     assert check.remedy == "set XDG_CACHE_HOME to a directory that may be written to"
 
 
-def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(examine, "LITTLE_DISK", 2**80)
-    assert {check.state for check in places(tmp_path).values()} == {State.NOTE}
-
-
 def test_no_home_and_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")

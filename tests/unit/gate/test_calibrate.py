@@ -21,12 +21,6 @@ def found(*results):
     return calibrate(case(), played(*results), len(results), lambda _done: None)
 
 
-def test_without_spread_the_bands_are_the_default_ones() -> None:
-    bands = {name: spread.bands(name) for name, spread in found(measured(), measured(), measured()).spreads.items()}
-    assert bands == {name: METRICS[name].bands for name in bands}
-    assert "peak_reserved" in bands
-
-
 @given(st.sampled_from(sorted(METRICS)), st.integers(0, GiB))
 def test_no_band_is_narrower_than_the_default_or_the_spread(metric: str, size: int) -> None:
     bands, default = Spread(least=GiB, most=GiB + size).bands(metric), METRICS[metric].bands

@@ -10,7 +10,7 @@ import pytest
 from oomscope.gate.checkouts import home_of, with_places
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.identity import Home, remote_name
+from oomscope.gate.suite.identity import remote_name
 from oomscope.gate.suite.suite import load_suite
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.units import GiB, MiB
@@ -84,14 +84,6 @@ def test_without_a_culprit_it_is_the_line_that_holds_most_or_at_which_memory_ran
     assert placed(repo, worse) is None
 
 
-def test_outside_of_git_and_without_a_checkout_there_is_none(repo: Path, tmp_path: Path) -> None:
-    suite = load_suite(repo / "ci" / "memory.yaml")
-    found = night(1, replace(grown(at("train/step.py")), checkout=str(repo / "code")))
-    assert with_places(found, suite).cases[0].place is None
-    bundled = replace(found, cases=(replace(found.cases[0], checkout=None),), home=home_of(suite.path))
-    assert with_places(replace(bundled, suite=str(suite.path)), suite).cases[0].place is None
-
-
 def test_every_checkout_knows_the_same_home(tmp_path: Path) -> None:
     repo = new_repo(tmp_path / "repo")
     first = commit(repo, "Begin", {"ci/memory.yaml": "cases: []"})
@@ -132,8 +124,3 @@ def test_without_a_repository_or_a_commit_little_is_known(tmp_path: Path) -> Non
 )
 def test_a_remote_is_called_the_same_however_it_is_reached(url: str, name: str) -> None:
     assert remote_name(url) == name
-
-
-def test_a_repository_without_a_remote_is_called_by_its_first_commit() -> None:
-    assert Home(path="a.yaml", first_commit="c" * 40).repository == "c" * 10
-    assert Home(path="a.yaml", first_commit="c" * 40, remote="group/project").repository == "group/project"

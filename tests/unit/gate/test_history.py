@@ -61,12 +61,6 @@ def test_each_suite_and_case_has_a_trend_of_its_own() -> None:
     assert found[2].to_json()["nights"][0]["commit"] == f"{1:040x}"
 
 
-def test_two_repositories_are_told_apart_where_both_are_shown() -> None:
-    fork = replace(SERIES, repository="somebody/fork")
-    labels = [trend.label for trend in trends([point(1), point(1, series=fork)], "peak_requested")]
-    assert labels == ["tiny (memory.yaml of group/project)", "tiny (memory.yaml of somebody/fork)"]
-
-
 def test_each_card_has_a_trend_of_its_own_and_a_night_without_a_number_is_one_of_each() -> None:
     points = [point(1), on("H100", 2, 2 * GiB), untestable(3), point(4, case_result(4, live=GiB + 1)), on("H100", 5)]
     simulated, real = trends(points, "peak_requested")
@@ -112,14 +106,6 @@ def test_a_step_inside_the_band_that_warns_is_none(band: int, step: int | None) 
     (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert trend.change == 8
     assert (trend.step and trend.step.change) == step
-
-
-def test_what_was_measured_under_other_conditions_is_no_part_of_the_change() -> None:
-    moved = case_result(3, live=9 * GiB)
-    assert moved.key is not None
-    moved = replace(moved, key=replace(moved.key, torch="9.9"))
-    (trend,) = trends([point(1), point(2), point(3, moved), untestable(4)], "peak_requested")
-    assert (len(trend.stretch), trend.change, trend.step) == (1, None, None)
 
 
 def test_worse_comes_first_then_what_has_no_answer_then_what_grew_most() -> None:

@@ -129,22 +129,6 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert len(whole_nights(path)) == 10
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"not a database at all, but some text that is long enough" * 40, "is damaged, or no ledger"), (b"", None)],
-)
-def test_a_file_that_is_no_ledger_is_one_line(tmp_path: Path, content: bytes, said: str | None) -> None:
-    path = tmp_path / "gate.sqlite"
-    path.write_bytes(content)
-    if said is None:
-        Ledger(path).close()  # an empty file becomes one
-        return
-    with pytest.raises(InputError, match=said) as caught:
-        Ledger(path)
-    assert "oomscope gate import" in str(caught.value)
-    assert path.read_bytes() == content
-
-
 def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     other = sqlite3.connect(path)

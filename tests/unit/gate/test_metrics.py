@@ -13,7 +13,7 @@ from oomscope.errors import InputError
 from oomscope.gate.suite.bands import Band
 from oomscope.gate.suite.metrics import values_of
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import failed, measured, out_of_memory, peak
+from tests.unit.gate.nights import measured, out_of_memory, peak
 
 
 def test_what_a_run_tells_that_fits() -> None:
@@ -29,10 +29,6 @@ def test_what_a_run_tells_that_fits() -> None:
         "flops": 4,
     }
     assert values_of(replace(result, backend="cuda"))["non_torch"] == 9
-
-
-def test_a_failure_tells_nothing() -> None:
-    assert values_of(failed()) == {}
 
 
 def test_a_run_that_was_cut_off_does_not_pass_for_a_small_one() -> None:
@@ -72,12 +68,6 @@ def test_what_is_written(written: object, expected: Band) -> None:
 def test_what_is_no_band(written: object) -> None:
     with pytest.raises(InputError, match="write a size such as"):
         Band.parse(written)
-
-
-def test_the_larger_part_holds() -> None:
-    band = Band.parse(["64MiB", "2%"])
-    assert band.width(1024 * MiB) == 64 * MiB
-    assert band.width(10_000 * MiB) == 200 * MiB
 
 
 @given(SIZES, st.integers(0, 10_000), SIZES)

@@ -15,7 +15,6 @@ from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
 from oomscope.report.ci.github import night_markdown
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.gate import gate_report
 from oomscope.report.html.pages import night_page
 from oomscope.units import GiB
 from tests.unit.gate.nights import measured
@@ -90,11 +89,3 @@ def test_cases_that_are_no_longer_watched_are_told_in_every_form() -> None:
     assert said in night_page(WHOLE)
     many = replace(WHOLE, unwatched=tuple(f"gone{number}" for number in range(12)))
     assert "gone9 and 2 more" in night_markdown(many, 60_000)
-
-
-def test_a_metric_of_another_version_is_shown_by_its_name() -> None:
-    night = GateResult.from_json(with_((*ROW, "name"), "swapped"), where="night.json")
-    assert "swapped" in night_markdown(night, 60_000)
-    assert b"swapped" in junit_document(night)
-    assert "swapped" in night_page(night)
-    assert gate_report(night)

@@ -11,7 +11,6 @@ import pytest
 
 from oomscope.errors import ExitCode
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.checkouts import standings
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.run import InterruptedNight, Night
 from oomscope.gate.night.status import Status
@@ -190,22 +189,6 @@ def test_what_is_seen_twice_counts(first, again, accepted, status, code, reason)
         assert all(row.status is not Status.WORSE for row in found.rows)
 
 
-def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
-    (found,) = run(measured(GiB + 1), measured(GiB + 1, pinned_bytes=1)).cases
-    assert found.status is Status.WORSE
-    assert {row.name: row.status for row in found.rows}["pinned"] is Status.UNCONFIRMED
-    assert found.decisive is not None
-    assert found.decisive.name == "peak_requested"
-
-
-def test_a_wrong_case_does_not_hide_the_others() -> None:
-    wrong = case("wrong", source="no-such-preset")
-    night = run(EXPECTED, cases=[wrong, case()])
-    assert [found.status for found in night.cases] == [Status.UNUSABLE, Status.SAME]
-    assert "no-such-preset" in night.cases[0].reason
-    assert night.exit_code == ExitCode.USAGE
-
-
 WRONG = {
     "command": ({"source": "no-such-program"}, "memory.yaml:2: no program no-such-program"),
     "entry": ({"source": "train"}, "memory.yaml:2: --entry: 'train' is not an entry"),
@@ -222,14 +205,6 @@ def test_what_cannot_be_planned_names_the_line_of_the_suite(kind: str) -> None:
     (found,) = run(EXPECTED, cases=[case("wrong", **{"kind": kind, "extras": extras, **fields})]).cases
     assert found.status is Status.UNUSABLE
     assert found.reason.startswith(said)
-
-
-def test_a_missing_checkout_and_a_path_that_cannot_be_are_named() -> None:
-    missing = case("missing", kind="harness", source=__file__, repo="none")
-    long = case("long", kind="harness", source="x" * 300)
-    first, second = run(EXPECTED, cases=[missing, long], stands_at=standings()).cases
-    assert first.reason == "memory.yaml:2: no such checkout: none; give repo: a folder"
-    assert second.reason == "memory.yaml:2: cannot be used: File name too long; give another path"
 
 
 def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ import pytest
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ExitCode, InputError, NothingMeasuredError
-from oomscope.gate.night.cases import own_target
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.suite import Suite, load_suite
-from oomscope.probe.job import CommandTarget, EntryTarget, ProgramTarget
 from oomscope.units import MiB
 from tests.unit.gate.nights import case
 
@@ -40,11 +38,6 @@ def load(tmp_path: Path, text: str) -> Suite:
     path = tmp_path / "memory.yaml"
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return load_suite(path)
-
-
-def test_a_command_that_nothing_reads_is_a_program_as_it_is(tmp_path: Path) -> None:
-    (found,) = load(tmp_path, "cases:\n  - {name: a, command: python train.py}").cases
-    assert own_target(found, "command") == ProgramTarget(command="python train.py", repo=str(tmp_path))
 
 
 def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
@@ -100,40 +93,12 @@ def test_what_only_warns_does_not_fail_inside_of_its_warning() -> None:
     assert told.bands_of("peak_requested", Bands(fail=Band(absolute=9))).fail.absolute == 9
 
 
-OWN = """\
-cases:
-  - {name: both, config: c.yaml, from: megatron}
-  - {name: function, entry: "tiny.train:build", repo: .., rank: 0}
-  - {name: program, command: ./train, snapshot_glob: "*.pickle", rank: last}
-"""
-
-
-def test_own_code_is_reached_as_by_a_probe(tmp_path: Path) -> None:
-    known = {one.name: one for one in load(tmp_path, OWN).cases}
-    assert known["both"].extras == {"from": "megatron"}
-    assert known["both"].own_kind is None
-    repo = str(tmp_path.parent)
-    assert own_target(known["function"], "entry") == EntryTarget(entry="tiny.train:build", repo=repo)
-    program = CommandTarget(command="./train", snapshot_glob="*.pickle", repo=str(tmp_path))
-    assert own_target(known["program"], "command") == program
-    other = {one.name: one for one in load(tmp_path, OWN.replace("*.pickle", "out/*")).cases}
-    assert [name for name in known if known[name].digest != other[name].digest] == ["program"]
-
-
 def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
     cases = {one.name: one.digest for one in load(tmp_path, WHOLE).cases}
     other = {one.name: one.digest for one in load(tmp_path, WHOLE.replace("7GiB", "8GiB")).cases}
     assert {name for name in cases if cases[name] != other[name]} == {"own"}
     bands = load(tmp_path, WHOLE.replace("64MiB", "65MiB"))
     assert {one.name: one.digest for one in bands.cases} == cases
-
-
-def test_the_digest_knows_which_of_two_overrides_counts() -> None:
-    two, four, other = "model.num_layers=2", "model.num_layers=4", "data.seq_length=8"
-    assert case(overrides=(two, four)).digest == case(overrides=(four,)).digest
-    assert case(overrides=(four, two)).digest == case(overrides=(two,)).digest
-    assert case(overrides=(two,)).digest != case(overrides=(four,)).digest
-    assert case(overrides=(two, other)).digest == case(overrides=(other, two)).digest
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,6 @@ def test_a_preset_with_settings(probe: Probing, jobs: list[ProbeJob]) -> None:
     assert probe.results == [result]
 
 
-def test_what_the_test_says_wins_over_the_ini_file(probe: Probing, jobs: list[ProbeJob]) -> None:
-    probe(preset="gpt-tiny", backend="cuda")
-    assert jobs[0].backend == "cuda"
-
-
 def test_paths_begin_at_the_root_directory(probe: Probing, jobs: list[ProbeJob], tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(CONFIG)
     (tmp_path / "harness.py").write_text("def setup(ctx):\n    return print\n")
@@ -61,12 +56,6 @@ def test_paths_begin_at_the_root_directory(probe: Probing, jobs: list[ProbeJob],
         HarnessTarget(harness=str(tmp_path / "harness.py"), repo=str(tmp_path)),
         HarnessTarget(harness=str(tmp_path / "harness.py"), repo=str(tmp_path / "other")),
     ]
-
-
-def test_the_worst_rank_of_several_is_one_result(probe: Probing, jobs: list[ProbeJob]) -> None:
-    result = probe("parallel.pipeline_model_parallel_size=2", preset="gpt-tiny", rank="worst")
-    assert [job.rank for job in jobs] == [0, 1]
-    assert len(result.ranks) == 2
 
 
 @pytest.mark.parametrize(

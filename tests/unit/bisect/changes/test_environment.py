@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
-from oomscope.errors import InputError, UsageError
+from oomscope.bisect.changes.environment import EnvironmentDeltas, read_environment
+from oomscope.errors import InputError
 
 ALLOC = "PYTORCH_ALLOC_CONF"
 LOW = {"A": "1", "SAME": "x", ALLOC: "expandable_segments:True,max_split_size_mb:64", "SSH_TTY": "/1"}
@@ -80,9 +80,3 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     number = len(text.splitlines())
     with pytest.raises(InputError, match=rf"bad\.env:{number}: .* is not NAME=VALUE"):
         read_environment(file)
-
-
-def test_words_of_an_option() -> None:
-    assert parse_variables(("A=1", "B="), "--good-env") == {"A": "1", "B": ""}
-    with pytest.raises(UsageError, match="'A' is not NAME=VALUE"):
-        parse_variables(("A",), "--good-env")

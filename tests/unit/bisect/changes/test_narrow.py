@@ -149,19 +149,6 @@ def test_hunks_that_hand_an_argument_on_are_found_to_need_each_other(world: Worl
     assert [hunk.number for hunk in narrowed.guilty] == [1, 2], "the body alone would be bad, and cannot run"
 
 
-def test_hunks_of_which_none_runs_alone_are_asked_about_once_and_not_told_apart(world: World) -> None:
-    old = {"a.py": "def a():\n    alloc(100)\n", "b.py": "def b():\n    alloc(1)\n"}
-    new = {
-        "a.py": "def one():\n    pass\ndef a():\n    use(two)\n    alloc(1100)\n",
-        "b.py": "def two():\n    pass\ndef b():\n    use(one)\n    alloc(1)\n",
-    }
-    result = world.narrowed(old, new)
-    narrowed = found(result)
-    assert (narrowed.candidates, narrowed.lumped, len(narrowed.guilty)) == (2, 2, 2)
-    asked = [record.keys for record in result.probes if record.role == "inside the commit"]
-    assert len(asked) == len(set(asked)) == 2
-
-
 def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     """Two hunks open and close a bracket; neither is probed without the other."""
     rows = "".join(f"    {number},\n" for number in range(20))
@@ -184,30 +171,6 @@ def test_keys_of_a_commit_that_changed_a_configuration(world: World) -> None:
     assert isinstance(result.culprit, CommitCulprit)
     deltas = {row.key: row.delta.requested_bytes if row.delta else None for row in result.culprit.keys}
     assert deltas == {"data.seq_length": 2 * 1900, "optimizer.lr": None, "optimizer.clip_grad": None}
-
-
-def test_the_deadline_leaves_the_commit(world: World) -> None:
-    now = [0.0]
-    run = world.run
-
-    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        now[0] += 60
-        return run(job, progress)
-
-    world.repo.commit("old", OLD)
-    world.repo.commit("new", NEW)
-    request = CommitRequest(
-        repo=world.repo.path,
-        range=RevisionRange(good="HEAD~1", bad="HEAD"),
-        subject=harness_code(world.harness, SETTINGS),
-        places=world.places,
-        hunks=True,
-        deadline_s=150,
-    )
-    result = bisect_commits(request, probe=probe, environment={}, clock=lambda: now[0])
-    assert isinstance(result.culprit, CommitCulprit)
-    assert result.culprit.narrowed is None
-    assert "the deadline passed before the commit was narrowed" in result.notes
 
 
 def test_a_large_commit_is_narrowed_by_file_and_learns_from_the_name_that_is_missing(world: World) -> None:

@@ -77,16 +77,6 @@ def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
     assert f"# first bad commit: [{culprit_at}] side 1" in log
 
 
-def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: Path) -> None:
-    hashes = world.repo.import_line("size.txt", [f"{100 + index * 100}\n" for index in range(30)], "commit {0}")
-    world.bisect(hashes[0], first_parent=True)
-    search_state = JournalStore(world.places.journals).read(1)
-    shortened = JournalState(begun=search_state.begun, answers=search_state.answers[:3])
-    log = git_bisect_log(shortened)
-    assert "git bisect start '--first-parent'\n" in log
-    assert "Bisecting:" in replayed(world, log, tmp_path)
-
-
 def test_a_search_that_took_no_single_answer_for_true(world: World, tmp_path: Path) -> None:
     hashes = line(world, 24, 13)
     probe = Flaky(0.15, 1)

@@ -121,12 +121,6 @@ def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     assert search_state.problems == ["7.jsonl:3: the line cannot be read; its question is asked again"]
 
 
-def test_a_search_that_is_resumed_gives_its_answers_again_and_keeps_what_was_measured() -> None:
-    search_state = told(probed(1), probed(2), {"event": "resumed"}, probed_event(answered(1), {}))
-    assert commits(search_state) == [1]
-    assert list(search_state.kept) == ["n1", "n2"]
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -14,14 +14,13 @@ import pytest
 
 from oomscope.bisect.change_bisect import bisect_configs, bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
-from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.journal.store import JournalFile, JournalStore
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.prober import SearchRequest
-from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
+from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import GitError, InputError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -243,35 +242,3 @@ def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     assert answer(result) == answer(undisturbed)
     assert len(ran) == 2 * total
     assert JournalStore(request.places.journals).read(1).begun.kind == KINDS[name]
-
-
-def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    for index, (size, width) in enumerate([(100, 1), (200, 1), (2000, 1), (2000, 5)]):
-        files = {"size.txt": f"{size}\n", "conf.yaml": f"width: {width}\n"}
-        world.repo.minutes += 60 * 24
-        world.repo.commit(f"commit {index}", files)
-    good = world.repo.git("rev-parse", "HEAD~3")
-    whole = world.request(good, use_cache=False)
-    searches: list[tuple[str, Callable[..., BisectResult], CommitRequest]] = [
-        ("both", lambda request, **means: bisect_code_vs_config(request, "conf.yaml", **means), whole),
-        ("commits", bisect_commits, replace(whole, range=RevisionRange(good="", bad="main"))),
-    ]
-    for number, (kind, search, request) in enumerate(searches, start=1):
-        world.probe.ran.clear()
-        interrupted(search, request, world.probe, 2)
-        result = search(replace(request, journal=JournalUse(search=number)), probe=world.probe, environment={})
-        ran = len(world.probe.ran)
-        undisturbed = search(replace(request, places=Places(tmp_path / "other")), probe=world.probe, environment={})
-        assert answer(result) == answer(undisturbed)
-        assert len(world.probe.ran) == 2 * ran
-        assert store(world).read(number).begun.kind == kind
-
-
-def test_variables_of_a_layer_that_were_edited_are_named(tmp_path: Path) -> None:
-    search, request = requests(tmp_path)["surroundings"]
-    assert isinstance(request, EnvironmentRequest)
-    interrupted(search, request, bytes_of_job, 1)
-    other = EnvironmentDeltas(low={"WORKERS": "1"}, high={"WORKERS": "9"}, good="good.env", bad="bad.env")
-    with pytest.raises(InputError, match=r"good\.env\.\.bad\.env"):
-        search(replace(request, layers=(other,), journal=JournalUse(search=1)), probe=bytes_of_job, environment={})

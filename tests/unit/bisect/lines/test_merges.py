@@ -111,16 +111,6 @@ def test_a_branch_that_was_never_seen_to_be_good_leaves_suspects(world: World) -
     ]
 
 
-def test_an_untestable_tip_and_its_merge_cannot_be_told_apart(world: World) -> None:
-    good, _ = diverge(world, "500", {"a": "1"}, {"size.txt": "510"}, {"size.txt": "import"})
-    merge = merge_with(world, "1200")
-    result = world.bisect(good)
-    assert_only_suspects(result, "side 2", "merge side")
-    (row,) = (step for step in result.steps if step.commit == merge)
-    assert (row.commits, row.delta.requested_bytes) == (2, 690), "a row of one commit would be exact"
-    assert not [note for note in result.notes if "stands for all" in note], "it was opened"
-
-
 def test_a_branch_of_another_history_leaves_suspects(world: World) -> None:
     good = world.repo.commit("good", {"size.txt": "500"})
     world.repo.git("checkout", "--quiet", "--orphan", "side")
@@ -145,24 +135,3 @@ def test_a_deadline_inside_a_merge_leaves_suspects(
     assert len(result.suspects) == suspects
     assert all("not probed" not in suspect.reason or suspect.reason == "not probed" for suspect in result.suspects)
     assert sum(not record.cached for record in result.probes) == probes
-
-
-def test_suspects_have_what_a_merge_inside_a_merged_branch_brought_in(world: World) -> None:
-    """And neither a commit that changes nothing nor one that the last good commit contains."""
-    good = world.repo.commit("good", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side", {"side": "1"})
-    world.repo.git("checkout", "--quiet", "-b", "inner")
-    world.repo.commit("inner", {"size.txt": "1200"})
-    world.repo.commit("nothing", {})
-    world.repo.git("checkout", "--quiet", "side")
-    world.repo.commit("side again", {"side": "2"})
-    world.repo.merge("inner", "merge inner")
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main", {"main": "1"})
-    world.repo.merge("side", "merge side")
-    world.repo.commit("last", {"main": "2"})
-    early = with_clock(world, good, deadline_s=2 * 60 + 30)
-    assert set(named(early)) == {"main", "side", "side again", "inner", "merge inner", "merge side", "last"}
-    late = with_clock(world, good, deadline_s=4 * 60 + 30)
-    assert set(named(late)) == {"side again", "inner", "merge inner"}, "the tip of the branch is bad, its first is good"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,9 @@ import pytest
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.repeats import Noise
 from oomscope.config.load import load_preset
-from oomscope.probe.job import ProbeJob, Progress
-from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.worlds import Flaky, World, culprit, harness_code, measure, with_clock
+from tests.unit.bisect.worlds import Flaky, World, culprit, harness_code, with_clock
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
 REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
@@ -50,39 +47,6 @@ def test_the_right_commit_is_found_although_probes_are_wrong(world: World) -> No
         assert "% sure" in result.message
     assert wrong > 0
     assert found == 2
-
-
-def test_the_evidence_is_that_of_probes_which_agree_with_the_answer(world: World) -> None:
-    hashes = line(world, 20, 9)
-    result = search(world, hashes[0], Flaky(0.15, 4), use_cache=False)
-    assert culprit(result).commit == hashes[9]
-    assert result.last_good is not None
-    assert result.first_bad is not None
-    assert (result.last_good.result.outcome, result.first_bad.result.outcome) == ("fits", "oom")
-    assert result.change is not None
-    assert result.change.requested_bytes == sum(row.delta_bytes for row in result.sites)
-
-
-def test_no_culprit_and_a_bad_good_end_are_answers(world: World) -> None:
-    hashes = line(world, 20, 99)
-    result = search(world, hashes[0], Flaky(0.05, 1), use_cache=False)
-    assert result.outcome == "no_culprit"
-    assert "% sure" in result.message
-    hashes = line(world, 20, 0)
-    assert search(world, hashes[0], Flaky(0.05, 2), use_cache=False).outcome == "ends_invalid"
-
-
-def test_one_wrong_answer_of_an_end_does_not_end_the_search(world: World) -> None:
-    hashes = line(world, 16, 5)
-    probe = Flaky(0.0)
-
-    def wrong_first(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        result = probe(job, progress)
-        return measure(BAD_SIZE) if len(probe.ran) == 1 else result
-
-    result = bisect_commits(world.request(hashes[0], noise=Noise()), probe=wrong_first, environment={})
-    assert result.probes[0].answer is Answer.BAD
-    assert culprit(result).commit == hashes[5]
 
 
 def test_answers_like_a_coins_leave_suspects(world: World) -> None:
@@ -178,10 +142,3 @@ def test_a_branch_that_is_bad_from_an_untestable_beginning_on_leaves_suspects(wo
     assert result.first_bad is not None
     assert result.first_bad.name == hashes[-1]
     assert names(result) == {hashes[2], hashes[-1]}
-
-
-def test_a_merge_of_a_good_branch_is_at_fault_itself(world: World) -> None:
-    hashes = merged_graph(world, 400, [501, 502, 503])
-    result = search_merge(world, hashes[1])
-    assert culprit(result).commit == hashes[-1]
-    assert any("its tip is good" in note for note in result.notes)

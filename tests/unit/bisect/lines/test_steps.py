@@ -127,34 +127,6 @@ def test_a_deadline_leaves_a_row_of_several_commits(world: World) -> None:
     assert_sums(result)
 
 
-@pytest.fixture
-def merged(world: World) -> dict[str, str]:
-    """A line with a merge: 500, 510, M, last; its branch adds 0, 20, 3 and 7 in four commits, the merge 5."""
-    commits = {"good": world.repo.commit("main 0", {"size.txt": "500", "other": "0"})}
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    for place, size in enumerate([500, 520, 523, 530]):
-        commits[f"side {place}"] = world.repo.commit(f"side {place}", {"size.txt": str(size), "side": str(place)})
-    world.repo.git("checkout", "--quiet", "main")
-    commits["main 1"] = world.repo.commit("main 1", {"size.txt": "510"})
-    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", "side")
-    commits["merge"] = world.repo.commit("merge side", {"size.txt": "545", "side": "3"})
-    commits["last"] = world.repo.commit("last", {"other": "1"})
-    return commits
-
-
-def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], steps=STEPS)
-    assert rows(result) == [("main 1", 10), ("side 1", 20), ("side 2", 3), ("side 3", 7), ("merge side", 5)]
-    assert [row.merge for row in result.steps] == [None, *[merged["merge"]] * 3, None]
-    assert_sums(result)
-    assert len({record.commit for record in result.probes}) == len(result.probes), "the fork was measured already"
-
-
-def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], steps=STEPS, first_parent=True)
-    assert rows(result) == [("main 1", 10), ("merge side", 35)]
-
-
 def test_a_merge_whose_branch_cannot_be_measured_where_it_begins_stays_closed(world: World) -> None:
     world.repo.commit("root", {"size.txt": "import"})
     world.repo.git("checkout", "--quiet", "-b", "side")

@@ -41,20 +41,6 @@ def test_the_rows_sum_to_the_difference(before: tuple[SiteBytes, ...], after: tu
     assert sizes == sorted(sizes, reverse=True)
 
 
-@given(site_rows, st.integers(1, 9))
-def test_nothing_grew_where_lines_only_moved(before: tuple[SiteBytes, ...], by: int) -> None:
-    moved = tuple(
-        SiteBytes(
-            site=replace(old.site, line=old.site.line + by),
-            bytes=old.bytes,
-            count=old.count,
-            category=old.category,
-        )
-        for old in before
-    )
-    assert grew(before, moved) == ()
-
-
 results = st.one_of(
     site_rows.map(lambda rows: fits(total(rows), sites=rows)),
     st.builds(

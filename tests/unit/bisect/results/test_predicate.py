@@ -110,11 +110,3 @@ def test_a_failure_that_is_not_of_memory_is_untestable_under_every_class(text: s
     judgement = Bad.parse(text).judge(error(kind, "No module named 'attn'"))  # type: ignore[arg-type]
     assert judgement.answer is UNTESTABLE
     assert judgement.reason == f"{kind}: No module named 'attn'"
-
-
-def test_an_out_of_memory_of_unknown_kind_is_only_any_oom() -> None:
-    from dataclasses import replace
-
-    unknown = replace(oom(), verdict=None)
-    answers = [Bad.parse(text).judge(unknown).answer for text in ("any-oom", "capacity", "fragmentation")]
-    assert answers == [BAD, UNTESTABLE, UNTESTABLE]

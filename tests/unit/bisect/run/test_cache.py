@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.run.cache import ResultCache, is_repeatable
-from oomscope.bisect.run.places import Places
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
 from tests.unit.bisect.probe_results import error, fits, oom
@@ -80,11 +79,3 @@ def test_a_corrupted_entry_is_ignored_with_a_warning(kept: Kept, content: bytes)
     assert str(path) in kept.warnings[0]
     kept.cache.put(KEY, fits(2))
     assert kept.cache.get(KEY) == fits(2)
-
-
-def test_the_default_place_is_the_users_cache() -> None:
-    home = Path.home() / ".cache" / "oomscope"
-    assert Places.default({"XDG_CACHE_HOME": "/c"}).root == Path("/c/oomscope")
-    assert Places.default({}).root == home
-    assert Places.default({"XDG_CACHE_HOME": "relative"}).root == home
-    assert Places(Path("/s")).results.parent == Places(Path("/s")).checkouts.parent == Path("/s")

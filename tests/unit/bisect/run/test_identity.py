@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect.run.identity import Content, Machine, digest_of, driver_and_cards, editable_root, hash_of, key_of
+from oomscope.bisect.run.identity import Content, Machine, digest_of, driver_and_cards, hash_of, key_of
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.machine.environment import MEASURED_VARIABLES
@@ -187,11 +187,3 @@ def test_the_code_of_an_editable_package_counts(tmp_path: Path) -> None:
     code.write_text("batch = 2")
     assert hash_of([editable(root)]) != before
     assert hash_of([editable(root, "oomscope")]) == hash_of([Installed("oomscope")])
-
-
-@pytest.mark.parametrize(
-    "origin",
-    [None, {"url": "file:///src", "dir_info": {}}, {"url": "https://example.org/a.whl"}, {"dir_info": []}, "{", "[]"],
-)
-def test_other_packages_have_no_folder(origin: object) -> None:
-    assert editable_root(Installed("acme", origin=origin)) is None

@@ -127,11 +127,3 @@ def test_a_variable_that_the_harness_reads_is_asked_for_anew(
     monkeypatch.setenv("BATCH", "8")
     searches.ask()
     assert searches.probed == [8, 16], "both are kept"
-
-
-def test_another_terminal_asks_for_nothing_anew(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
-    searches.ask()
-    monkeypatch.setenv("COLUMNS", "61")
-    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22")
-    searches.ask()
-    assert searches.probed == [8]

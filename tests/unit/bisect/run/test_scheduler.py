@@ -7,22 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.changes.delta_search import DeltaSearch
-from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.lines.culprit import LineAnswer, LineSearch
 from oomscope.bisect.lines.line import Line
 from oomscope.bisect.lines.steps import StepWalk
-from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SilentReporter
-from oomscope.bisect.results.result import BisectResult, ProbeRecord
+from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.identity import Content
@@ -127,86 +123,6 @@ def test_a_line_has_one_answer_and_one_record(sizes: list[int | None], slots: in
     )
 
 
-@dataclass(frozen=True)
-class Together:
-    """Changes of which some are bad only together, and some make no sense without another."""
-
-    count: int
-    fault: frozenset[int]
-    needs: dict[int, int]
-    good = "good"
-    bad = "bad"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.count)))
-
-    def units(self) -> list[frozenset[int]]:
-        return [frozenset({change}) for change in range(self.count)]
-
-    def is_valid(self, changes: frozenset[int]) -> bool:
-        return all(needed in changes for change, needed in self.needs.items() if change in changes)
-
-    def experiment(self, changes: frozenset[int]) -> Experiment:
-        size = 2000 if self.fault <= changes else len(changes)
-        return Experiment(
-            job=ProbeJob(target=BundledTarget(config={"made": sorted(changes), "size": size}), backend="virtual")
-        )
-
-
-def probe_size(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-    assert isinstance(job.target, BundledTarget)
-    return measure(job.target.config["size"])
-
-
-@settings(max_examples=15)
-@given(st.data(), st.integers(2, 12), st.integers(2, 5), st.integers())
-def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed: int) -> None:
-    fault = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=4))
-    needs = {change: change - 1 for change in data.draw(st.sets(st.integers(1, count - 1), max_size=3))}
-    change_set = Together(count, fault, needs)
-
-    def found(executor: Threads) -> tuple[object, list[ProbeRecord]]:
-        here = Here(run=lambda job, progress, **_: probe_size(job, progress))
-        with Prober(
-            runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
-        ) as prober:
-            prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
-            search = DeltaSearch(change_set, prober)  # type: ignore[arg-type]
-            assert search.ends() is None
-            return search.minimal(change_set.units), prober.records
-
-    assert found(Shuffled(slots, random=Random(seed))) == found(Shuffled(1))
-
-
-def test_side_by_side_takes_fewer_turns() -> None:
-    """A turn is what everybody waits for; here all that runs ends together."""
-    waited = {1: 0, 2: 0, 4: 0}
-    for slots in waited:
-        for good in range(1, 64, 4):
-            turns = InStep(slots)
-            searched([0] * good + [2000] * (64 - good), turns, steps=False)
-            waited[slots] += turns.turns
-    assert waited[2] <= 0.75 * waited[1]
-    assert waited[4] <= 0.55 * waited[1]
-
-
-@dataclass
-class InStep(Shuffled):
-    """All that runs ends at once; a turn is over when all of it has been taken."""
-
-    turns: int = 0
-    _this_turn: set[int] = field(default_factory=set)
-
-    def wait(self, progressed: Callable[[int, Progress], None]) -> TaskEnd:
-        if not self._this_turn & self.running.keys():
-            self.turns += 1
-            self._this_turn = set(self.running)
-        slot = min(self._this_turn & self.running.keys())
-        self._this_turn.discard(slot)
-        return self.end(slot, progressed)
-
-
 def test_each_slot_has_a_clone_and_none_is_left(tmp_path: Path) -> None:
     world = World(tmp_path)
     hashes = world.sizes([*range(100, 1000, 100), *range(1100, 2000, 100)])
@@ -297,34 +213,3 @@ def test_visible_cards_are_those_of_the_variable_or_all(tmp_path: Path) -> None:
     assert visible_cards({}, tmp_path) == ("0", "1")
     assert visible_cards({"CUDA_VISIBLE_DEVICES": "3, GPU-8f2b,-1,2"}, tmp_path) == ("3", "GPU-8f2b")
     assert visible_cards({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
-
-
-SLOTS = 2
-
-
-def asked(result: BisectResult) -> list[tuple[Any, ...]]:
-    return [(each.role, each.commit, each.subject, each.answer, each.peak) for each in result.probes]
-
-
-def turns_of(world: World, request: CommitRequest, square: str | None = None) -> tuple[int, int]:
-    """Return the turns that one slot takes and two take, which give the same answer by the same questions."""
-    taken, answers = [], []
-    for slots in (1, SLOTS):
-        executor = InStep(slots)
-        means: dict[str, Any] = {"probe": world.probe, "environment": {}, "executor": executor}
-        answers.append(
-            bisect_commits(request, **means) if square is None else bisect_code_vs_config(request, square, **means)
-        )
-        taken.append(executor.turns)
-    assert asked(answers[0]) == asked(answers[1])
-    assert answers[0].outcome == answers[1].outcome
-    assert answers[0].steps == answers[1].steps
-    return taken[0], taken[1]
-
-
-def test_all_corners_of_a_square_are_begun_together(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    good = world.repo.commit("old", {"size.txt": "100\n", "conf.yaml": "a: 1\n"})
-    world.repo.commit("new", {"size.txt": "1100\n", "conf.yaml": "a: 2\n"})
-    one, two = turns_of(world, world.request(good, use_cache=False), square="conf.yaml")
-    assert (one, two) == (4, 2)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.slurm import OURS, ClusterRunner, ClusterSettings, measure
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import UsageError
-from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import fits
@@ -102,13 +102,6 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 MEASURED: dict[str, Any] = {"answer": fits(7).to_json()}
 
 
-def test_what_a_job_is_told_and_answers(make: Make) -> None:
-    runner, _ = make(MEASURED)
-    seen: list[Progress] = []
-    assert runner.run(JOB, seen.append).peak == fits(7).peak
-    assert [step.stage for step in seen] == ["queue"]
-
-
 @pytest.mark.parametrize("state", ["TIMEOUT", "NODE_FAIL", "CANCELLED", "OUT_OF_MEMORY"])
 def test_a_lost_job_is_cancelled_and_untestable_and_never_bad(make: Make, state: str) -> None:
     runner, executor = make({"state": state})
@@ -120,12 +113,6 @@ def test_a_lost_job_is_cancelled_and_untestable_and_never_bad(make: Make, state:
     for bad in ("any-oom", "capacity", "fragmentation", "requested>1", "reserved>1"):
         assert Bad.parse(bad).judge(result).answer is Answer.UNTESTABLE
     assert not is_repeatable(result), "another search may try again"
-
-
-def test_a_job_has_time_for_its_probe_and_for_starting(make: Make) -> None:
-    runner, executor = make(MEASURED)
-    runner.run(replace(JOB, timeout_s=601))
-    assert executor.parameters == {"timeout_min": 11 + 3}
 
 
 def test_nobody_waits_and_the_job_is_cancelled(make: Make) -> None:
@@ -142,17 +129,6 @@ def test_time_in_the_queue_counts(make: Make) -> None:
     runner, executor = make({"ends": False}, left_s=lambda: next(left))
     with pytest.raises(OutOfTimeError):
         runner.run(JOB)
-    assert executor.jobs[0].cancelled
-
-
-def test_an_interrupt_cancels_the_job(make: Make) -> None:
-    runner, executor = make({"ends": False})
-
-    def interrupt(_progress: Progress) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(JOB, interrupt)
     assert executor.jobs[0].cancelled
 
 

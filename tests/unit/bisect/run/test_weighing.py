@@ -9,20 +9,16 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.change_bisect import bisect_configs
-from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
-from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import AVAILABLE, error
-from tests.unit.bisect.worlds import Flaky, World, harness_code, measure
+from tests.unit.bisect.worlds import Flaky, World, measure
 
 GOOD = """\
 preset: gpt-tiny
@@ -102,24 +98,6 @@ def test_keys_are_found_although_probes_are_wrong(tmp_path: Path) -> None:
     assert sum(probe.wrong for probe in probes) > 0
 
 
-def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
-    result = keys(tmp_path, Keys(spread=50), Noise())
-    assert isinstance(result.culprit, KeysCulprit)
-    assert result.change == result.culprit.delta
-    assert sum((row.delta for row in result.steps), start=Bytes()).requested_bytes != 0
-    assert result.last_good is not None
-    seen = sorted(each.peak.requested_bytes for each in result.probes if each.keys == () and each.peak is not None)
-    assert result.last_good.result.peak is not None
-    assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
-
-
-def test_on_a_card_answers_are_weighed_unless_told_otherwise(tmp_path: Path) -> None:
-    result = keys(tmp_path, Keys(backend="cuda"), None, "cuda")
-    assert guilty(result) == [GUILTY]
-    assert max(each.repeat for each in result.probes) >= 2
-    assert any("answers were weighed" in note for note in result.notes)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -135,15 +113,3 @@ def test_a_good_end_is_believed_when_several_probes_say_so(world: World) -> None
     assert result.good == sought[-1].commit
     assert world.repo.git("show", f"{result.good}:size.txt") == "500"
     assert sum(each.commit == result.good for each in sought) > 1
-
-
-def test_corners_are_weighed(world: World) -> None:
-    good = world.repo.commit("good", {"size.txt": "500", "conf.yaml": "{}"})
-    world.repo.commit("bad", {"size.txt": "1500", "conf.yaml": "{a: 1}"})
-    settings = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
-    request = replace(world.request(good, use_cache=False), subject=harness_code(world.harness, settings))
-    result = bisect_code_vs_config(request, "conf.yaml", probe=Flaky(0.1, 1, backend="cuda"), environment={})
-    assert result.square is not None
-    assert result.square.guilty == "code"
-    assert result.square.new_old.answer is Answer.BAD
-    assert sum(each.role == "corner" for each in result.probes) > 2

@@ -17,7 +17,6 @@ from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.targets.preparation import Fixup, Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.errors import UsageError
-from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit
 
 GOOD, BAD = 500, 1200
@@ -56,16 +55,6 @@ class Workshop(World):
 @pytest.fixture
 def shop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
-
-
-def test_each_commit_that_is_probed_is_built(shop: Workshop) -> None:
-    hashes = shop.sources(GOOD, GOOD, GOOD, GOOD, GOOD, BAD, BAD, BAD)
-    before = fingerprint(shop.repo.path)
-    for jobs in (1, 2):
-        result = shop.bisect(hashes[0], preparation=shop.prepared(), jobs=jobs)
-        assert culprit(result).commit == hashes[5]
-        assert shop.runs == len(shop.probe.ran)
-    assert fingerprint(shop.repo.path) == before
 
 
 def test_a_build_that_fails_makes_its_commit_untestable_and_is_tried_again(shop: Workshop) -> None:

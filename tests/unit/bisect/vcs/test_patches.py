@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.changes.hunks import apply_patch
-from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
-from oomscope.errors import GitError
+from oomscope.bisect.vcs.patches import applied, compose, parse_patch
 from tests.unit.bisect.repos import Repo
 
 DIFF = ("--patch", "--binary", "--full-index", "--no-renames")
@@ -102,18 +101,3 @@ def test_the_lines_that_a_hunk_writes_and_takes_away(repo: Repo) -> None:
     assert (first.added, first.removed) == ({2, 3}, set())
     assert (second.added, second.removed) == ({23}, {21, 22})
     assert second.name == "a.py @@ -18,8 +20,7 @@"
-
-
-def test_what_does_not_apply_is_one_line(repo: Repo) -> None:
-    repo.commit("old", {"a.py": "".join(numbered(5))})
-    hunk = Hunk(
-        path="a.py",
-        header=b"diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n",
-        body=b"-another\n+line\n",
-        old_start=1,
-        old_lines=1,
-        new_start=1,
-        new_lines=1,
-    )
-    with pytest.raises(GitError, match="do not apply by themselves"):
-        apply_patch(repo.path, compose([hunk]))

@@ -31,17 +31,6 @@ def chosen(line: CommitLine) -> list[str]:
     return subjects([commit for commit in line.commits if line.touching is not None and commit.hash in line.touching])
 
 
-def test_headers(repo: Repo) -> None:
-    commit = Repository.open(repo.path).resolve("HEAD")
-    assert commit.hash == repo.head
-    assert commit.subject == "commit 4 — “ünïcode”"
-    assert commit.author == "Ada Løvelace"
-    assert commit.date == "2023-11-14T22:18:20+00:00"
-    assert commit.tree == repo.git("rev-parse", "HEAD^{tree}")
-    assert commit.parents == (repo.git("rev-parse", "HEAD~"),)
-    assert not commit.is_merge
-
-
 def test_files_as_they_stood(repo: Repo) -> None:
     repository = Repository.open(repo.path)
     walked = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD")).commits
