@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
 from oomscope.bisect.journal.store import Journal
@@ -190,14 +189,12 @@ class Prober:
         self.runner.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """End all that still runs."""
         try:
             self.scheduler.close()
         finally:
-            self.runner.__exit__(kind, error, trace)
+            self.runner.__exit__(*error)
 
     def announce(self, plan: SearchPlan) -> None:
         """Begin the journal and report ``plan``."""

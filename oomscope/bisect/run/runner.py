@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError, Workplace
@@ -44,9 +43,7 @@ class Here:
         """Return this."""
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Do nothing: a probe leaves nothing behind."""
 
     def machine(self, environment: Mapping[str, str]) -> Machine:
@@ -93,7 +90,10 @@ class SlotRunner:
                     break
         except (GitError, TargetError) as error:
             return Measured(answer=Untestable(str(error), getattr(error, "said", "")))
-        return Measured(answer=_with_tries(result, 1 + self.runner.retries), remarks=missing)
+        if result.failure is not None and result.failure.kind == "lost":
+            message = f"each of {1 + self.runner.retries} tries was lost; the last, {result.failure.message}"
+            result = replace(result, failure=replace(result.failure, message=message))
+        return Measured(answer=result, remarks=missing)
 
     @contextmanager
     def _placed(self, job: ProbeJob, slot: int) -> Iterator[ProbeJob]:
@@ -140,14 +140,6 @@ class SlotRunner:
         if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
         return result
-
-
-def _with_tries(result: ProbeResult, tries: int) -> ProbeResult:
-    """Return ``result``; if it was lost, with the number of tries."""
-    if result.failure is None or result.failure.kind != "lost":
-        return result
-    message = f"each of {tries} tries was lost; the last, {result.failure.message}"
-    return replace(result, failure=replace(result.failure, message=message))
 
 
 def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:

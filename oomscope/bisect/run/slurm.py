@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from oomscope.bisect.run.experiment import OutOfTimeError
@@ -110,11 +109,9 @@ class ClusterRunner:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Remove it."""
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(*error)
 
     def cards(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """Return none: the cluster gives each job its own."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.options import FILE, Options, option
+from oomscope.cli.terminal.output import Files
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import InputError, UsageError
 
@@ -125,7 +126,7 @@ class OutputOptions(Options):
     force: bool = option("--force", is_flag=True, help="Overwrite files that exist.")
 
     @property
-    def files(self) -> dict[str, Path | None]:
-        """The path by option."""
+    def places(self) -> Files:
+        """The files by option."""
         names = ("result", "junit", "html", "step_summary", "comment")
-        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return Files(exports={f"--{name.replace('_', '-')}": getattr(self, name) for name in names})

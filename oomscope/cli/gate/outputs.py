@@ -22,10 +22,7 @@ from oomscope.cli.terminal.output import (
     Form,
     print_document,
     print_report,
-    refuse_existing,
-    refuse_one_place,
     remark,
-    write_file,
     written,
 )
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError
@@ -59,15 +56,8 @@ def report_command(*, night: Path, form: Form | None, **given: Any) -> ExitCode:
     oomscope gate report night.json --html night.html --comment comment.md
     """
     options = OutputOptions.of(given)
-    refuse_outputs(options, ("NIGHT.json", night))
+    options.places.refuse(("NIGHT.json", night), force=options.force)
     return write_outputs(read_night(night), options, form=form)
-
-
-def refuse_outputs(options: OutputOptions, *read: tuple[str, Path | None]) -> None:
-    """Refuse, before anything is measured, what cannot be written in the end, or would be written over ``read``."""
-    refuse_one_place(*read, *options.files.items())
-    for name, path in options.files.items():
-        refuse_existing(path, force=options.force, option=name)
 
 
 def write_outputs(
@@ -104,19 +94,18 @@ def write_files(
     night: GateResult, options: OutputOptions, book: Ledger | None, *, is_told: bool = True
 ) -> list[ExitCode]:
     """Keep ``night`` in the ledger and write its files; return the codes of what is lost."""
-    makes: list[Callable[[], object]] = [] if book is None else [partial(book.put, night)]
-    if (result := options.result) is not None:
-        makes.append(lambda: write_file(result, json.dumps(night.to_json(), allow_nan=False), is_told=is_told))
-    for option, renderer in RENDERERS.items():
-        if (path := options.files[option]) is not None:
-            makes.append(partial(_render, renderer, path, night, is_told=is_told))
-    return written(*makes)
+    lost = [] if book is None else written(partial(book.put, night))
+    makes: dict[str, Callable[[], str | bytes]] = {
+        "--result": lambda: json.dumps(night.to_json(), allow_nan=False),
+        **{option: partial(_rendered, renderer, night) for option, renderer in RENDERERS.items()},
+    }
+    return lost + options.places.write(exports=makes, is_told=is_told)
 
 
-def _render(renderer: str, path: Path, night: GateResult, *, is_told: bool) -> None:
+def _rendered(renderer: str, night: GateResult) -> str | bytes:
     module, _, function = renderer.partition(":")
     render: Callable[[GateResult], str | bytes] = getattr(import_module(module), function)
-    write_file(path, render(night), is_told=is_told)
+    return render(night)
 
 
 def _print(night: GateResult, *, form: Form | None) -> None:

@@ -19,7 +19,7 @@ from oomscope.cli.gate.options import (
     ledger_path,
     suite_argument,
 )
-from oomscope.cli.gate.outputs import refuse_outputs, write_files, write_outputs
+from oomscope.cli.gate.outputs import write_files, write_outputs
 from oomscope.cli.options import FILE, jobs_option, json_options, link_base_option, progress_options
 from oomscope.cli.terminal.output import Form, remark
 
@@ -77,7 +77,8 @@ def run_command(
     from oomscope.probe.machine.processes import signals_as_exits
 
     path, options = baseline or baseline_beside(suite), OutputOptions.of(given)
-    refuse_outputs(options, ("the suite", suite), ("the baseline", path), ("--ledger", ledger))
+    read = (("the suite", suite), ("the baseline", path), ("--ledger", ledger))
+    options.places.refuse(*read, force=options.force)
     chosen = load_suite(suite).only(names)
     accepted, forge = load_baseline(path), forge_of(suite.parent, link_base)
     book = None if no_ledger else Ledger(ledger_path(ledger))

@@ -180,7 +180,7 @@ class Files:
     snapshot: Path | None = None
     """Written by the probe itself."""
     exports: Mapping[str, Path | None] = field(default_factory=dict)
-    """Files for other programs, by option."""
+    """Other files, by option."""
 
     def refuse(self, *read: tuple[str, Path | None], force: bool) -> None:
         """Refuse what cannot be written in the end, or would be written over what is read."""
@@ -204,12 +204,13 @@ class Files:
     def write(
         self,
         *,
-        page: Callable[[], str],
+        page: Callable[[], str] = str,
         picture: Callable[[], bytes] | None = None,
         tables: Callable[[], Mapping[str, pd.DataFrame]] | None = None,
-        exports: Mapping[str, Callable[[], str]] | None = None,
+        exports: Mapping[str, Callable[[], str | bytes]] | None = None,
+        is_told: bool = True,
     ) -> list[ExitCode]:
-        """Write what was asked for, and return the codes of what is lost.
+        """Write what was asked for, say so if it ``is_told``, and return the codes of what is lost.
 
         This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
         the report nor another file with it.
@@ -223,12 +224,12 @@ class Files:
             lost += written(lambda: write_tables(folder, tables(), self.names))
         for option, make in (exports or {}).items():
             if (path := self.exports[option]) is not None:
-                lost += written(partial(_write_made, path, make))
+                lost += written(partial(_write_made, path, make, is_told=is_told))
         return lost
 
 
-def _write_made(path: Path, make: Callable[[], str]) -> None:
-    write_file(path, make())
+def _write_made(path: Path, make: Callable[[], str | bytes], *, is_told: bool) -> None:
+    write_file(path, make(), is_told=is_told)
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
