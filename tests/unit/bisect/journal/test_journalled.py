@@ -102,6 +102,20 @@ def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
     assert search_state.closing.culprit == f"{hashes[12]} commit 12"
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_wherever_a_kill_cut_the_journal_the_answer_is_the_same(world: World, share: float) -> None:
+    hashes = sizes(world, SIZES)
+    expected = answer(world.bisect(hashes[0], use_cache=False))
+    ran, path = len(world.probe.ran), store(world).path(1)
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(first + b"\n" + rest[: round(share * len(rest))])
+    assert (
+        answer(again(world, replace(world.request(hashes[0], use_cache=False), journal=JournalUse(search=1))))
+        == expected
+    )
+    assert len(world.probe.ran) <= ran + round((1 - share) * ran) + 1
+
+
 def test_branches_may_move(world: World) -> None:
     hashes = sizes(world, SIZES)
     request = cut_off(world, hashes, 2)
