@@ -10,6 +10,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
+from oomscope.gate.ledger.ledger import Ledger
 from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import failed, measured, out_of_memory
@@ -244,3 +245,28 @@ def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, devi
     code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet")
     assert (code, out) == (ExitCode.OK, "removed: other (the suite has no such case)\n")
     assert "other" not in kept.read_text()
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)], ids=["INT", "TERM"])
+def test_an_interrupted_night_keeps_what_was_measured(suite: Path, capsys, monkeypatch, stop, code: int) -> None:
+    answers = [measured(GiB)]
+
+    def probe(_job, _stop):
+        if not answers:
+            raise stop
+        return answers.pop()
+
+    monkeypatch.setattr(variants, "launched", probe)
+    words = ("--quiet", "--ledger", "gate.sqlite", "--result", "night.json", "--junit", "night.xml", "--bisect")
+    found, out, err = gate(capsys, "run", "memory.yaml", *words)
+    assert found == code
+    assert out.startswith("NOT GREEN, interrupted, 2 cases: 1 nothing measured, 1 same\n")
+    assert "interrupted before it was measured" in out
+    assert "oomscope: interrupted; what was measured until then is kept" in err
+    document = json.loads(Path("night.json").read_text())
+    assert (document["interrupted"], document["exit_code"]) == (True, ExitCode.INTERRUPTED)
+    assert [case["values"].get("peak_requested") for case in document["cases"]] == [GiB, None]
+    assert "interrupted before it was measured" in Path("night.xml").read_text()
+    with Ledger(Path("gate.sqlite")) as book:
+        assert [point.case.status for point in book.points()] == ["same", "nothing measured"]
+    assert gate(capsys, "report", "night.json")[0] == ExitCode.INTERRUPTED

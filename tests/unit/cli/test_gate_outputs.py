@@ -97,12 +97,6 @@ def test_a_full_disk_under_standard_output_hides_no_red(place: Path, name: str, 
     assert Path(f"{name}.xml").exists()
 
 
-@pytest.mark.parametrize(("closed", "code"), [(">&- 2>&-", ExitCode.OUTPUT_LOST), (">out 2>&-", ExitCode.REGRESSION)])
-def test_closed_streams_are_no_green(place: Path, closed: str, code: ExitCode) -> None:
-    done = subprocess.run(["sh", "-c", f"'{OOMSCOPE}' gate report red.json {closed}"], check=False, timeout=60)
-    assert done.returncode == code
-
-
 def test_the_document_and_its_summary_replace_the_report(capsys) -> None:
     code, out, _ = report(capsys, "red.json", "--json")
     assert (code, json.loads(out)["kind"]) == (ExitCode.REGRESSION, "gate")

@@ -89,12 +89,15 @@ def baseline(of: Case, result: ProbeResult, **fields: Any) -> Baseline:
     return Baseline(entries={of.name: (entry(of, result, **fields),)})
 
 
-def played(*results: ProbeResult) -> Callable[[ProbeJob, threading.Event], ProbeResult]:
-    """A probe that says these results one after the other, the last one for ever."""
+def played(*results: ProbeResult | Exception) -> Callable[[ProbeJob, threading.Event], ProbeResult]:
+    """A probe that says or raises these one after the other, the last one for ever."""
     left = list(results)
 
     def probe(_job: ProbeJob, _stop: threading.Event) -> ProbeResult:
-        return left.pop(0) if len(left) > 1 else left[0]
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     return probe
 

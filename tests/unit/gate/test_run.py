@@ -28,15 +28,7 @@ def run(*results, cases=None, **fields) -> GateResult:
 
 
 def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
-    answers = [out_of_memory(GiB, demand=2 * GiB), ZeroDivisionError("by zero")]
-
-    def probe(_job, _stop):
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    night = run(probe=probe)
+    night = run(out_of_memory(GiB, demand=2 * GiB), ZeroDivisionError("by zero"))
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.DEFECT, ExitCode.INTERNAL)
     assert found.reason.startswith("ZeroDivisionError: by zero")
@@ -51,33 +43,6 @@ def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
     assert found.probe is not None
     assert found.probe.verdict is not None
     assert GateResult.from_json(night.to_json(), where="night.json") == night
-
-
-def _ended(stop: BaseException, probe, *names: str, jobs: int = 1) -> InterruptedNight:
-    """Return a night that ``stop`` ends once its first case is done."""
-
-    def announce(_done, _total, _case) -> None:
-        raise stop
-
-    with pytest.raises(InterruptedNight) as caught:
-        run(
-            cases=[case(name) for name in names],
-            probe=probe,
-            baseline=Baseline(entries={name: (entry(case(name), EXPECTED),) for name in names}),
-            jobs=jobs,
-            announce=announce,
-        )
-    return caught.value
-
-
-@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
-def test_an_interrupted_night_keeps_what_it_measured(stop: BaseException, code: int) -> None:
-    ended = _ended(stop, played(EXPECTED), "done", "open")
-    done, left = ended.night.cases
-    assert (done.status, done.values["peak_requested"]) == (Status.SAME, GiB)
-    assert (left.status, left.reason) == (Status.UNMEASURED, "interrupted before it was measured")
-    assert (ended.exit_code, ended.night.exit_code) == (code, ExitCode.INTERRUPTED)
-    assert GateResult.from_json(ended.night.to_json(), where="night.json") == ended.night
 
 
 def test_an_interrupt_between_the_two_measurements_keeps_the_first() -> None:
@@ -219,17 +184,9 @@ def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:
 
 
 def test_a_defect_in_one_case_does_not_hide_the_others() -> None:
-    answers = [ZeroDivisionError("by zero"), EXPECTED]
-
-    def probe(_job, _stop):
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    night = run(probe=probe, cases=[case("broken"), case()])
+    night = run(ZeroDivisionError("by zero"), EXPECTED, cases=[case("broken"), case()])
     assert [found.status for found in night.cases] == [Status.DEFECT, Status.SAME]
-    assert re.fullmatch(r"ZeroDivisionError: by zero \(test_run.py:\d+\); please report it", night.cases[0].reason)
+    assert re.fullmatch(r"ZeroDivisionError: by zero \(nights.py:\d+\); please report it", night.cases[0].reason)
     assert night.exit_code == ExitCode.INTERNAL
 
 

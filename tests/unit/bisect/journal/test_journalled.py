@@ -43,18 +43,24 @@ def store(world: World) -> JournalStore:
     return JournalStore(world.places.journals)
 
 
+def interrupted(
+    search: Callable[..., BisectResult], request: SearchRequest, probe: Callable[[ProbeJob], ProbeResult], after: int
+) -> None:
+    left = iter(range(after))
+
+    def cut(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return probe(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(request, probe=cut, environment={})
+
+
 def cut_off(world: World, hashes: list[str], after: int, **options: Any) -> CommitRequest:
     """Search until ``after`` probes are answered, as one that is killed; return what goes on with it."""
     request = world.request(hashes[0], use_cache=False, **options)
-    left = iter(range(after))
-
-    def probe(job: ProbeJob, progress: object = None, /) -> ProbeResult:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return world.probe(job)
-
-    with pytest.raises(KeyboardInterrupt):
-        bisect_commits(request, probe=probe, environment={})
+    interrupted(bisect_commits, request, world.probe, after)
     return replace(request, journal=JournalUse(search=store(world).numbers()[-1]))
 
 
@@ -195,20 +201,6 @@ def test_an_error_that_ends_a_search_is_written(world: World) -> None:
     assert closing is not None
     assert (closing.outcome, closing.message) == ("stopped", "no such GPU")
     assert culprit(again(world, replace(world.request(hashes[0]), journal=JournalUse(search=1)))).commit == hashes[12]
-
-
-def interrupted(
-    search: Callable[..., BisectResult], request: SearchRequest, probe: Callable[[ProbeJob], ProbeResult], after: int
-) -> None:
-    left = iter(range(after))
-
-    def cut(job: ProbeJob, progress: object = None, /) -> ProbeResult:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return probe(job)
-
-    with pytest.raises(KeyboardInterrupt):
-        search(request, probe=cut, environment={})
 
 
 def bytes_of_job(job: ProbeJob) -> ProbeResult:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.journal import store as journal_store
 from oomscope.bisect.journal.journal_state import Closing, Event, begun_event, ended_event
 from oomscope.bisect.journal.store import LONGEST_S, JournalStore
-from oomscope.errors import InputError, UsageError
-from tests.unit.bisect.journal.test_journal_state import begun, commits, probed
+from tests.unit.bisect.journal.test_journal_state import begun, probed
 
 
 @pytest.fixture
@@ -45,38 +43,6 @@ def test_it_runs_while_its_file_is_held(store: JournalStore) -> None:
     with store.open(number):
         assert store.is_running(number)
     assert not store.is_running(number)
-
-
-def test_a_running_search_is_not_gone_on_with(store: JournalStore, monkeypatch) -> None:
-    monkeypatch.setattr(journal_store, "_PATIENCE_S", 0.0)
-    number = filled(store)
-    with store.open(number), pytest.raises(UsageError, match="search 1 is still running"):
-        store.open(number)
-    store.open(number).close()
-
-
-def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore) -> None:
-    number = filled(store)
-    path = store.path(number)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:100].replace(b"\n", b""))
-    assert commits(store.read(number)) == [1]
-    assert path.read_bytes() != whole, "whoever only reads leaves it as it is"
-    with store.open(number) as journal:
-        assert path.read_bytes() == whole
-        journal.append({"event": "resumed"})
-    assert not store.read(number).problems
-
-
-def test_what_is_not_there_or_cannot_be_read_is_one_line(store: JournalStore) -> None:
-    with pytest.raises(InputError, match="there is no search 3"):
-        store.read(3)
-    with pytest.raises(InputError, match="there is no search 3"):
-        store.open(3)
-    store.directory.mkdir(parents=True)
-    store.path(4).mkdir()
-    with pytest.raises(InputError, match="cannot be read"):
-        store.read(4)
 
 
 NOW = 2_000_000_000.0

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.run.cache import ResultCache, is_repeatable
+from oomscope.bisect.run.cache import ResultCache
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.verdict_types import VerdictKind
 from tests.unit.bisect.probe_results import error, fits, oom
 
 KEY = {"tree": "abc", "job": {"rank": 0, "limit_bytes": None}, "list": (1, 2)}
@@ -44,27 +43,27 @@ def test_what_is_kept_comes_back(kept: Kept, result: ProbeResult) -> None:
     assert [path.suffix for path in kept.file.parent.iterdir()] == [".json"], "no unfinished file is left"
 
 
-@pytest.mark.parametrize("kind", ["timeout", "killed", "crash", "unfit"])
-def test_what_may_be_the_machines_fault_is_not_kept(kept: Kept, kind: str) -> None:
-    result = error(kind)  # type: ignore[arg-type]
-    assert not is_repeatable(result)
+FOREIGN = oom("capacity", tags=("foreign",))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        *map(error, ("timeout", "killed", "crash", "unfit")),
+        *map(oom, ("host", "outside")),
+        replace(FOREIGN, backend="cuda"),
+    ],
+)
+def test_what_may_be_the_machines_fault_is_not_kept(kept: Kept, result: ProbeResult) -> None:
     kept.cache.put(KEY, result)
     assert kept.cache.get(KEY) is None
 
 
-@pytest.mark.parametrize("kind", ["host", "outside"])
-def test_memory_that_the_machine_refused_is_not_kept(kept: Kept, kind: VerdictKind) -> None:
-    kept.cache.put(KEY, oom(kind))
-    assert kept.cache.get(KEY) is None
-    kept.cache.put(KEY, oom("fragmentation"))
-    assert kept.cache.get(KEY) == oom("fragmentation")
-
-
-def test_an_oom_that_others_on_the_card_had_a_part_in_is_not_kept() -> None:
-    foreign = oom("capacity", tags=("foreign",))
-    assert is_repeatable(foreign), "on virtual the others are part of the job"
-    assert not is_repeatable(replace(foreign, backend="cuda"))
-    assert is_repeatable(replace(oom(), backend="cuda"))
+@pytest.mark.parametrize("result", [oom("fragmentation"), FOREIGN, replace(oom(), backend="cuda")])
+def test_an_oom_of_the_job_alone_is_kept(kept: Kept, result: ProbeResult) -> None:
+    """On a virtual card others are part of the job."""
+    kept.cache.put(KEY, result)
+    assert kept.cache.get(KEY) == result
 
 
 @pytest.mark.parametrize(
