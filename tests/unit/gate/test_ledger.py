@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,39 +19,12 @@ from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 
 SUITE = Series(suite="/repo/memory.yaml")
-ROOT = Path(__file__).resolve().parents[3]
-WRITER = """
-import sys
-from pathlib import Path
-from oomscope.gate.ledger.ledger import Ledger
-from tests.unit.gate.nights import case_result, night
-first, last = int(sys.argv[2]), int(sys.argv[3])
-for number in range(first, last):
-    with Ledger(Path(sys.argv[1])) as ledger:
-        ledger.put(night(number, *(case_result(number, name=f"case{index}") for index in range(20))))
-    print(number, flush=True)
-"""
-
-
-def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(path), str(first), str(last)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
 
 
 def commit_of(number: int) -> str:
     standing = case_result(number).standing
     assert standing is not None
     return standing.commit
-
-
-def whole_nights(path: Path) -> set[str]:
-    """Return the nights, all of which must have their twenty cases."""
-    with Ledger(path) as ledger:
-        points = ledger.points()
-    names = [point.night for point in points]
-    assert all(names.count(name) == 20 for name in set(names))
-    return set(names)
 
 
 def test_what_is_added_is_read_back(tmp_path: Path) -> None:
@@ -121,12 +93,16 @@ def test_what_an_older_baseline_allowed_is_no_green_commit_of_today(tmp_path: Pa
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "gate.sqlite"
-    writers = [writer(path, 100 * number, 100 * number + 5) for number in range(2)]
-    for process in writers:
-        process.communicate(timeout=120)
-        assert process.returncode == 0
-    assert len(whole_nights(path)) == 10
+    def write(first: int) -> None:
+        for number in range(first, first + 5):
+            with Ledger(tmp_path / "gate.sqlite") as ledger:
+                ledger.put(night(number, *(case_result(number, name=f"case{index}") for index in range(20))))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, (0, 100)))
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        nights = Counter(point.night for point in ledger.points())
+    assert (len(nights), set(nights.values())) == (10, {20})
 
 
 def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:

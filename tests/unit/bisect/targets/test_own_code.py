@@ -43,32 +43,6 @@ def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, 
     return measure(int((folder / "scale.txt").read_text()) * width * int(job.environment.get("BATCH") or 1))
 
 
-def request(
-    repo: Repo, tmp_path: Path, subject: OwnCode, good: str, *, inside: str = "", **fields: bool
-) -> CommitRequest:
-    return CommitRequest(
-        repo=repo.path / inside,
-        range=RevisionRange(good=good, bad="HEAD"),
-        subject=subject,
-        places=Places(tmp_path / "state"),
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def test_commands_to_repeat_a_probe_name_the_target(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
-    repo.commit("guilty", {"scale.txt": "200"})
-    result = bisect_commits(request(repo, tmp_path, subject, good), probe=size_of, environment={})
-    assert result.last_good is not None
-    words = {
-        HarnessTarget: f"oomscope probe --harness {tmp_path}/harness.py --repo repo-",
-        EntryTarget: "oomscope probe --entry tiny.train:build --repo repo-",
-        CommandTarget: f"oomscope probe {shlex.join(COMMAND.words())} --repo repo-",
-    }
-    assert result.last_good.commands[-1].startswith(words[type(subject.target_at(""))])
-
-
 def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
     inside = "projects/a model"
@@ -77,10 +51,22 @@ def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: O
     repo.commit("elsewhere", {"scale.txt": "1"})
     guilty = repo.commit("guilty", {f"{inside}/scale.txt": "200"})
 
-    result = bisect_commits(request(repo, tmp_path, subject, good, inside=inside), probe=size_of, environment={})
+    request = CommitRequest(
+        repo=repo.path / inside,
+        range=RevisionRange(good=good, bad="HEAD"),
+        subject=subject,
+        places=Places(tmp_path / "state"),
+    )
+    result = bisect_commits(request, probe=size_of, environment={})
 
     assert isinstance(result.culprit, CommitCulprit)
     assert result.culprit.commit == guilty
     assert result.first_bad is not None
     *_, probe = result.first_bad.commands
-    assert shlex.split(probe)[-2:] == ["--repo", f"repo-{guilty[:10]}/{inside}"]
+    words = {
+        HarnessTarget: ["--harness", f"{tmp_path}/harness.py"],
+        EntryTarget: ["--entry", "tiny.train:build"],
+        CommandTarget: list(COMMAND.words()),
+    }
+    named = ["oomscope", "probe", *words[type(subject.target_at(""))]]
+    assert shlex.split(probe) == [*named, "--repo", f"repo-{guilty[:10]}/{inside}"]
