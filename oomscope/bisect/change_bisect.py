@@ -25,7 +25,6 @@ from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.search_setup import journalled, open_repository, prepared
 from oomscope.bisect.targets.subjects import ConfigSubject, path_in_repo
 from oomscope.bisect.vcs.ranges import FileAt
-from oomscope.bisect.vcs.repository import Repository
 from oomscope.bisect.vcs.source_text import SAME_CODE
 from oomscope.probe.machine.checks import check_card
 
@@ -60,8 +59,7 @@ def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:
         loaded = load_in(request.dialect, read_file(file), source=str(file), overrides=request.overrides)
         check_card(loaded)
         return ConfigEnd(name=str(file), config=loaded.config, file=str(file))
-    repository = Repository.open(request.repo)
-    request.places.refuse_inside(repository.common)
+    repository = open_repository(request)
     subject = ConfigSubject(repository, path_in_repo(file.path), request.overrides, request.dialect)
     commit = repository.resolve(file.commit or file.revision)
     written, write = subject.written(commit), (subject.write(commit),)

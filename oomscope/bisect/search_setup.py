@@ -45,7 +45,7 @@ _WORDS = {"sources": "oomscope's own code", "oomscope": "oomscope's version"}
 _ALL_VARIABLES = "a variable"
 
 
-def open_repository(request: CheckoutRequest) -> Repository:
+def open_repository(request: CheckoutRequest | ConfigRequest) -> Repository:
     """Return the repository of ``request``, once it is known that results can be kept outside it.
 
     Raises:
@@ -185,14 +185,11 @@ def place_at(directory: Path) -> str:
 
 def _pins_of(request: SearchRequest) -> dict[str, str]:
     """Return the hashes of the commits that ``request`` names, by side."""
-    revisions = request.revisions
-    if not revisions:
+    if not request.revisions or not isinstance(request, CheckoutRequest | ConfigRequest):
         request.places.make()
         return {}
-    repository = Repository.open(getattr(request, "repo", Path()))
-    request.places.refuse_inside(repository.common)
-    request.places.make()
-    return {side: repository.resolve(revision).hash for side, revision in revisions.items()}
+    repository = open_repository(request)
+    return {side: repository.resolve(revision).hash for side, revision in request.revisions.items()}
 
 
 # What answers depend on.
