@@ -166,8 +166,6 @@ class Ledger:
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         if (tables or owner) and owner != APPLICATION_ID:
             raise InputError("is a database of something else", where=str(self.path), remedy="give --ledger another")
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        connection.execute("PRAGMA synchronous = FULL")
         with self._transaction():
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in filter(str.strip, _TABLES.split(";")):

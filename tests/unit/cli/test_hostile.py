@@ -215,9 +215,6 @@ def test_damaged_files(
     whole = (gate / name).read_bytes()
     for number in range(times * TIMES):
         (gate / name).write_bytes(damaged(whole, number))
-        if name == "gate.sqlite":
-            for rest in ("-wal", "-shm"):
-                (gate / f"{name}{rest}").unlink(missing_ok=True)
         for words in commands:
             told.by(number, *words)
     assert told.codes[ExitCode.USAGE] >= refused
