@@ -54,10 +54,7 @@ class LoadedConfig:
 def load_config(path: Path, overrides: Sequence[str] = (), *, enforce: bool = True) -> LoadedConfig:
     """Return the configuration in the YAML file ``path``, with ``overrides`` such as ``data.seq_length=8192`` on top.
 
-    Args:
-        path: the file.
-        overrides: ``section.key=value`` each.
-        enforce: refuse what breaks a rule; else such findings are returned with the warnings.
+    Without ``enforce`` a broken rule is among the findings.
 
     Raises:
         InvalidConfigError: the file or an override is wrong, or a rule is broken; all problems are listed.

@@ -41,10 +41,6 @@ def preset_names() -> tuple[str, ...]:
 def read_preset(name: object, *, where: str | None = None) -> Preset:
     """Return the preset called ``name``.
 
-    Args:
-        name: as the user wrote it.
-        where: the place to blame.
-
     Raises:
         ConfigError: there is none of that name.
     """

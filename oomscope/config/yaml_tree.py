@@ -222,11 +222,6 @@ class _Reader:
 def read_yaml(data: bytes | str, source: str, bounds: Bounds = CONFIGURATION) -> tuple[Tree, list[Problem]]:
     """Return the tree of the one document in ``data``, and what is wrong in it; an empty document is a null scalar.
 
-    Args:
-        data: the file's bytes (UTF-8), or text.
-        source: how messages name it.
-        bounds: how large it may be.
-
     Raises:
         InvalidConfigError: it is not YAML, or beyond the bounds.
     """

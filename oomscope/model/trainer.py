@@ -71,14 +71,7 @@ class RandomTokens:
 
 
 class Trainer:
-    """Trains one rank of a world on one device; :meth:`setup` comes before all else.
-
-    Args:
-        config: validated; its ``probe.seed`` fixes weights, data and dropout.
-        state: this rank's place and process groups.
-        device: where everything lives.
-        observer: receives phases and roles.
-    """
+    """Trains one rank of a world on one device; :meth:`setup` comes before all else."""
 
     model: list[GPTStage]
     """The model chunks that this rank holds; one without the interleaved schedule."""

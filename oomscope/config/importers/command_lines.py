@@ -64,10 +64,6 @@ _TASKS = ("ntasks", "n")
 def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None:
     """Add what a command line gives.
 
-    Args:
-        arguments: where to.
-        command: a shell's text, or the words of a command.
-
     Raises:
         InvalidConfigError: a quote is left open, or a shell variable stands where its value should.
     """
@@ -178,10 +174,6 @@ _UNREAD = re.compile(r"^\s*(?:#.*)?$")
 
 def read_arguments(data: bytes | str, source: str) -> Arguments:
     """Return what the text ``data`` gives.
-
-    Args:
-        data: the content of a file, or of standard input.
-        source: how messages name it.
 
     Raises:
         InvalidConfigError: it holds nothing, is no text, or too large.

@@ -76,10 +76,6 @@ class Imported:
 def import_arguments(arguments: Arguments, dialect: str | None = None) -> Imported:
     """Return the configuration that ``arguments`` mean.
 
-    Args:
-        arguments: what was given.
-        dialect: ``megatron``, ``bridge`` or ``nemo``; None finds out.
-
     Raises:
         InvalidConfigError: a value cannot be what its name wants.
     """

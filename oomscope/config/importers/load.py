@@ -32,14 +32,6 @@ def load_in(
 ) -> LoadedConfig:
     """Return the configuration that a document in ``dialect`` is; None: one of oomscope's own.
 
-    Args:
-        dialect: ``megatron``, ``bridge``, ``nemo`` or None.
-        text: the document.
-        source: how messages name it.
-        overrides: as for :func:`load_arguments`.
-        preset: as for :func:`load_arguments`; only with a dialect.
-        enforce: as for :func:`load_arguments`.
-
     Raises:
         InvalidConfigError: as for :func:`load_arguments`.
     """
@@ -60,13 +52,8 @@ def load_arguments(
 
     An override of ``probe.world_size`` says how many GPUs the job has.
 
-    Args:
-        arguments: what was given.
-        dialect: as for :func:`~oomscope.config.importers.importer.import_arguments`.
-        overrides: ``section.key=value`` each.
-        preset: a preset that the arguments are laid upon.
-        enforce: refuse what breaks a rule or is not modelled; else that is among the findings, and only what has no
-            meaning at all is refused.
+    Without ``enforce`` what breaks a rule or is not modelled is among the findings, and only what has no meaning is
+    refused.
 
     Raises:
         InvalidConfigError: a value is wrong, an argument is not modelled, or a rule is broken.
@@ -132,12 +119,7 @@ _WIDTH = 118
 
 
 def configuration_file(imported: Imported, *, preset: str | None = None) -> str:
-    """Return the text of a configuration file.
-
-    Args:
-        imported: the settings and the account of the others.
-        preset: what the settings are laid upon.
-    """
+    """Return the text of a configuration file."""
     title = DIALECTS[imported.dialect].title
     lines = [f"# Imported from {_one_line(imported.source)} ({title})."]
     lines += [f"# Assumed: {_one_line(text)}." for text in imported.assumed]

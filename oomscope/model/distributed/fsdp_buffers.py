@@ -109,13 +109,8 @@ def lay_out_group(numels: Sequence[int], *, chunk: int, shards: int | None) -> t
 class ShardedBuffer:
     """The parameters of a group, or something of the same shapes.
 
-    Args:
-        group: whose parameters.
-        state: this rank's place; buckets are shared over the ranks with the same parameters.
-        is_sharded: buckets are padded for shards; else each rank keeps all of them, unpadded.
-        is_distributed: this rank keeps its shard alone, and :meth:`fetch` allocates the rest.
-        dtype: of what is kept.
-        role: reported for the allocations of :meth:`fetch`.
+    Buckets are shared over the ranks with the same parameters: padded for shards if it ``is_sharded``; if it
+    ``is_distributed`` a rank keeps its shard alone, and :meth:`fetch` allocates the rest under ``role``.
     """
 
     def __init__(

@@ -141,13 +141,8 @@ class GatherPipeline:
 class ReducePipeline:
     """Reduces the buckets of gradients into what each rank keeps.
 
-    Args:
-        buffers: main gradients of the groups.
-        together: for each group those that are reduced with it.
-        comm_dtype: of the gradients on their way; None for that of the main gradients.
-        scale: factor on the sum over the ranks.
-        capacity: elements of whole gradients that may wait.
-        device: of the gradients.
+    ``together`` has for each group those that are reduced with it; gradients travel as ``comm_dtype`` (None: as they
+    are kept), their sums are scaled, and ``capacity`` elements of whole ones may wait.
     """
 
     def __init__(

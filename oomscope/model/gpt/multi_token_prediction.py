@@ -122,11 +122,7 @@ class MultiTokenPrediction(nn.Module):
     ) -> torch.Tensor:
         """Return the states of the model and of each of the D depths, one after the other: [(1 + D)·s/σ, b, h].
 
-        Args:
-            hidden: what the model's final norm returned [s/σ, b, h].
-            tokens: [b, s/c].
-            embedding: makes [s/σ, b, h] of them.
-            mask: of the attention.
+        ``hidden`` is what the model's final norm returned, and ``embedding`` makes [s/σ, b, h] of ``tokens`` [b, s/c].
         """
         states = [hidden]
         for depth in range(self._depths):

@@ -34,16 +34,8 @@ _NULL_OBSERVER = NullObserver()
 class GPTStage(nn.Module):
     """Consecutive layers, with the embedding on the first stage and the output layer and loss on the last.
 
-    Args:
-        config: a configuration that satisfies the rules.
-        state: this rank's place in the world.
-        layers: global indices of the layers held here.
-        pre_process: this stage begins with the embedding.
-        post_process: this stage ends with the final norm, the output layer and the loss.
-        device: where everything lives.
-        dtype: of parameters and activations.
-        observer: receives the beginning of the loss, and roles.
-        beside: another model chunk of this rank (:class:`RankContext`).
+    ``layers`` are counted over the whole model. ``pre_process`` and ``post_process`` say whether it is the first and
+    the last; ``beside`` is another model chunk of its rank (:class:`RankContext`).
 
     Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
     ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and

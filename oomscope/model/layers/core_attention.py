@@ -176,14 +176,8 @@ def unfused_attention(
 ) -> torch.Tensor:
     """Return the context [s, b, a·d] of [s, b, a, d] and [s, b, g, d]: scores and softmax, dropout, weighted sum.
 
-    Args:
-        q: queries.
-        k: keys.
-        v: values.
-        mask: ``causal_mask`` of one or of all b samples; None makes it here, for as long as the scores live.
-        dropout_p: of the probabilities.
-        buffer: scratch memory that the product of Q and K is given as the matrix to add to (and does not read), as
-            Megatron's local attention does.
+    Without ``mask`` (``causal_mask`` of one or of all b samples) one is made for as long as the scores live. ``buffer``
+    is scratch memory that the product of Q and K is given as the matrix to add to, as Megatron's local attention does.
     """
     probabilities = dropout(_CausalSoftmax.apply(q, k, mask, buffer), dropout_p)
     return _WeightedSum.apply(probabilities, v)  # type: ignore[no-any-return]

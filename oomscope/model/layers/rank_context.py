@@ -43,14 +43,8 @@ class Shard(NamedTuple):
 class RankContext:
     """What all modules of one model chunk share.
 
-    Args:
-        config: a configuration that satisfies the rules.
-        state: this rank's place in the world.
-        device: where everything lives.
-        dtype: of parameters and activations.
-        observer: receives roles.
-        beside: that of another model chunk of this rank; scratch memory, random numbers and offloading of single
-            modules are one for all of them.
+    It shares scratch memory, random numbers and the offload of single modules with ``beside``, another chunk of its
+    rank.
 
     Raises:
         ConfigError: the card lacks the fp8 recipe.

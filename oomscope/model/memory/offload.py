@@ -265,11 +265,8 @@ class ModuleOffload:
     def run(self, name: str, part: Callable[..., Result], *inputs: torch.Tensor | None, ends: bool = True) -> Result:
         """Return ``part(*inputs)``, and offload what it saved if ``name`` is to be offloaded.
 
-        Args:
-            name: of the group.
-            part: returns a tensor, or several.
-            inputs: its arguments; the gradient of the first one ends the group's backward.
-            ends: whether the group ends here; else the next part of the same name goes on with it.
+        The gradient of the first input ends the backward of the group, to which the next part of the same name belongs
+        too unless it ``ends`` here.
         """
         if name not in self._modules or not torch.is_grad_enabled():
             return part(*inputs)

@@ -69,12 +69,8 @@ def checkpoint(
 
     The result is bitwise that of the region itself, dropout included.
 
-    Args:
-        region: what is run now and again in backward.
-        random: the rank's random numbers.
-        inputs: its arguments.
-        distribute: keep only this rank's part of the first input, which all ranks of the group hold alike. Its
-            storage is emptied, so that no other holder of the tensor keeps it whole.
+    With ``distribute`` it keeps only this rank's part of the first input, which all ranks of the group hold alike, and
+    empties its storage, so that no other holder of the tensor keeps it whole.
 
     Raises:
         RuntimeError: in backward, where ``torch.autograd.grad`` asks for the gradients of some inputs alone.

@@ -40,12 +40,7 @@ def analyse(
 ) -> ProbeResult:
     """Return the result of ``job``, but for where its snapshot was written.
 
-    Args:
-        job: what was asked.
-        backend: where it ran.
-        measurement: what was recorded.
-        out_of_memory: what ended the target for want of memory, None where it went through; a failed allocation that
-            it survived is only a note.
+    ``out_of_memory`` ended the target; a failed allocation that it survived is only a note.
     """
     timeline = timeline_of(measurement)
     budget, stats = measurement.device, measurement.stats
@@ -109,10 +104,7 @@ def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
 def peak_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None = None) -> Peak | None:
     """Return the largest amount of requested bytes and what was requested then; None where nothing was recorded.
 
-    Args:
-        job: what was asked.
-        measurement: what was recorded.
-        failed: what ended the run: its stacks are shown beside those of the peak.
+    The stacks of ``failed``, which ended the run, are shown beside those of the peak.
     """
     timeline, rule, stats = timeline_of(measurement), site_rule(job), measurement.stats
     if not len(timeline.trace):
@@ -144,9 +136,7 @@ def failed_event_of(failed: OutOfMemory | None) -> int | None:
 def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> ReservedPeak:
     """Return the moment at which the allocator held most.
 
-    Args:
-        timeline: a run, with the segments as they stood at its end.
-        rules: whose allocator it was; None leaves the largest unused block unknown.
+    Without ``rules``, those of the allocator, the largest unused block is unknown.
     """
     highest = timeline.reserved_peak()
     return ReservedPeak(

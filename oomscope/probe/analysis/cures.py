@@ -67,12 +67,8 @@ def with_cures(
 ) -> ProbeResult:
     """Return ``result``, of a ``measurement`` that failed, with its verdict judged anew by whole runs.
 
-    Args:
-        result: what the failed run showed.
-        measurement: what was recorded of it.
-        run: runs the target whole, on the same card, under another configuration of the allocator; None where its
-            process ends without an answer.
-        announce: is told how many runs were made, before each.
+    ``run`` runs the target whole, on the same card, under another configuration of the allocator; it returns None where
+    the process ends without an answer. ``announce`` is told how many runs were made, before each.
     """
     verdict, rules, budget = result.verdict, rules_of(measurement), measurement.device
     if verdict is None:
@@ -128,11 +124,7 @@ def try_each(
 def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> FixTried:
     """Return what the ``ending`` of a run tells of a setting.
 
-    Args:
-        name: the setting.
-        conf: the whole configuration that the run had.
-        ending: how it ended; None where its process ended without an answer.
-        before: the run that failed, on the same card.
+    ``conf`` is the whole configuration that the run had, and ``before`` the run that failed, on the same card.
     """
     row = FixTried(name=name, conf=conf, how="run", survives=False, peak_reserved_bytes=0, margin_bytes=0)
     if ending is None:
@@ -178,10 +170,7 @@ def first_candidates(rules: Rules, replayed: Sequence[str]) -> tuple[str, ...]:
 def further_candidates(rules: Rules, *, largest_request_bytes: int, has_fraction: bool) -> tuple[str, ...]:
     """Return the settings that are run where none of the first leaves room.
 
-    Args:
-        rules: whose allocator it is.
-        largest_request_bytes: of the recorded run.
-        has_fraction: a memory fraction is set, without which a threshold of garbage collection does nothing.
+    Without a memory fraction a threshold of garbage collection does nothing.
     """
     splits = [f"max_split_size_mb:{size}" for size in _SPLIT_MIB if size * MiB <= largest_request_bytes]
     is_expandable = rules.settings().expandable_segments

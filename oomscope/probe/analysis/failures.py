@@ -205,10 +205,7 @@ def absent_by(text: str) -> str | None:
 def out_of_memory_of(refusal: Refusal, measurement: Measurement, moment: Moment) -> OutOfMemory:
     """Return what ended a run: a request that the caching allocator recorded, or a refusal that it knows nothing of.
 
-    Args:
-        refusal: what the exception says, even where it is worded as one of the allocator's own.
-        measurement: what was recorded.
-        moment: when it was raised.
+    A refusal may be worded as one of the allocator's own without being one.
     """
     if refusal.failed_in == "device" and measurement.oom is not None:
         return replace(measurement.oom, message=measurement.oom.message or refusal.message)

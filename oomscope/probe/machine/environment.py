@@ -135,9 +135,8 @@ _TRITON_AUTOTUNING: Final = "TRITON_CACHE_AUTOTUNING"
 def compile_cache_variables(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of one run.
 
-    Args:
-        folder: gone after the run; inductor's cache is made in it.
-        environment: tells where Triton keeps its kernels (triton/knobs.py); inductor would put them into its own cache.
+    ``folder`` is gone after the run; inductor's cache is made in it. ``environment`` tells where Triton keeps its
+    kernels (triton/knobs.py), which inductor would put into its own cache.
     """
     home = Path(environment.get(_TRITON_HOME) or Path.home())
     kept = home / ".triton" / "cache" if os.access(home, os.W_OK) else folder / "triton"

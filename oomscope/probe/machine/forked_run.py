@@ -28,9 +28,6 @@ class ForkedRun(Generic[Value]):
     """A child that calls ``function``; it runs from now on.
 
     The value is pickled. An exception of ``function`` is a defect of oomscope: it is printed, and ends the child.
-
-    Args:
-        function: called in the child.
     """
 
     def __init__(self, function: Callable[[], Value]) -> None:
@@ -67,11 +64,7 @@ class ForkedRun(Generic[Value]):
 
 
 class RunHere(Generic[Value]):
-    """The same, in this process and at once.
-
-    Args:
-        function: called at once.
-    """
+    """The same, in this process and at once."""
 
     def __init__(self, function: Callable[[], Value]) -> None:
         self._value = function()

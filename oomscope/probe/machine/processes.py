@@ -53,12 +53,7 @@ def signal_name(number: int) -> str:
 
 
 class Family:
-    """A process and everything that it starts, under a supervisor (:mod:`oomscope.probe.machine.supervisor`).
-
-    Args:
-        control: connected to the supervisor.
-        process: the supervisor, where it is a child of this process.
-    """
+    """A process and everything that it starts, under a supervisor (:mod:`oomscope.probe.machine.supervisor`)."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self.error = ""
@@ -105,12 +100,8 @@ def start_family(
 ) -> Family:
     """Start ``command`` under a supervisor, as the leader of a session of its own, with nothing on standard input.
 
-    Args:
-        command: the program and its arguments; where it cannot be run, :attr:`Family.error` says so.
-        environment: its variables.
-        cwd: where it runs; None for here.
-        output: standard output and error; None for those of this process.
-        passed: further descriptors that it has.
+    Where it cannot be run, :attr:`Family.error` says so. ``output`` takes standard output and error; None leaves them
+    those of this process.
     """
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with far:

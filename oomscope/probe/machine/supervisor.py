@@ -32,11 +32,7 @@ _CANNOT_RUN: Final = 127
 
 
 def fork_supervised(control: socket.socket) -> None:
-    """Make this process a supervisor and return in its child, which leads a session of its own.
-
-    Args:
-        control: the supervisor's end; the child still has it, and closes it.
-    """
+    """Make this process a supervisor and return in its child, which leads a session of its own."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)

@@ -101,13 +101,8 @@ def advise(
 ) -> Advice:
     """Return changes under which the configuration fits its card.
 
-    Args:
-        load: gives the configuration, with overrides on top.
-        probe: measures one rank.
-        jobs: probes at once.
-        enough: how many changes that fit end the search, but for cheaper ones; None tries all of them, also where it
-            fits as it is, for the whole table of what each saves and costs.
-        announce: told of each variant as it comes.
+    ``enough`` changes that fit end the search, but for cheaper ones; None tries all of them, also where it fits as it
+    is, for the whole table of what each saves and costs. Each variant is announced as it comes.
 
     Raises:
         ConfigError: the configuration itself is refused, or its card or allocator settings are unknown.

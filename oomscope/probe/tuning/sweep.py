@@ -125,12 +125,7 @@ def sweep(
 ) -> Sweep:
     """Measure every combination of ``axes``.
 
-    Args:
-        load: gives the configuration with overrides on top.
-        axes: what is varied.
-        probe: measures one rank.
-        jobs: probes at once.
-        announce: told of each row as it comes: how many there are, of how many, its values and what came of it.
+    Each row is announced as it comes: how many there are, of how many, its values and what came of it.
 
     Raises:
         UsageError: two axes of one name, or too many combinations.

@@ -101,12 +101,8 @@ def measure_variant(
 ) -> Variant:
     """Return what comes of the configuration with ``overrides``.
 
-    Args:
-        load: gives the configuration.
-        overrides: ``section.key=value`` each.
-        probe: measures one rank.
-        stop: ends the probe that runs.
-        first_rank: the rank to begin with, where several are to be probed; the first that does not fit decides.
+    Of several ranks ``first_rank`` comes first, and the first that does not fit decides. ``stop`` ends the probe that
+    runs.
     """
     overrides = tuple(overrides)
     try:
