@@ -6,8 +6,8 @@ import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names, read_preset
-from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
+from oomscope.model.cost.parameters import stage_parameters
 
 PARAMETERS = {
     "gpt-tiny": 1_481_472,
@@ -17,31 +17,16 @@ PARAMETERS = {
 }
 
 
-def parameters(config: Config) -> int:
-    """Count the parameters of a whole model, the vocabulary not padded further than the preset's multiple."""
-    model, h, d = config.model, config.model.hidden_size, config.head_dim
-    bias, norm = int(model.add_bias_linear), 2 if model.normalization == "LayerNorm" else 1
-    qkv = (model.num_attention_heads + 2 * config.query_groups) * d
-    attention = h * qkv + bias * qkv + model.num_attention_heads * d * h + bias * h
-    attention += 2 * d * norm if model.qk_layernorm else 0
-    width = model.moe_ffn_hidden_size or config.ffn_size
-    halves = 2 if model.gated_linear_unit else 1
-    expert = h * width * (halves + 1) + bias * (halves * width + h)
-    mlp = expert * (model.num_moe_experts or 1) + (h * model.num_moe_experts if model.num_moe_experts else 0)
-    embedding = config.padded_vocab_size * h * (1 if model.share_embeddings_and_output_weights else 2)
-    positions = (model.max_position_embeddings or 0) * h if model.position_embedding_type == "learned_absolute" else 0
-    return model.num_layers * (attention + mlp + 2 * norm * h) + norm * h + embedding + positions
-
-
 def test_all_presets_are_here() -> None:
     assert preset_names() == tuple(sorted(PARAMETERS))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_are_the_published_ones(name: str) -> None:
-    tp1 = ["parallel.tensor_model_parallel_size=1", "parallel.sequence_parallel=false"]
-    unpadded = load_preset(name, tp1, enforce=False)
-    assert parameters(unpadded.config) == PARAMETERS[name]
+    alone = [f"parallel.{axis}_parallel_size=1" for axis in ("tensor_model", "pipeline_model", "expert_model")]
+    config = load_preset(name, [*alone, "parallel.sequence_parallel=false"], enforce=False).config
+    held = stage_parameters(config, config.model.num_layers, pre_process=True, post_process=True)
+    assert held == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

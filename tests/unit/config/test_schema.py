@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from oomscope.config.key_lookup import SECTIONS, accepts, fields
+from oomscope.config.key_lookup import accepts, fields
 from oomscope.config.schema import (
     Config,
     DataConfig,
@@ -91,10 +91,10 @@ def test_no_key_has_two_homes() -> None:
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize(("section", "key"), [(section, key) for section, key, _ in fields()])
-def test_every_key_says_what_it_is(section: str, key: str) -> None:
-    assert SECTIONS[section].model_fields[key].description
-    assert accepts(section, key)
+def test_every_key_says_what_it_is() -> None:
+    for section, key, info in fields():
+        assert info.description, key
+        assert accepts(section, key)
 
 
 @pytest.mark.parametrize(

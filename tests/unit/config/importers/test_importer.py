@@ -95,6 +95,7 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ),
         ("NVTE_FLASH_ATTN=0 train.py --bf16", {"model.attention_backend": "fused"}),
         ("NVTE_FUSED_ATTN=0 train.py --bf16", {"model.attention_backend": "flash"}),
+        ("--mtp-num-layers 2 --mtp-use-repeated-layer", {"model.mtp_num_layers": 2}),
         (
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
             {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"},
@@ -103,22 +104,6 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
 )
 def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
-
-
-MTP = {"mtp_num_layers": 2, "mtp_loss_scaling_factor": 0.3, "mtp_use_repeated_layer": True}
-
-
-@pytest.mark.parametrize(
-    ("text", "dialect"),
-    [
-        (f"--mtp-num-layers 2 --mtp-loss-scaling-factor 0.3 --mtp-use-repeated-layer {SHAPE}", "megatron"),
-        *((yaml.safe_dump({"model": {**MTP, "mtp_detach_heads": False}}), dialect) for dialect in ("bridge", "nemo")),
-    ],
-)
-def test_multi_token_prediction(text: str, dialect: str) -> None:
-    result = imported(text, dialect)
-    assert {f"model.{key}": value for key, value in MTP.items()}.items() <= values(result).items()
-    assert not result.not_modelled
 
 
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:

@@ -150,10 +150,6 @@ def further(conf: str = "", *, largest: int = 4 * GiB, has_fraction: bool = Fals
     return list(further_candidates(rules(conf, torch), largest_request_bytes=largest, has_fraction=has_fraction))
 
 
-def test_expandable_segments_come_first_then_what_a_replay_proposed():
-    assert first_candidates(rules(), ("max_split_size_mb:64", EXPANDABLE)) == (EXPANDABLE, "max_split_size_mb:64")
-
-
 def test_what_is_in_force_already_is_no_candidate():
     assert first_candidates(rules(EXPANDABLE), ("max_split_size_mb:64",)) == ("max_split_size_mb:64",)
     assert "expandable_segments:True,large_segment_size_mb:12" in further(EXPANDABLE)
@@ -172,8 +168,3 @@ def test_every_candidate_is_another_configuration_that_torch_knows(conf: str, to
     known = [rules(merged(conf, name), torch).settings() for name in names]
     assert rules(conf, torch).settings() not in known
     assert len(set(map(repr, known))) == len(names)
-
-
-def test_a_key_that_this_torch_does_not_know_is_left_out():
-    assert not any("large_segment_size_mb" in name for name in further(torch="2.10"))
-    assert further(torch="2.10")
