@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oomscope.config.rules.rule import ARGS, LAYER, MODEL_PARALLEL, TRANSFORMER, Rule, holds, warning
+from oomscope.config.rules.rule import ARGS, LAYER, MODEL_PARALLEL, TRANSFORMER, Rule, default_of, holds, warning
 from oomscope.config.schema import Config
 
+_MTP = "Megatron-Core transformer/multi_token_prediction.py"
 _ROUTER = "Megatron-Core transformer/moe/router.py"
 _ROUTING = "Megatron-Core transformer/moe/moe_utils.py, topk_routing_with_score_function"
 _DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
@@ -29,6 +30,13 @@ def _ignored(id_: str, keys: str, when: Callable[[Config], bool], because: str, 
     )
 
 
+def _without(id_: str, keys: str, needed: str, source: str) -> Rule:
+    """Return the rule that ``keys`` do nothing where the setting ``needed`` does not hold."""
+    key, _, value = needed.partition("=")
+    because = f"{key.partition('.')[2]} is {f'not {value}' if value else default_of(key)}"
+    return _ignored(id_, keys, lambda c: not holds(c, needed), because, source)
+
+
 def _has_experts(config: Config) -> bool:
     return config.model.num_moe_experts is not None
 
@@ -38,15 +46,14 @@ def _always(config: Config) -> bool:
 
 
 IGNORED: tuple[Rule, ...] = (
-    _ignored(
+    _without(
         "E8",
         "model.moe_ffn_hidden_size model.moe_layer_freq model.moe_shared_expert_intermediate_size"
         " model.moe_grouped_gemm model.moe_expert_capacity_factor model.moe_aux_loss_coeff model.moe_z_loss_coeff"
         " model.moe_permute_fusion model.moe_router_score_function model.moe_router_topk_scaling_factor"
         " model.moe_router_num_groups model.moe_router_group_topk model.moe_router_enable_expert_bias"
         " model.moe_token_drop_policy",
-        lambda c: not _has_experts(c),
-        "num_moe_experts is null",
+        "model.num_moe_experts",
         TRANSFORMER,
     ),
     _ignored(
@@ -92,18 +99,11 @@ IGNORED: tuple[Rule, ...] = (
         "multi_latent_attention has widths of its own, qk_head_dim and v_head_dim",
         "Megatron-Core transformer/multi_latent_attention.py",
     ),
-    _ignored(
-        "MTP5",
-        "model.mtp_use_repeated_layer",
-        lambda c: c.model.mtp_num_layers is None,
-        "mtp_num_layers is null",
-        "Megatron-Core transformer/multi_token_prediction.py",
-    ),
-    _ignored(
+    _without("MTP5", "model.mtp_use_repeated_layer", "model.mtp_num_layers", _MTP),
+    _without(
         "A8",
         "parallel.hierarchical_context_parallel_sizes",
-        lambda c: c.parallel.cp_comm_type != "a2a+p2p",
-        "cp_comm_type is not a2a+p2p",
+        "parallel.cp_comm_type=a2a+p2p",
         "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py",
     ),
     _ignored(
@@ -120,20 +120,13 @@ IGNORED: tuple[Rule, ...] = (
         "a rank holds one model chunk",
         ARGS,
     ),
-    _ignored(
-        "V13",
-        "parallel.wgrad_deferral_limit",
-        lambda c: not c.parallel.defer_embedding_wgrad_compute,
-        "defer_embedding_wgrad_compute is false",
-        MODEL_PARALLEL,
-    ),
-    _ignored(
+    _without("V13", "parallel.wgrad_deferral_limit", "parallel.defer_embedding_wgrad_compute", MODEL_PARALLEL),
+    _without(
         "S12",
         "parallel.data_parallel_sharding_strategy parallel.suggested_communication_unit_size"
         " parallel.fsdp_double_buffer parallel.megatron_fsdp_main_params_dtype parallel.megatron_fsdp_main_grads_dtype"
         " parallel.megatron_fsdp_grad_comm_dtype",
-        lambda c: not c.parallel.use_megatron_fsdp,
-        "use_megatron_fsdp is false",
+        "parallel.use_megatron_fsdp",
         _DDP,
     ),
     _ignored(
@@ -143,13 +136,7 @@ IGNORED: tuple[Rule, ...] = (
         "use_torch_fsdp2 reduces each unit behind its backward anyway",
         _FSDP2,
     ),
-    _ignored(
-        "S17",
-        "parallel.torch_fsdp2_reshard_after_forward",
-        lambda c: not c.parallel.use_torch_fsdp2,
-        "use_torch_fsdp2 is false",
-        ARGS,
-    ),
+    _without("S17", "parallel.torch_fsdp2_reshard_after_forward", "parallel.use_torch_fsdp2", ARGS),
     _ignored(
         "M9",
         "precision.grad_reduce_in_fp32",
@@ -164,26 +151,18 @@ IGNORED: tuple[Rule, ...] = (
         "Transformer Engine 2 does not read it",
         _TE,
     ),
-    _ignored(
-        "O7",
-        "offload.cpu_offloading",
-        lambda c: c.offload.cpu_offloading_num_layers == 0,
-        "cpu_offloading_num_layers is 0",
-        TRANSFORMER,
-    ),
-    _ignored(
+    _without("O7", "offload.cpu_offloading", "offload.cpu_offloading_num_layers", TRANSFORMER),
+    _without(
         "O9",
         "offload.cpu_offloading_num_layers",
-        lambda c: not c.offload.cpu_offloading,
-        "cpu_offloading is false (Megatron-LM's launcher sets it by itself)",
-        MODEL_PARALLEL,
+        "offload.cpu_offloading",
+        f"{MODEL_PARALLEL} (Megatron-LM's launcher sets it by itself)",
     ),
-    _ignored(
+    _without(
         "F14",
         "offload.offload_modules offload.activation_offload_fraction offload.delta_offload_bytes_across_pp_ranks"
         " offload.fine_grained_offloading_max_inflight_offloads offload.min_offloaded_tensor_size",
-        lambda c: not c.offload.fine_grained_activation_offloading,
-        "fine_grained_activation_offloading is false",
+        "offload.fine_grained_activation_offloading",
         TRANSFORMER,
     ),
     _ignored(
@@ -200,11 +179,10 @@ IGNORED: tuple[Rule, ...] = (
         "what it chooses is replaced two statements later",
         _OPTIMIZER,
     ),
-    _ignored(
+    _without(
         "O12",
         "optimizer.optimizer_offload_fraction optimizer.overlap_cpu_optimizer_d2h_h2d",
-        lambda c: not c.optimizer.optimizer_cpu_offload,
-        "optimizer_cpu_offload is false",
+        "optimizer.optimizer_cpu_offload",
         _OPTIMIZER,
     ),
     _ignored(
@@ -214,25 +192,17 @@ IGNORED: tuple[Rule, ...] = (
         "recompute_granularity is selective (Megatron-LM's launcher refuses it)",
         ARGS,
     ),
-    _ignored(
+    _without(
         "R20b",
         "recompute.distribute_saved_activations",
-        lambda c: c.recompute.recompute_granularity != "full",
-        "recompute_granularity is not full (Megatron-LM's launcher refuses it)",
-        f"{LAYER}: other call sites of checkpoint pass False",
+        "recompute.recompute_granularity=full",
+        f"{LAYER}: other call sites of checkpoint pass False (Megatron-LM's launcher refuses it)",
     ),
-    _ignored(
-        "R28",
-        "recompute.recompute_modules",
-        lambda c: c.recompute.recompute_granularity != "selective",
-        "recompute_granularity is not selective",
-        TRANSFORMER,
-    ),
-    _ignored(
+    _without("R28", "recompute.recompute_modules", "recompute.recompute_granularity=selective", TRANSFORMER),
+    _without(
         "R29",
         "recompute.recompute_method recompute.recompute_num_layers",
-        lambda c: c.recompute.recompute_granularity is None,
-        "recompute_granularity is null",
+        "recompute.recompute_granularity",
         TRANSFORMER,
     ),
 )

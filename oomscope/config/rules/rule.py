@@ -78,7 +78,7 @@ unmodelled = partial(Rule, severity="not_modelled")
 
 def needs(id_: str, setting: str, other: str, source: str, *, why: str = "", remedy: str = "") -> Rule:
     """Return the rule that ``setting`` needs ``other``; ``why`` is a clause about ``other``."""
-    needed = _name(other) + (" above 1" if _default(other) == "1" else "")
+    needed = _name(other) + (" above 1" if default_of(other) == "1" else "")
     return error(
         id=id_,
         keys=f"{_key(setting)} {other}",
@@ -104,9 +104,9 @@ def conflict(
     if len(each) > 1:
         named, undo = "{found}", "set what is named to its default"
     else:
-        is_switch = "=" in others or _default(others) in {"true", "false"}
+        is_switch = "=" in others or default_of(others) in {"true", "false"}
         named = _name(others) if is_switch else f"{_name(others)} {{c.{others}}}"
-        undo = f"set {_name(others)} to {_default(others)}"
+        undo = f"set {_name(others)} to {default_of(others)}"
     says = f"does not work with {named}" if severity == "error" else f"with {named} is not modelled"
     return Rule(
         id=id_,
@@ -114,7 +114,7 @@ def conflict(
         keys=" ".join(map(_key, (setting, *each))),
         applies=lambda c: [_name(other) for other in each if holds(c, other)] if holds(c, setting) else [],
         message=f"{_name(setting)} {says}{', ' + why if why else ''}",
-        remedy=remedy or f"{undo}, or {_key(setting).partition('.')[2]} to {_default(setting)}",
+        remedy=remedy or f"{undo}, or {_key(setting).partition('.')[2]} to {default_of(setting)}",
         source=source,
     )
 
@@ -124,10 +124,11 @@ def holds(config: Config, setting: str) -> bool:
     key, _, value = setting.partition("=")
     section, _, name = key.partition(".")
     now = _written(getattr(getattr(config, section), name))
-    return now == value if value else now != _default(key)
+    return now == value if value else now != default_of(key)
 
 
-def _default(setting: str) -> str:
+def default_of(setting: str) -> str:
+    """Return the default of a key as a configuration has it."""
     section, _, name = _key(setting).partition(".")
     model: Any = Config.model_fields[section].annotation
     return _written(model.model_fields[name].default)

@@ -5,12 +5,25 @@ A row leaves this table in the change that models its key. What upstream checks 
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, conflict, unmodelled
+from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, conflict, default_of, holds, unmodelled
 from oomscope.config.schema import Config
 
 _FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
 _OTHER_MIXERS = ("gdn", "gdp", "mhc")
 """How the names of modules begin that layers of other kinds have."""
+
+
+def _absent(id_: str, keys: str, what: str, source: str) -> Rule:
+    """Return the rule that none of ``keys`` may have another value than its default."""
+    each = keys.split()
+    return unmodelled(
+        id=id_,
+        keys=keys,
+        applies=lambda c: any(holds(c, key) for key in each),
+        message=f"{what} not modelled",
+        remedy="set " + " and ".join(f"{key.partition('.')[2]} to {default_of(key)}" for key in each),
+        source=source,
+    )
 
 
 def _beside_fp8(config: Config) -> list[str]:
@@ -72,13 +85,11 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="set use_transformer_engine_op_fuser and moe_paged_stash to false, and leave fused_group_mlp out",
         source=TRANSFORMER,
     ),
-    unmodelled(
-        id="N-ep-overlap",
-        keys="parallel.overlap_moe_expert_parallel_comm model.moe_shared_expert_overlap",
-        applies=lambda c: c.parallel.overlap_moe_expert_parallel_comm or c.model.moe_shared_expert_overlap,
-        message="overlapping the experts' communication, which keeps two microbatches at once, is not modelled",
-        remedy="set overlap_moe_expert_parallel_comm and moe_shared_expert_overlap to false",
-        source=MODEL_PARALLEL,
+    _absent(
+        "N-ep-overlap",
+        "parallel.overlap_moe_expert_parallel_comm model.moe_shared_expert_overlap",
+        "overlapping the experts' communication, which keeps two microbatches at once, is",
+        MODEL_PARALLEL,
     ),
     unmodelled(
         id="N-dispatcher",
@@ -167,13 +178,11 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="remove optimizer_cpu_offload, or use adam",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
-    unmodelled(
-        id="N-coupled-decay",
-        keys="optimizer.decoupled_weight_decay",
-        applies=lambda c: not c.optimizer.decoupled_weight_decay,
-        message="Adam with weight decay in the gradient is not modelled",
-        remedy="set decoupled_weight_decay to true",
-        source="Megatron-Core optimizer/__init__.py",
+    _absent(
+        "N-coupled-decay",
+        "optimizer.decoupled_weight_decay",
+        "Adam with weight decay in the gradient is",
+        "Megatron-Core optimizer/__init__.py",
     ),
     unmodelled(
         id="N-narrow-states",
@@ -238,13 +247,11 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
         source=_FSDP2,
     ),
-    unmodelled(
-        id="N-fp4",
-        keys="precision.fp4",
-        applies=lambda c: c.precision.fp4 is not None,
-        message="matrix products in fp4, with their copies of the weights, are not modelled",
-        remedy="set fp4 to null, or measure fp8",
-        source="Transformer Engine pytorch/tensor/nvfp4_tensor.py",
+    _absent(
+        "N-fp4",
+        "precision.fp4",
+        "matrix products in fp4, with their copies of the weights, are",
+        "Transformer Engine pytorch/tensor/nvfp4_tensor.py",
     ),
     unmodelled(
         id="N-fp8",
@@ -266,13 +273,11 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="set fp8_recipe to tensorwise and fp8_wgrad to true",
         source="Megatron-Core fp8_utils.py, get_fp8_recipe",
     ),
-    unmodelled(
-        id="N-fp8-attention",
-        keys="precision.fp8_dot_product_attention precision.fp8_multi_head_attention",
-        applies=lambda c: c.precision.fp8_dot_product_attention or c.precision.fp8_multi_head_attention,
-        message="attention in fp8, with other tensors kept, is not modelled",
-        remedy="set fp8_dot_product_attention and fp8_multi_head_attention to false",
-        source="Transformer Engine pytorch/attention/dot_product_attention/backends.py",
+    _absent(
+        "N-fp8-attention",
+        "precision.fp8_dot_product_attention precision.fp8_multi_head_attention",
+        "attention in fp8, with other tensors kept, is",
+        "Transformer Engine pytorch/attention/dot_product_attention/backends.py",
     ),
     unmodelled(
         id="N-fp8-param",
