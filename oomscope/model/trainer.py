@@ -52,22 +52,15 @@ class Batch(NamedTuple):
     labels: torch.Tensor
 
 
-class RandomTokens:
-    """Uniformly random tokens; a label is the token that comes next.
+def random_batch(config: Config, iteration: int, index: int) -> Batch:
+    """Return microbatch ``index`` of ``iteration``, counted over all replicas: random tokens, a label is what follows.
 
     They depend on the seed, the iteration and the index alone, so that runs of different parallelism can be compared.
     """
-
-    def __init__(self, *, vocab_size: int, seq_length: int, micro_batch_size: int, seed: int) -> None:
-        self._vocab_size = vocab_size
-        self._shape = (micro_batch_size, seq_length + 1)
-        self._seed = seed
-
-    def batch(self, iteration: int, index: int) -> Batch:
-        """Return microbatch ``index`` of ``iteration``."""
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed}:{iteration}:{index}".encode()))
-        tokens = torch.randint(self._vocab_size, self._shape, generator=generator)
-        return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{config.probe.seed}:{iteration}:{index}".encode()))
+    shape = (config.data.micro_batch_size, config.data.seq_length + 1)
+    tokens = torch.randint(config.model.vocab_size, shape, generator=generator)
+    return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 
 
 class Trainer:
@@ -90,12 +83,6 @@ class Trainer:
         self.state = state
         self.device = device
         self.observer = observer
-        self.data = RandomTokens(
-            vocab_size=config.model.vocab_size,
-            seq_length=config.data.seq_length,
-            micro_batch_size=config.data.micro_batch_size,
-            seed=config.probe.seed,
-        )
         self.context = context_parallel(config, state, observer)
 
     @property
@@ -219,7 +206,8 @@ class _Microbatches:
         for store in self._trainer.stores[action.chunk]:
             store.await_gather()
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
-            batch = trainer.data.batch(self._iteration, action.microbatch * state.dp.size + state.dp.rank)
+            index = action.microbatch * state.dp.size + state.dp.rank
+            batch = random_batch(trainer.config, self._iteration, index)
             inputs = received if received is not None else self._to_device(batch.tokens)
             mask = self._attention_mask(chunk)
             if not chunk.is_last:

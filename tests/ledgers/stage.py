@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import element_bytes
-from oomscope.model.layers.cross_entropy import loss_form
+from oomscope.model.layers.cross_entropy import loss_kernels
 from oomscope.model.memory.layer_groups import layer_groups
 from tests.ledgers.layer import Ledger, hidden_bytes, kept_layer_ledger
 
@@ -56,7 +56,7 @@ def head_ledger(config: Config) -> Ledger:
 
     Of the logits that is their softmax, or with Transformer Engine's loss their gradient.
     """
-    n, form = _tokens(config), loss_form(config)
+    n, kernels = _tokens(config), loss_kernels(config)
     hidden = hidden_bytes(config)
     rows = {
         "final_norm_input": hidden,
@@ -64,8 +64,8 @@ def head_ledger(config: Config) -> Ledger:
         "output_input": hidden,
     }
     logits = n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
-    if form.kernels == "te":
-        return {**rows, "logits_gradient": (element_bytes(config) if form.overwrites_logits else 4) * logits}
+    if kernels in ("te", "te over logits"):
+        return {**rows, "logits_gradient": (4 if kernels == "te" else element_bytes(config)) * logits}
     return {
         **rows,
         "vocabulary_softmax": 4 * logits,

@@ -19,7 +19,7 @@ from oomscope.model.base.observer import NullObserver, Observer
 from oomscope.model.gpt.multi_token_prediction import MultiTokenPrediction
 from oomscope.model.gpt.output_layer import OutputLayer
 from oomscope.model.gpt.transformer_layer import TransformerLayer
-from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
+from oomscope.model.layers.cross_entropy import loss_kernels, vocab_parallel_cross_entropy
 from oomscope.model.layers.embedding import Embedding, vocabulary
 from oomscope.model.layers.norms import make_norm
 from oomscope.model.layers.rank_context import RankContext
@@ -84,7 +84,7 @@ class GPTStage(nn.Module):
         self.final_norm = make_norm(rank, config.model.hidden_size) if has_norm else None
         self.mtp = MultiTokenPrediction(rank) if predicts_further else None
         self.output_layer = self._make_output_layer() if post_process else None
-        self._loss_form = loss_form(config)
+        self._loss_kernels = loss_kernels(config)
 
     def forward(
         self,
@@ -130,7 +130,7 @@ class GPTStage(nn.Module):
 
     def _token_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss [s, b] of each token."""
-        return vocab_parallel_cross_entropy(logits, labels, self.rank.tp, self._loss_form)
+        return vocab_parallel_cross_entropy(logits, labels, self.rank.tp, self._loss_kernels)
 
     def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         with self.rank.random.fork() if self.rank.tp.sequence_parallel else nullcontext():

@@ -7,7 +7,6 @@ or, in older versions, in the place of the logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -22,26 +21,20 @@ _GRADIENT_IN_FP32 = (2, 18)
 """The first version of Transformer Engine that does not write gradients over the logits (its pull request 3193)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossForm:
-    """Which kernels the loss is made of."""
-
-    kernels: Literal["plain", "native", "te"] = "plain"
-    """As written, compiled (``cross_entropy_fusion_impl``), or Transformer Engine's."""
-    overwrites_logits: bool = False
-    """Transformer Engine's gradient takes the place of the logits, in their number format."""
+LossKernels = Literal["plain", "native", "te", "te over logits"]
+"""As written, compiled (``cross_entropy_fusion_impl``), or Transformer Engine's, which may overwrite the logits."""
 
 
-def loss_form(config: Config) -> LossForm:
+def loss_kernels(config: Config) -> LossKernels:
     """Return what the loss of ``config`` is made of; without a version, Transformer Engine is the newest.
 
     Source: Megatron-Core ``models/common/language_module/language_module.py``, ``compute_language_model_loss``.
     """
     if not config.model.cross_entropy_loss_fusion:
-        return LossForm()
-    version = config.te_version
-    is_old = version is not None and version < _GRADIENT_IN_FP32
-    return LossForm(kernels=config.model.cross_entropy_fusion_impl, overwrites_logits=is_old)
+        return "plain"
+    if config.model.cross_entropy_fusion_impl == "native":
+        return "native"
+    return "te over logits" if config.te_version is not None and config.te_version < _GRADIENT_IN_FP32 else "te"
 
 
 def _into_softmax(
@@ -118,12 +111,12 @@ class _StoredGradient(Function):
 
 
 def vocab_parallel_cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, form: LossForm
+    logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, kernels: LossKernels
 ) -> torch.Tensor:
     """Return the loss [s, b] in fp32 of each token, from this rank's columns [s, b, V/t] and the labels [s, b].
 
     Logits in fp32 may be overwritten, by the softmax or by the gradient.
     """
-    if form.kernels == "te":
-        return _StoredGradient.apply(logits, labels, tp, form.overwrites_logits)  # type: ignore[no-any-return]
-    return _VocabParallelCrossEntropy.apply(logits, labels, tp, form.kernels == "native")  # type: ignore[no-any-return]
+    if kernels in ("plain", "native"):
+        return _VocabParallelCrossEntropy.apply(logits, labels, tp, kernels == "native")  # type: ignore[no-any-return]
+    return _StoredGradient.apply(logits, labels, tp, kernels == "te over logits")  # type: ignore[no-any-return]

@@ -71,31 +71,45 @@ class _SquaredReLU(Function):
 
 
 class _Gate(Function):
+    """With weights [R] of rows: Megatron-Core ``fusions/fused_bias_swiglu.py``, ``WeightedSwiGLUFunction``."""
+
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
-        ctx.save_for_backward(x)
+    def forward(ctx: Any, x: torch.Tensor, weights: torch.Tensor | None, activation: Activation) -> torch.Tensor:
+        ctx.save_for_backward(x, weights)
         ctx.activation = activation
         gate, up = x.chunk(2, dim=-1)
         out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
         activate_into(out, gate, activation)
-        return out.mul_(up)
+        out.mul_(up)
+        return out if weights is None else out.mul_(weights.unsqueeze(-1))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (x,) = ctx.saved_tensors
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        x, weights = ctx.saved_tensors
         gate, up = x.chunk(2, dim=-1)
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        grad_gate, grad_up = grad_x.chunk(2, dim=-1)
+        grad_gate, grad_up = grad_x.chunk(2, dim=-1)  # the second half holds the output until it is needed
         activate_into(grad_up, gate, ctx.activation)
+        grad_weights = None
+        if weights is not None:
+            grad_weights = _row_products(grad, grad_up.mul_(up)).to(weights.dtype)
+            activate_into(grad_up, gate, ctx.activation)
         grad_up.mul_(grad)
         torch.mul(grad, up, out=grad_gate)
+        if weights is not None:
+            grad_x.mul_(weights.unsqueeze(-1))
         differentiate_in_place(grad_gate, gate, ctx.activation)
-        return grad_x, None
+        return grad_x, grad_weights, None
 
 
-def gated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """Return act(gate) · up, [s, b, f], from ``x`` = [gate | up] [s, b, 2f]. Saves ``x`` only."""
-    return _Gate.apply(x, activation)  # type: ignore[no-any-return]
+def _row_products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the inner product of each pair of rows, without a temporary of their size."""
+    return torch.bmm(x.unsqueeze(1), y.unsqueeze(2)).flatten()
+
+
+def gated(x: torch.Tensor, activation: Activation, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Return act(gate) · up (· weight) […, f] of ``x`` = [gate | up] […, 2f]. Saves ``x`` and the weights only."""
+    return _Gate.apply(x, weights, activation)  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):

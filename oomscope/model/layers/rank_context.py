@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -24,20 +23,13 @@ from oomscope.model.fp8.recipe import fp8_recipe
 from oomscope.model.layers.rotary import rotary_table
 from oomscope.model.memory.offload import ModuleOffload
 from oomscope.model.parallel.context_parallel import context_parallel
-from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState, Place
 from oomscope.model.parallel.tensor_parallel import Placeholders, TensorParallel
 
 INIT_STD = 0.02
 """Megatron-Core ``init_method_std``."""
 _LARGEST_WHOLE_WEIGHT = 64 * 1024**2
 """Elements above which a weight is drawn shard by shard on the CPU as well."""
-
-
-class Shard(NamedTuple):
-    """Which part of a split matrix."""
-
-    rank: int
-    size: int
 
 
 class RankContext:
@@ -124,7 +116,7 @@ class RankContext:
         each of them split over the ranks: 0 of the matrix that enters an expert, 1 of that which leaves it. The weight
         has ``allreduce`` False: other ranks hold its replicas than those of dense weights (as upstream).
         """
-        tp = Shard(self.state.expert_tp.rank, self.state.expert_tp.size)
+        tp = self.state.expert_tp
         std = self._scaled_std if dim == 1 else INIT_STD
         rows, columns = (size // tp.size if axis == dim else size for axis, size in enumerate(shape))
         several = (len(experts),) if isinstance(experts, range) else ()
@@ -170,13 +162,13 @@ class RankContext:
         *,
         dim: int | None,
         std: float,
-        tp: Shard | None = None,
+        tp: Place | None = None,
     ) -> None:
         """Fill ``shard``, this rank's part along ``dim`` of the weight ``name`` of ``shape``.
 
         ``tp``: which part of an expert; other ranks hold other experts also where this one is not split.
         """
-        part = tp or Shard(self.tp.rank, self.tp.size)
+        part = tp or self.state.tp
         elements = torch.Size(shape).numel()
         if self.device.type == "cpu" and elements <= _LARGEST_WHOLE_WEIGHT:
             generator = torch.Generator().manual_seed(zlib.crc32(f"{self.config.probe.seed}:{name}".encode()))

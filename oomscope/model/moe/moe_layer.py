@@ -18,7 +18,7 @@ from torch import nn
 
 from oomscope.model.base.device import computes
 from oomscope.model.base.operations import Function
-from oomscope.model.layers.mlp import MLP, Activation, activate, activate_into, differentiate_in_place
+from oomscope.model.layers.mlp import MLP, Activation, activate, gated
 from oomscope.model.layers.rank_context import RankContext
 from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
 from oomscope.model.moe.router import Router, balance_of
@@ -73,41 +73,6 @@ class _GroupedLinear(Function):
         return grad_rows, grad_weight, None, None
 
 
-class _WeightedSwiGLU(Function):
-    """x [R, 2f], weights [R] → silu(gate) · up · weight; keeps x and the weights only.
-
-    Source: Megatron-Core ``fusions/fused_bias_swiglu.py``, ``WeightedSwiGLUFunction``.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x, probabilities)
-        gate, up = x.chunk(2, dim=-1)
-        out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
-        activate_into(out, gate, "silu")
-        return out.mul_(up).mul_(probabilities.unsqueeze(-1))
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x, probabilities = ctx.saved_tensors
-        weights = probabilities.unsqueeze(-1)
-        grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        gate, up = x.chunk(2, dim=-1)
-        grad_gate, grad_up = grad_x.chunk(2, dim=-1)  # the second half holds the output until it is needed
-        activate_into(grad_up, gate, "silu")
-        grad_probabilities = _row_products(grad, grad_up.mul_(up))
-        activate_into(grad_up, gate, "silu")
-        grad_up.mul_(grad).mul_(weights)
-        torch.mul(grad, up, out=grad_gate).mul_(weights)
-        differentiate_in_place(grad_gate, gate, "silu")
-        return grad_x, grad_probabilities.to(probabilities.dtype)
-
-
-def _row_products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the inner product of each pair of rows, without a temporary of their size."""
-    return torch.bmm(x.unsqueeze(1), y.unsqueeze(2)).flatten()
-
-
 def weighted_activation(
     x: torch.Tensor, weights: torch.Tensor, activation: Activation, *, is_gated: bool
 ) -> torch.Tensor:
@@ -120,7 +85,7 @@ def weighted_activation(
     ``MLP.forward`` with ``per_token_scale``.
     """
     if is_gated and activation == "silu":
-        return _WeightedSwiGLU.apply(x, weights)  # type: ignore[no-any-return]
+        return gated(x, activation, weights)
     if is_gated:
         gate, up = x.chunk(2, dim=-1)
         return (activate(gate, activation) * up * weights.unsqueeze(-1)).to(x.dtype)

@@ -63,14 +63,15 @@ class Refusal:
     """Where it was raised, innermost frame first."""
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield ``error`` and what it was raised from or during, outermost first."""
+def chain(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:
+    """Yield ``error`` and what it was raised from or during, outermost first; ``suppressed``: past ``from None``."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         yield current
         seen.add(id(current))
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        is_hidden = current.__suppress_context__ and not suppressed
+        current = current.__cause__ or (None if is_hidden else current.__context__)
 
 
 def said_by(error: BaseException) -> str:
@@ -106,7 +107,8 @@ def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
     if type(error).__name__ == "OutOfMemoryError":
         if not type(error).__module__.startswith("torch"):
             return "outside"
-        return "device" if _is_allocators(error) else "program"
+        is_allocators = any(_ALLOCATOR.search(said_by(link)) for link in chain(error, suppressed=True))
+        return "device" if is_allocators else "program"
     if isinstance(error, MemoryError):
         return "host"
     if isinstance(error, (RuntimeError, OSError)):
@@ -115,18 +117,6 @@ def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
         if _OUTSIDE.search(said_by(error)):
             return "outside"
     return None
-
-
-def _is_allocators(error: BaseException) -> bool:
-    """Return whether the caching allocator raised ``error``, or what the program was handling when it raised it."""
-    current: BaseException | None = error
-    seen: set[int] = set()
-    while current is not None and id(current) not in seen:
-        if _ALLOCATOR.search(said_by(current)):
-            return True
-        seen.add(id(current))
-        current = current.__cause__ or current.__context__
-    return False
 
 
 def _requested_bytes(message: str) -> int | None:

@@ -12,7 +12,7 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.model.base.observer import NullObserver
 from oomscope.model.parallel.parallel_state import ParallelState
-from oomscope.model.trainer import Batch, RandomTokens, Trainer
+from oomscope.model.trainer import Batch, Trainer, random_batch
 
 CPU = torch.device("cpu")
 MODEL = {
@@ -100,10 +100,10 @@ def test_the_seed_fixes_everything() -> None:
 
 def test_random_tokens_follow_from_seed_iteration_and_index() -> None:
     def batch(seed: int, iteration: int, index: int) -> Batch:
-        return RandomTokens(vocab_size=1000, seq_length=32, micro_batch_size=2, seed=seed).batch(iteration, index)
+        return random_batch(make_config(probe={"seed": seed}), iteration, index)
 
     tokens, labels = batch(1, 2, 3)
-    assert tokens.shape == labels.shape == (2, 32)
+    assert tokens.shape == labels.shape == (2, 8)
     assert torch.equal(tokens[:, 1:], labels[:, :-1])
     assert torch.equal(batch(1, 2, 3).tokens, tokens)
     for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4), (1, 3, 2)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,6 +9,7 @@ from torch.nn import functional as F
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.pairs import pairs
 
 CPU = torch.device("cpu")
 
@@ -65,30 +64,28 @@ def textbook(config: Config, weights: dict[str, torch.Tensor], tokens: torch.Ten
     return norm(hidden, "final_norm") @ weights.get("output_layer.weight", words).t()
 
 
+MLPS = [
+    {"activation_func": "gelu"},
+    {"activation_func": "relu", "add_bias_linear": False},
+    {"activation_func": "squared_relu", "add_qkv_bias": True},
+    {"activation_func": "silu", "gated_linear_unit": True, "qk_layernorm": True},
+    {"activation_func": "gelu", "gated_linear_unit": True, "share_embeddings_and_output_weights": False},
+]
 VARIANTS = [
-    dict(normalization=norm, num_query_groups=groups, position_embedding_type=positions, **mlp)
-    for norm, groups, positions, mlp in itertools.product(
+    {"normalization": norm, "num_query_groups": groups, "position_embedding_type": positions, **mlp, **backend}
+    for norm, groups, positions, mlp, backend in pairs(
         ["LayerNorm", "RMSNorm"],
         [2, 8],
         ["rope", "learned_absolute"],
-        [
-            {"activation_func": "gelu"},
-            {"activation_func": "relu", "add_bias_linear": False},
-            {"activation_func": "squared_relu", "add_qkv_bias": True},
-            {"activation_func": "silu", "gated_linear_unit": True, "qk_layernorm": True},
-            {"activation_func": "gelu", "gated_linear_unit": True, "share_embeddings_and_output_weights": False},
-        ],
+        MLPS,
+        [{"attention_backend": "flash"}, {"attention_backend": "unfused"}],
     )
 ]
 
 
-@pytest.mark.parametrize("backend", ["flash", "unfused"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(map(str, variant.values())))
-def test_loss_and_gradients_are_the_textbooks(config_of, variant, backend):
-    config = config_of(
-        model=dict(hidden_dropout=0.0, attention_dropout=0.0, attention_backend=backend, **variant),
-        precision={"bf16": False},
-    )
+def test_loss_and_gradients_are_the_textbooks(config_of, variant):
+    config = config_of(model={"hidden_dropout": 0.0, "attention_dropout": 0.0, **variant}, precision={"bf16": False})
     stage = cpu_stage(config)
     for parameter in stage.parameters():  # biases and norms away from 0 and 1; large enough to tell mistakes
         with torch.no_grad():

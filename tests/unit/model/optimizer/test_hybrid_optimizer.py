@@ -38,9 +38,10 @@ def trained(fraction: float, dtype: torch.dtype = torch.bfloat16, **settings: An
     return weights, optimizer
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("fraction", [0.3, 0.5, 1.0])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("fraction", "overlap", "dtype"),
+    [(0.3, False, torch.bfloat16), (0.5, True, torch.bfloat16), (1.0, False, torch.float32)],
+)
 def test_the_numbers_are_those_of_the_device(fraction: float, overlap: bool, dtype: torch.dtype) -> None:
     expected, _ = trained(0.0, dtype)
     found, _ = trained(fraction, dtype, overlap_cpu_optimizer_d2h_h2d=overlap)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from oomscope.probe.analysis.cures import (
     EXPANDABLE,
-    RUNS,
     SECONDS,
     SECONDS_IF_CURED,
     first_candidates,
@@ -117,11 +116,6 @@ def test_further_settings_are_run_until_one_leaves_room():
     program = Program({split(31): TIGHT, split(33): ROOMY})
     assert program.tried(split(64), split(128), further=names) == ([split(64), split(128), *names[:4]], ())
     assert Program({split(64): ROOMY}).tried(split(64), split(128), further=names)[0][-1] == split(128)
-
-
-def test_at_most_so_many_runs():
-    names = tuple(map(split, range(30, 60)))
-    assert Program({}).tried(*names) == (list(names[:RUNS]), names[RUNS:])
 
 
 def test_no_run_begins_that_is_expected_to_end_too_late():
