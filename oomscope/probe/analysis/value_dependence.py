@@ -30,7 +30,10 @@ def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
 def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], Ending | None]) -> Failure | str:
     """Return why ``measurement`` cannot be believed, or, where it can, the note that says how that was found out.
 
-    ``repeated`` runs the target whole once more, under the other rule of values.
+    Args:
+        job: what was measured.
+        measurement: a run that read what the card does not know.
+        repeated: runs the target whole once more, under the other rule of values.
     """
     ending = repeated()
     other = ending.measurement if ending is not None else None
