@@ -47,9 +47,7 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)
         place = f" at {site.file}:{site.line} {site.function}" if site else ""
-        return _untestable(
-            f"what it asks the card for depends on values that a virtual card does not compute: {found}{place}"
-        )
+        return _untestable(f"{read}, and under other values it asks for {found}{place}")
     if moved := _peak_that_moved(measurement, other):
         return _untestable(f"{read}, and under other values {moved}")
     return f"{read}; repeated under other values, the run asked for the same bytes"
@@ -98,7 +96,7 @@ class Difference(NamedTuple):
         """Say what was asked for, without the line."""
         sizes = (self.requested_bytes, self.other_bytes)
         one, other = ("nothing more" if size is None else format_size(size) for size in sizes)
-        return f"{one} under the one rule, {other} under the other"
+        return f"{other} instead of {one}"
 
 
 def first_difference(reported: Trace, other: Trace) -> Difference | None:

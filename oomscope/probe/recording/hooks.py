@@ -34,11 +34,13 @@ class Follower:
     Args:
         position: learns phases and modules.
         blocks: learns roles.
+        notes: receives a sentence on what went wrong in a hook; the program goes on without an error.
     """
 
-    def __init__(self, position: Position, blocks: ToldBlocks) -> None:
+    def __init__(self, position: Position, blocks: ToldBlocks, notes: list[str]) -> None:
         self._position = position
         self._blocks = blocks
+        self._notes = notes
         # Held weakly: what the program lets go is to be freed.
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -63,8 +65,8 @@ class Follower:
     def label(self) -> None:
         """Tell parameters, gradients and optimizer states as they stand."""
         for model in self._roots:
-            self._blocks.tell(Category.PARAMETER, (*model.parameters(), *model.buffers()))
-            self._blocks.tell(Category.MAIN_GRADIENT, (getattr(each, "main_grad", None) for each in model.parameters()))
+            self._label_weights(model)
+            self._blocks.tell(Category.MAIN_GRADIENT, (getattr(each, "main_grad", None) for each in parameters(model)))
         for optimizer in self._optimizers:
             self._label_states(optimizer)
 
@@ -98,35 +100,45 @@ class Follower:
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if self._position.module_depth == 0 and self._is_root(module):
-            self._imply("forward")
-            if self._backward_depth == 0:
-                self._blocks.tell(Category.INPUT, filter(_is_input, args))
+        if self._position.module_depth == 0:
+            with self._unharmed():
+                self._model_begins(module, args)
         self._position.enter_module(self._names.get(module, ""))
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
         self._position.leave_module()
-        if self._position.module_depth == 0 and self._is_root(module):
-            self._imply("loss")
+        if self._position.module_depth == 0:
+            with self._unharmed():
+                if self._is_root(module):
+                    self._imply("loss")
+
+    def _model_begins(self, module: torch.nn.Module, args: Any) -> None:
+        if self._is_root(module):
+            self._imply("forward")
+            if self._backward_depth == 0:
+                self._blocks.tell(Category.INPUT, filter(_is_input, args))
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters."""
         module = _uncompiled(module)
         if module in self._roots:
             return True
-        if self._is_told_roots or next(module.parameters(), None) is None:
+        if self._is_told_roots or next(parameters(module), None) is None:
             return False
         self._learn(module)
-        self._blocks.tell(Category.PARAMETER, (*module.parameters(), *module.buffers()))
+        self._label_weights(module)
         return True
+
+    def _label_weights(self, model: torch.nn.Module) -> None:
+        self._blocks.tell(Category.PARAMETER, (*parameters(model), *torch.nn.Module.buffers(model)))
 
     def _learn(self, model: torch.nn.Module) -> None:
         self._roots.add(model)
-        for name, module in model.named_modules():
+        for name, module in torch.nn.Module.named_modules(model):
             self._names.setdefault(module, name)
-        for parameter in model.parameters():
+        for parameter in parameters(model):
             if parameter.requires_grad and parameter.is_leaf:
                 parameter.register_post_accumulate_grad_hook(self._gradient_arrived)
 
@@ -144,8 +156,9 @@ class Follower:
         finally:
             self._backward_depth -= 1
             if self._backward_depth == 0:
-                gradients = (each.grad for model in self._roots for each in model.parameters())
-                self._blocks.tell(Category.GRADIENT, gradients)
+                with self._unharmed():
+                    gradients = (each.grad for model in self._roots for each in parameters(model))
+                    self._blocks.tell(Category.GRADIENT, gradients)
                 self._microbatch += 1
                 self._imply("optimizer", microbatch=-1)
 
@@ -166,7 +179,8 @@ class Follower:
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
-        self._blocks.tell(Category.GRADIENT, (parameter.grad,))
+        with self._unharmed():
+            self._blocks.tell(Category.GRADIENT, (parameter.grad,))
 
     # Optimizers -----------------------------------------------------------------------------------------------
 
@@ -174,18 +188,34 @@ class Follower:
         self._imply("optimizer", microbatch=-1)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._label_states(optimizer)
+        with self._unharmed():
+            self._label_states(optimizer)
         self._imply(OTHER, microbatch=-1)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
         values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
         self._blocks.tell(Category.OPTIMIZER_STATE, values)
 
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """Keep what goes wrong here from the program; the result has a note of it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a program's own classes raise when they are read
+            note = f"some categories or modules are unknown: {type(error).__name__}: {error}"
+            if note not in self._notes:
+                self._notes.append(note)
+
     def _imply(self, phase: str, microbatch: int | None = None) -> None:
         """Set the phase, unless the program tells its own, is not yet training, or recomputes in backward."""
         inside_backward = self._backward_depth > 0 and phase != "backward"
         if not self._position.is_told and self._position.is_training and not inside_backward:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
+
+
+def parameters(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Return the parameters also of a model with an attribute of that name (Megatron's DDP has a list ``buffers``)."""
+    return torch.nn.Module.parameters(model)
 
 
 def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:

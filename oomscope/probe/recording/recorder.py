@@ -75,7 +75,7 @@ class Recorder:
         self._pid = os.getpid()
         self.position = Position(self._mark if history.can_mark() else None)
         self.blocks = ToldBlocks(self.allocations)
-        self.follower = Follower(self.position, self.blocks)
+        self.follower = Follower(self.position, self.blocks, notes)
         self._forward = ForwardStacks(self.position, max_frames=max_frames)
         self._reset_peaks: dict[int, dict[str, int]] = {}
         self._lines: dict[Frame, None] = {}

@@ -23,7 +23,7 @@ from oomscope import virtual
 from oomscope.capture import history
 from oomscope.capture.history import Refusal
 from oomscope.probe.recording.cards import RealCard, check_kernels
-from oomscope.probe.recording.hooks import backward_through
+from oomscope.probe.recording.hooks import backward_through, parameters
 from oomscope.probe.recording.recorder import Recorder
 from oomscope.probe.recording.replaced import replaced
 from oomscope.probe.targets.program.receipt import ProgramSettings, Receipt, Refused
@@ -128,7 +128,7 @@ class ProgramRecording:
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if self._is_between and next(module.parameters(), None) is not None:
+        if self._is_between and next(parameters(module), None) is not None:
             self._begin_iteration()
 
     def _begin_iteration(self) -> None:

@@ -217,8 +217,8 @@ def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Rece
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
     done = (ran_out(receipt), receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
-    ranked = (receipt.rank is not None, -(receipt.rank or 0))
-    return (*done, receipt.raised is not None, *ranked, receipt.began_ns)
+    told = (receipt.rank is not None, receipt.raised is not None, -(receipt.rank or 0))
+    return (*done, *told, receipt.began_ns)
 
 
 def ran_out(receipt: Receipt) -> bool:

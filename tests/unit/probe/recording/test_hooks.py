@@ -34,7 +34,8 @@ class Followed:
         self.texts: list[str] = []
         self.blocks = Notes()
         self.position = Position(self.texts.append)
-        self.follower = Follower(self.position, self.blocks)
+        self.notes: list[str] = []
+        self.follower = Follower(self.position, self.blocks, self.notes)
 
     @contextmanager
     def iteration(self, index: int = 0) -> Iterator[None]:
@@ -126,3 +127,32 @@ def test_what_the_program_lets_go_is_freed(followed: Followed) -> None:
         del model, optimizer
         gc.collect()  # an optimizer is in a cycle with its own hooks
         assert [each() for each in alive] == [None] * len(alive)
+
+
+def test_a_model_with_lists_for_parameters_and_buffers_is_followed(followed: Followed) -> None:
+    class Wrapped(torch.nn.Module):  # as Megatron-Core's DistributedDataParallel
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+            self.buffers, self.parameters = [], []
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.inner(rows)
+
+    model = Wrapped()
+    with followed.iteration():
+        model(torch.ones(2, 4)).sum().backward()
+    assert followed.blocks.of(Category.PARAMETER) == {id(model.inner.weight), id(model.inner.bias)}
+    assert followed.blocks.of(Category.GRADIENT) >= {id(model.inner.weight.grad)}
+    assert followed.notes == []
+
+
+def test_what_goes_wrong_in_a_hook_is_a_note_and_the_program_goes_on(followed: Followed) -> None:
+    class Odd(torch.nn.Linear):
+        def named_parameters(self, *args: object, **kwargs: object) -> Iterator[tuple[str, torch.nn.Parameter]]:
+            raise RuntimeError("not before it is built")
+
+    with followed.iteration():
+        Odd(4, 4)(torch.ones(2, 4)).sum().backward()
+    assert followed.notes == ["some categories or modules are unknown: RuntimeError: not before it is built"]
+    assert "backward" in {moment.phase for moment in followed.moments}
