@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from oomscope.allocator.engine import serve
-from oomscope.allocator.engine.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, POOL_IN_USE, SIZE
+from oomscope.allocator.engine.constants import ADDRESS, NULL_REQUEST, OP, POOL_IN_USE, SIZE
 from oomscope.allocator.engine.driver import Driver
 from oomscope.allocator.engine.memory import grow, has_room
 from oomscope.allocator.engine.reclaim import (
@@ -22,7 +22,7 @@ from oomscope.allocator.engine.reclaim import (
     release_private,
 )
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
+from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState
 from oomscope.errors import UsageError
 from oomscope.units import format_size
 
@@ -38,37 +38,26 @@ class Placement(NamedTuple):
 
 
 class DeviceOutOfMemory(Exception):  # noqa: N818 - the name of what happened, as in torch.OutOfMemoryError
-    """A request that could not be served, with all that PyTorch's message prints; every number is bytes.
+    """A request that could not be served, with all that PyTorch's message prints; every number is bytes."""
 
-    ``requested`` was asked for, ``rounded`` is the block that would have served it, ``alloc_size`` what was asked of
-    the driver in vain. ``allowed`` is the limit set by a memory fraction, or None.
-    """
-
-    def __init__(
-        self,
-        *,
-        requested: int,
-        rounded: int,
-        alloc_size: int,
-        device_free: int,
-        device_total: int,
-        allowed: int | None,
-        allocated: int,
-        reserved: int,
-    ) -> None:
+    def __init__(self, allocator: CachingAllocator, requested: int) -> None:
         self.requested = requested
-        self.rounded = rounded
-        self.alloc_size = alloc_size
-        self.device_free = device_free
-        self.device_total = device_total
-        self.allowed = allowed
-        self.allocated = allocated
-        self.reserved = reserved
-        allowance = "" if allowed is None else f"{format_size(allowed)} allowed; "
+        self.rounded = allocator.round_size(requested)
+        """The block that would have served it."""
+        self.alloc_size = allocator.segment_size(self.rounded)
+        """What was asked of the driver in vain."""
+        self.device_free = allocator.device_free
+        self.device_total = allocator.device_total
+        self.allowed = allocator.limit_bytes
+        """The limit set by a memory fraction, or None."""
+        self.allocated = allocator.allocated_bytes
+        self.reserved = allocator.reserved_bytes
+        allowance = "" if self.allowed is None else f"{format_size(self.allowed)} allowed; "
         super().__init__(
-            f"out of memory: tried to allocate {format_size(alloc_size)}; the device has {format_size(device_total)},"
-            f" of which {format_size(device_free)} are free; {allowance}{format_size(allocated)} are allocated,"
-            f" {format_size(reserved - allocated)} reserved but unallocated"
+            f"out of memory: tried to allocate {format_size(self.alloc_size)}; "
+            f"the device has {format_size(self.device_total)}, of which {format_size(self.device_free)} are free; "
+            f"{allowance}{format_size(self.allocated)} are allocated, "
+            f"{format_size(self.reserved - self.allocated)} reserved but unallocated"
         )
 
 
@@ -84,9 +73,6 @@ class CachingAllocator(AllocatorState):
         event_lag: int | None = 0,
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
-        self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
-        self._pools: dict[int, int] = {}
-        self._pool_rows: dict[tuple[int, int], int] = {}
         self._blocks: dict[int, int] = {}
 
     def malloc(self, nbytes: int, stream: int = DEFAULT_STREAM, pool: int = 0) -> Placement:
@@ -100,7 +86,7 @@ class CachingAllocator(AllocatorState):
         """
         if nbytes < 0:
             raise UsageError(f"an allocation of {nbytes} bytes was asked for", remedy="ask for 0 bytes or more")
-        row = self._pool_row(pool, stream) if pool else self._stream_row(stream)
+        row = self._row(stream, pool)
         self._make_room()
         m = self._memory
         block = serve.malloc_in_pool(m, nbytes, row)
@@ -111,7 +97,7 @@ class CachingAllocator(AllocatorState):
             return Placement(address, m[block + SIZE])
         if block == NULL_REQUEST:
             return Placement(NULL, 0)
-        raise self._out_of_memory(nbytes)
+        raise DeviceOutOfMemory(self, nbytes)
 
     def free(self, address: int) -> None:
         """Free what ``malloc`` returned.
@@ -136,7 +122,7 @@ class CachingAllocator(AllocatorState):
         if address == NULL:
             return
         block = self._block(address)
-        row = self._stream_row(stream)
+        row = self._row(stream)
         self._make_room()
         record_stream(self._memory, block, row)
         self._memory[OP] += 1
@@ -146,7 +132,7 @@ class CachingAllocator(AllocatorState):
 
         As in PyTorch the blocks become free when the next malloc looks.
         """
-        rows = self._streams.values() if stream is None else (self._stream_row(stream),)
+        rows = self._streams.values() if stream is None else (self._row(stream),)
         for row in rows:
             make_events_ready(self._memory, row)
 
@@ -176,36 +162,8 @@ class CachingAllocator(AllocatorState):
         if not has_room(self._memory):
             grow(self._memory)
 
-    def _stream_row(self, handle: int) -> int:
-        row = self._streams.get(handle)
-        if row is None:
-            row = self._streams[handle] = add_stream(self._memory, handle)
-        return row
-
-    def _pool_row(self, pool: int, handle: int) -> int:
-        row = self._pool_rows.get((pool, handle))
-        if row is None:
-            stream = self._stream_row(handle)
-            if pool not in self._pools:
-                self._pools[pool] = add_pool(self._memory, pool)
-            row = self._pool_rows[pool, handle] = add_pool_stream(self._memory, self._pools[pool], stream)
-        return row
-
     def _block(self, address: int) -> int:
         block = self._blocks.get(address)
         if block is None:
             raise UsageError(f"nothing is allocated at address {address:#x}", remedy="free what malloc returned, once")
         return block
-
-    def _out_of_memory(self, requested: int) -> DeviceOutOfMemory:
-        rounded = self.round_size(requested)
-        return DeviceOutOfMemory(
-            requested=requested,
-            rounded=rounded,
-            alloc_size=serve.segment_size(self._memory, rounded),
-            device_free=self.device_free,
-            device_total=self.device_total,
-            allowed=self.limit_bytes,
-            allocated=self.allocated_bytes,
-            reserved=self.reserved_bytes,
-        )

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oomscope.allocator.engine import constants, serve
-from oomscope.allocator.engine.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
+from oomscope.allocator.engine.constants import NONE, OUT_OF_MEMORY
 from oomscope.allocator.engine.driver import Driver
-from oomscope.allocator.engine.memory import fill_room, grow, length_wanted
+from oomscope.allocator.engine.memory import Memory, fill_room, grow, length_wanted
 from oomscope.allocator.restore import restore
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState, add_pool, add_pool_stream, add_stream
+from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment
 from oomscope.errors import UsageError
 
@@ -103,13 +103,10 @@ class Replay(AllocatorState):
         settings: what PYTORCH_ALLOC_CONF says, and for which torch.
         driver: the device.
         ids: how many allocation ids there are; they count from 0.
-        streams: the handles of all streams that occur, besides the default stream.
         fraction: see ``AllocatorState``.
         event_lag: see ``AllocatorState``.
         compiled: whether the engine runs compiled.
         held: what it begins with.
-        pool_streams: the private pools that occur, as numbers above 0, each with the handle of a stream on which
-            something is allocated in it; all are in use at first.
 
     Raises:
         UsageError: what it is to hold contradicts itself, or does not fit on the device.
@@ -121,35 +118,20 @@ class Replay(AllocatorState):
         driver: Driver,
         *,
         ids: int,
-        streams: Iterable[int] = (),
         fraction: float | None = None,
         event_lag: int | None = 0,
         compiled: bool = False,
         held: Held = NOTHING_HELD,
-        pool_streams: Iterable[tuple[int, int]] = (),
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
-        self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
-        pairs = [*pool_streams, *((segment.pool, segment.stream) for segment in held.segments if segment.pool)]
-        for handle in (*streams, *(segment.stream for segment in held.segments), *(handle for _, handle in pairs)):
-            if handle not in self._streams:
-                self._streams[handle] = add_stream(self._memory, handle)
-        self._pools = {number: add_pool(self._memory, number) for number in sorted({number for number, _ in pairs})}
-        self._pool_rows = {
-            (number, handle): add_pool_stream(self._memory, self._pools[number], self._streams[handle])
-            for number, handle in dict.fromkeys(pairs)
-        }
-        rows_of = {(0, handle): row for handle, row in self._streams.items()} | self._pool_rows
-        grow(self._memory)
         self._compiled = compiled
         self._rows: Any = [NONE] * ids
+        rows_of = {(each.pool, each.stream): self._row(each.stream, each.pool) for each in held.segments}
+        grow(self._memory)
         for address, row in restore(self._memory, held.segments, rows_of).items():
             if address not in held.ids:
                 raise UsageError(f"the block held at {address:#x} has no id", remedy="give one for each that is live")
             self._rows[held.ids[address]] = row
-        if compiled:
-            self._memory = _array(self._memory)  # type: ignore[assignment]
-            self._rows = _array(self._rows)
 
     def run(
         self,
@@ -162,20 +144,22 @@ class Replay(AllocatorState):
         """Carry out operations: for each a ``ReplayOp``, an id, bytes and the handle of a stream (None: the default).
 
         ``pools`` has the number of the private pool of each MALLOC, RELEASE_POOL and EMPTY_POOL; 0, or None, is the
-        default pool.
+        default pool. A private pool is in use from its first operation on.
 
         Raises:
-            UsageError: arrays of unequal length, an unknown kind, id, stream or pool, negative bytes, or an id
-                allocated while it is live.
+            UsageError: an unknown kind or id, negative bytes, or an id allocated while it is live.
         """
         import numpy as np
 
-        columns: list[Any] = _columns(kinds, ids, nbytes, len(self._rows))
-        columns.append(self._in_pools(columns[0], self._stream_rows(streams, len(columns[0])), streams, pools))
-        outputs: list[Any] = [np.full(len(columns[0]), NONE, np.int64) for _ in range(2)]
-        if not self._compiled:
-            columns = [column.tolist() for column in columns]
-            outputs = [output.tolist() for output in outputs]
+        what, names, sizes = _array(kinds), _array(ids), _array(nbytes)
+        _check(what, names, sizes, len(self._rows))
+        sizes = sizes.clip(max=constants.MAX_REQUEST)  # exceeds every device all the same
+        columns: list[Any] = [what, names, sizes, self._rows_of(what, streams, pools)]
+        outputs: list[Any] = [np.full(len(what), NONE, np.int64) for _ in range(2)]
+        if self._compiled:
+            self._memory, self._rows = _array(self._memory), _array(self._rows)  # type: ignore[assignment]
+        else:
+            columns, outputs = [[each.tolist() for each in group] for group in (columns, outputs)]
         kind_column, id_column, size_column, stream_column = columns
         ops = serve.Ops(kind_column, id_column, size_column, stream_column, self._rows, *outputs)
         self._drive(_compiled_run() if self._compiled else serve.run, ops)
@@ -206,52 +190,30 @@ class Replay(AllocatorState):
         self._memory = longer  # type: ignore[assignment]
         fill_room(self._memory)
 
-    def _stream_rows(self, streams: ArrayLike | None, length: int) -> IntArray:
+    def _rows_of(self, kinds: IntArray, streams: ArrayLike | None, pools: ArrayLike | None) -> IntArray:
+        """Return the row of each operation's stream in its pool, or the pool that it speaks of."""
         import numpy as np
 
-        if streams is None:
-            return np.full(length, self._streams[DEFAULT_STREAM], np.int64)
-        column = _array(streams)
-        if len(column) != length:
-            raise UsageError(f"{length} operations came with {len(column)} streams", remedy="give one for each")
-        handles = sorted(_distinct(column))
-        for handle in handles:
-            if handle not in self._streams:
-                raise UsageError(f"stream {handle:#x} was not announced", remedy="name all streams at the start")
-        rows_of = _array([self._streams[handle] for handle in handles])
-        rows: IntArray = rows_of[np.searchsorted(_array(handles), column)] if handles else column
-        return rows
-
-    def _in_pools(
-        self, kinds: IntArray, rows: IntArray, streams: ArrayLike | None, pools: ArrayLike | None
-    ) -> IntArray:
-        """Return ``rows`` with those of private pools where operations are made in one, and the pools they speak of."""
-        import numpy as np
-
-        speaks = np.isin(kinds, OF_POOLS)
+        handles = np.full(len(kinds), DEFAULT_STREAM, np.int64) if streams is None else _array(streams)
+        known = sorted(_distinct(handles))
+        rows_of = _array([self._row(handle) for handle in known])
+        rows: IntArray = rows_of[np.searchsorted(_array(known), handles)] if known else handles
         if pools is None:
-            if speaks.any():
-                raise UsageError("an operation on a private pool names none", remedy="give the pools")
             return rows
-        column = _array(pools)
-        if len(column) != len(kinds):
-            raise UsageError(f"{len(kinds)} operations came with {len(column)} pools", remedy="give one for each")
-        handles = np.zeros(len(kinds), np.int64) if streams is None else _array(streams)
-        inside = (kinds == ReplayOp.MALLOC) & (column != 0)
-        rows = rows.copy()
-        for number in _distinct(column[speaks]):
-            rows[speaks & (column == number)] = self._known(self._pools, number, number)
-        for number in _distinct(column[inside]):
-            of_pool = inside & (column == number)
+        speaks, numbers = np.isin(kinds, OF_POOLS), _array(pools)
+        inside = (kinds == ReplayOp.MALLOC) & (numbers != 0)
+        for number in sorted(_distinct(numbers[speaks | inside])):
+            rows[speaks & (numbers == number)] = self._pool(number)
+            of_pool = inside & (numbers == number)
             for handle in _distinct(handles[of_pool]):
-                rows[of_pool & (handles == handle)] = self._known(self._pool_rows, (number, handle), number)
+                rows[of_pool & (handles == handle)] = self._row(handle, number)
         return rows
 
-    @staticmethod
-    def _known(rows: Mapping[Any, int], key: object, number: int) -> int:
-        if key not in rows:
-            raise UsageError(f"private pool {number} was not announced", remedy="name all pools at the start")
-        return rows[key]
+    def _list(self) -> Memory:
+        """Return the memory as a list; the next compiled run makes an array of it again."""
+        memory: Any = self._memory
+        self._memory = memory if isinstance(memory, list) else memory.tolist()
+        return self._memory
 
     def _allocated_rows(self) -> Iterable[int]:
         return [int(row) for row in self._rows if row >= 0]
@@ -290,19 +252,14 @@ def replay(
         UsageError: see ``Replay`` and ``Replay.run``.
     """
     id_column = _array(ids)
-    handles = [] if streams is None else _distinct(_array(streams))
-    if compiled is None:
-        compiled = pays_compiled(len(id_column))
     allocator = Replay(
         settings,
         driver,
         ids=max(int(id_column.max(initial=NONE)), *held.ids.values(), NONE) + 1,
-        streams=handles,
         fraction=fraction,
         event_lag=event_lag,
-        compiled=compiled,
+        compiled=pays_compiled(len(id_column)) if compiled is None else compiled,
         held=held,
-        pool_streams=_pairs(streams, pools),
     )
     return allocator.run(kinds, id_column, nbytes, streams, pools)
 
@@ -322,37 +279,16 @@ def _compiled_run() -> serve.Run:
     return compiled_run()
 
 
-def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int) -> list[IntArray]:
-    """Return the columns as arrays of int64, checked; requests that exceed every device are cut to one that does."""
-    columns = [_array(kinds), _array(ids), _array(nbytes)]
-    kind_column, id_column, size_column = columns
-    if len({len(column) for column in columns}) != 1:
-        lengths = ", ".join(str(len(column)) for column in columns)
-        raise UsageError(f"kinds, ids and nbytes have {lengths} entries", remedy="give one of each for an operation")
-    if not len(kind_column):
-        return columns
-    if kind_column.min() < 0 or kind_column.max() >= len(ReplayOp):
+def _check(kinds: IntArray, ids: IntArray, nbytes: IntArray, known_ids: int) -> None:
+    """Refuse what the compiled engine, which checks nothing, would read or write out of bounds."""
+    if not len(kinds):
+        return
+    if kinds.min() < 0 or kinds.max() >= len(ReplayOp):
         raise UsageError("an operation is of an unknown kind", remedy="use the values of ReplayOp")
-    if id_column.min() < 0 or id_column.max() >= known_ids:
+    if ids.min() < 0 or ids.max() >= known_ids:
         raise UsageError(f"an allocation id is not in 0..{known_ids - 1}", remedy="count ids from 0")
-    if size_column.min() < 0:
+    if nbytes.min() < 0:
         raise UsageError("an operation is of a negative number of bytes", remedy="give 0 or more")
-    return [kind_column, id_column, size_column.clip(max=constants.MAX_REQUEST)]
-
-
-def _pairs(streams: ArrayLike | None, pools: ArrayLike | None) -> list[tuple[int, int]]:
-    """Return each private pool with each stream that occurs beside it."""
-    import numpy as np
-
-    if pools is None:
-        return []
-    column = _array(pools)
-    handles = np.zeros(len(column), np.int64) if streams is None else _array(streams)
-    if len(handles) != len(column):
-        return []
-    return [
-        (number, handle) for number in _distinct(column[column != 0]) for handle in _distinct(handles[column == number])
-    ]
 
 
 def _distinct(column: IntArray) -> list[int]:

@@ -11,38 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from oomscope.allocator.engine.blocks import is_split, link_before, new_part, put_free, segment_at
-from oomscope.allocator.engine.constants import (
-    ACTIVE,
-    ACTIVE_BYTES,
-    ADDRESS,
-    ALLOCATED,
-    ALLOCATED_BYTES,
-    ALLOCATION,
-    DEVICE_ALLOCS,
-    INACTIVE_SPLIT,
-    INACTIVE_SPLIT_BYTES,
-    LARGE,
-    MAPPED,
-    MAX_SPLIT,
-    NEXT_ADDRESS,
-    OVERSIZE_ALLOCATIONS,
-    OVERSIZE_SEGMENTS,
-    PAGE,
-    POLICY,
-    POLICY_DOWN,
-    POLICY_FIRST_FIT,
-    POOL,
-    RANGES,
-    RANGES_LIVE,
-    REQUESTED,
-    REQUESTED_BYTES,
-    RESERVED,
-    RESERVED_BYTES,
-    SEGMENT,
-    SIZE,
-    SMALL,
-    TOTAL,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import charge, insert_range, paged
 from oomscope.allocator.engine.expandable import page_of, put_unmapped, reservation_size
 from oomscope.allocator.engine.memory import Memory, grow, has_room

@@ -10,9 +10,9 @@ of the compiled allocators of torch 2.6 to 2.15.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from oomscope.allocator.alloc_conf import INERT_BOOLS, INERT_SIZES, Value, Version, parse_conf
+from oomscope.allocator.alloc_conf import Version, parse_conf
 from oomscope.allocator.engine.constants import (
     DIVISION_INTERVALS,
     LARGE_SEGMENT_DEFAULT,
@@ -54,8 +54,6 @@ class AllocatorSettings:
     max_non_split_rounding: int = LARGE_SEGMENT_DEFAULT
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
-    inert: dict[str, Value] = field(default_factory=dict, hash=False)
-    """Keys accepted that change nothing here, with their values."""
 
     @classmethod
     def parse(cls, conf: str, *, torch_version: str = DEFAULT_RULES) -> AllocatorSettings:
@@ -83,8 +81,7 @@ class AllocatorSettings:
             changes["max_non_split_rounding"] = values.get("large_segment_size_mb", self.large_segment_size)
         changes |= {_FIELDS[key]: value for key, value in values.items() if key in _FIELDS}
         changes["max_split_size"] = min(_int(changes["max_split_size"]), UNLIMITED)
-        inert = {key: value for key, value in values.items() if key in INERT_BOOLS or key in INERT_SIZES}
-        return replace(self, conf=conf, inert=self.inert | inert, **changes)  # type: ignore[arg-type]
+        return replace(self, conf=conf, **changes)  # type: ignore[arg-type]
 
     @property
     def version(self) -> Version:
@@ -116,24 +113,6 @@ class AllocatorSettings:
             return None
         exact = fraction * total_bytes
         return int(exact + 0.5) if self.version >= (2, 13) else int(exact)
-
-    def describe(self) -> dict[str, object]:
-        """Return the ``allocator_settings`` that torch writes into a snapshot (CUDAConfig in Module.cpp)."""
-        described: dict[str, object] = {
-            "PYTORCH_CUDA_ALLOC_CONF": self.conf,
-            "max_split_size": -1 if self.max_split_size == UNLIMITED else self.max_split_size,
-            "garbage_collection_threshold": self.garbage_collection_threshold,
-            "expandable_segments": self.expandable_segments,
-            "pinned_num_register_threads": self.inert.get("pinned_num_register_threads", 1),
-            "release_lock_on_cudamalloc": self.inert.get("release_lock_on_cudamalloc", False),
-            "pinned_use_cuda_host_register": self.inert.get("pinned_use_cuda_host_register", False),
-        }
-        if self.version >= (2, 9):
-            described["graph_capture_record_stream_reuse"] = self.inert.get("graph_capture_record_stream_reuse", False)
-        described["roundup_power2_divisions"] = {
-            str(1 << index): divisions for index, divisions in enumerate(self.roundup_power2_divisions)
-        }
-        return described
 
 
 def parse_version(text: str) -> Version:

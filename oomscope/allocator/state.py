@@ -5,54 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oomscope.allocator.engine import serve
-from oomscope.allocator.engine.constants import (
-    ABOVE,
-    ACTIVE_BYTES,
-    ALLOCATED_BYTES,
-    BELOW,
-    CHARGED_PEAK,
-    CURRENT,
-    DEFAULT_ROW,
-    DEFAULT_STREAM_ROW,
-    DIVIDED,
-    DIVISIONS,
-    EVENT_LAG,
-    EVENTS_HELD,
-    EXPANDABLE,
-    FIRST_POOL,
-    FREES_SHORT,
-    GC_BYTES,
-    HANDLE,
-    HIGHEST_STREAM,
-    LARGE_SEGMENT,
-    LIMIT,
-    LOWEST_OF_POOL,
-    LOWEST_STREAM,
-    MAX_SPLIT,
-    NEXT_POOL,
-    NON_SPLIT_ROUNDING,
-    NONE,
-    OOMS,
-    OTHER,
-    OWNER,
-    PEAK,
-    POOL_IN_USE,
-    POOL_NUMBER,
-    POOL_ROW,
-    QUEUE_HEAD,
-    QUEUE_TAIL,
-    READY_STREAM,
-    REQUESTED_BYTES,
-    RESERVED_BYTES,
-    RETRIES,
-    STREAM_ROW,
-    STREAMS_LIVE,
-    THROW_ON_OOM,
-    TIE_RULE,
-    TIES,
-    TOP,
-    TOTAL,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import Driver, device_free
 from oomscope.allocator.engine.memory import Memory, empty_memory, grow, take
 from oomscope.allocator.engine.stats import DeviceStats, device_stats
@@ -62,62 +15,6 @@ from oomscope.errors import UsageError
 
 DEFAULT_STREAM = 0
 """The handle of CUDA's default stream, which is always there."""
-
-
-def new_memory(settings: AllocatorSettings, driver: Driver, fraction: float | None, event_lag: int | None) -> Memory:
-    """Return the memory, a list, of an allocator that has not served anything and knows only the default stream.
-
-    Without a ``fraction`` the settings' ``per_process_memory_fraction`` counts, as at torch's start.
-
-    Raises:
-        UsageError: a negative fraction or event lag.
-    """
-    if event_lag is not None and event_lag < 0:
-        raise UsageError(f"event_lag is {event_lag}", remedy="give a number of mallocs, 0 or more, or None")
-    m = empty_memory()
-    driver.attach(m)
-    m[EVENT_LAG] = NONE if event_lag is None else event_lag
-    m[READY_STREAM] = NONE
-    apply_fraction(m, settings, _fraction_at_start(settings) if fraction is None else fraction)
-    apply_settings(m, settings)
-    m[DEFAULT_STREAM_ROW] = add_stream(m, DEFAULT_STREAM)
-    grow(m)
-    return m
-
-
-def apply_settings(m: Memory, settings: AllocatorSettings) -> None:
-    """Write everything that a configuration string decides, except the memory fraction."""
-    m[EXPANDABLE] = int(settings.expandable_segments)
-    m[MAX_SPLIT] = settings.max_split_size
-    m[NON_SPLIT_ROUNDING] = settings.max_non_split_rounding
-    m[LARGE_SEGMENT] = settings.large_segment_size
-    m[THROW_ON_OOM] = int(settings.throw_on_cudamalloc_oom)
-    m[TIE_RULE] = settings.tie_rule
-    m[FREES_SHORT] = int(settings.frees_short_reservations)
-    m[DIVIDED] = int(any(divisions > 1 for divisions in settings.roundup_power2_divisions))
-    for interval, divisions in enumerate(settings.roundup_power2_divisions):
-        m[DIVISIONS + interval] = divisions
-    _apply_garbage_threshold(m, settings)
-
-
-def _fraction_at_start(settings: AllocatorSettings) -> float | None:
-    """Return the fraction that the settings ask for; None where they ask for none."""
-    fraction = settings.per_process_memory_fraction
-    return None if fraction == 1 else fraction
-
-
-def apply_fraction(m: Memory, settings: AllocatorSettings, fraction: float | None) -> None:
-    """Write the limit of ``set_per_process_memory_fraction``; None: it was never called."""
-    if fraction is not None and fraction < 0:
-        raise UsageError(f"the memory fraction is {fraction}", remedy="give a fraction of the device from 0 to 1")
-    limit = settings.limit_bytes(fraction, int(m[TOTAL]))
-    m[LIMIT] = NONE if limit is None else limit
-    _apply_garbage_threshold(m, settings)
-
-
-def _apply_garbage_threshold(m: Memory, settings: AllocatorSettings) -> None:
-    threshold = settings.garbage_collection_threshold
-    m[GC_BYTES] = int(threshold * m[LIMIT]) if threshold > 0 and m[LIMIT] != NONE else NONE
 
 
 def add_stream(m: Memory, handle: int) -> int:
@@ -201,14 +98,28 @@ class AllocatorState:
         fraction: float | None = None,
         event_lag: int | None = 0,
     ) -> None:
-        self._settings = settings
+        if event_lag is not None and event_lag < 0:
+            raise UsageError(f"event_lag is {event_lag}", remedy="give a number of mallocs, 0 or more, or None")
+        self.settings = settings
+        """The settings in force."""
         self._first_max_split_size = settings.max_split_size
-        self._memory = new_memory(settings, driver, fraction, event_lag)
+        self._memory = m = empty_memory()
+        driver.attach(m)
+        m[EVENT_LAG] = NONE if event_lag is None else event_lag
+        m[READY_STREAM] = NONE
+        at_start = None if settings.per_process_memory_fraction == 1 else settings.per_process_memory_fraction
+        self._limit(at_start if fraction is None else fraction)
+        self._apply_settings()
+        m[DEFAULT_STREAM_ROW] = add_stream(m, DEFAULT_STREAM)
+        self._streams = {DEFAULT_STREAM: m[DEFAULT_STREAM_ROW]}
+        self._pools: dict[int, int] = {}
+        self._pool_rows: dict[tuple[int, int], int] = {}
+        grow(m)
 
     # ---- the world around it ------------------------------------------------------------------------------------
 
     def set_other_bytes(self, other_bytes: int) -> None:
-        """Say how much of the device others hold from now on.
+        """Set how much of the device others hold from now on.
 
         Raises:
             UsageError: a negative size.
@@ -223,7 +134,7 @@ class AllocatorState:
         Raises:
             UsageError: a negative fraction.
         """
-        apply_fraction(self._memory, self._settings, fraction)
+        self._limit(fraction)
 
     def set_settings(self, conf: str) -> None:
         """Change settings at run time (``torch.cuda.memory._set_allocator_settings``).
@@ -231,23 +142,69 @@ class AllocatorState:
         Raises:
             AllocatorConfError: see ``AllocatorSettings.parse``.
         """
-        self._settings = self._settings.updated(conf)
-        apply_settings(self._memory, self._settings)
+        self.settings = self.settings.updated(conf)
+        self._apply_settings()
 
     def hold_events(self, held: bool) -> None:
         """While ``held``, only the wait before cached blocks are released completes an event."""
         self._memory[EVENTS_HELD] = int(held)
 
-    # ---- what it did and holds ----------------------------------------------------------------------------------
+    def _apply_settings(self) -> None:
+        """Write everything that a configuration string decides, except the memory fraction."""
+        m, settings = self._memory, self.settings
+        m[EXPANDABLE] = int(settings.expandable_segments)
+        m[MAX_SPLIT] = settings.max_split_size
+        m[NON_SPLIT_ROUNDING] = settings.max_non_split_rounding
+        m[LARGE_SEGMENT] = settings.large_segment_size
+        m[THROW_ON_OOM] = int(settings.throw_on_cudamalloc_oom)
+        m[TIE_RULE] = settings.tie_rule
+        m[FREES_SHORT] = int(settings.frees_short_reservations)
+        m[DIVIDED] = int(any(divisions > 1 for divisions in settings.roundup_power2_divisions))
+        m[DIVISIONS : DIVISIONS + DIVISION_INTERVALS] = list(settings.roundup_power2_divisions)
+        self._apply_garbage_threshold()
 
-    @property
-    def settings(self) -> AllocatorSettings:
-        """The settings in force."""
-        return self._settings
+    def _limit(self, fraction: float | None) -> None:
+        """Write the limit of ``set_per_process_memory_fraction``; None: it was never called."""
+        if fraction is not None and fraction < 0:
+            raise UsageError(f"the memory fraction is {fraction}", remedy="give a fraction of the device from 0 to 1")
+        limit = self.settings.limit_bytes(fraction, int(self._memory[TOTAL]))
+        self._memory[LIMIT] = NONE if limit is None else limit
+        self._apply_garbage_threshold()
+
+    def _apply_garbage_threshold(self) -> None:
+        m, threshold = self._memory, self.settings.garbage_collection_threshold
+        m[GC_BYTES] = int(threshold * m[LIMIT]) if threshold > 0 and m[LIMIT] != NONE else NONE
+
+    def _row(self, handle: int, pool: int = 0) -> int:
+        """Return the row of a stream in a pool (0: the default one), a new one at first sight."""
+        if handle not in self._streams:
+            self._streams[handle] = add_stream(self._list(), handle)
+        if not pool:
+            return self._streams[handle]
+        if (pool, handle) not in self._pool_rows:
+            row = add_pool_stream(self._list(), self._pool(pool), self._streams[handle])
+            self._pool_rows[pool, handle] = row
+        return self._pool_rows[pool, handle]
+
+    def _pool(self, number: int) -> int:
+        """Return a private pool, a new one at first sight, which is in use."""
+        if number not in self._pools:
+            self._pools[number] = add_pool(self._list(), number)
+        return self._pools[number]
+
+    def _list(self) -> Memory:
+        """Return the memory as a list, to which rows can be added."""
+        return self._memory
+
+    # ---- what it did and holds ----------------------------------------------------------------------------------
 
     def round_size(self, nbytes: int) -> int:
         """Return the size of the block that would serve ``nbytes``; 0 for 0 bytes."""
         return int(serve.round_size(self._memory, nbytes)) if nbytes else 0
+
+    def segment_size(self, rounded: int) -> int:
+        """Return the bytes that the driver is asked for to serve a block of ``rounded`` bytes."""
+        return int(serve.segment_size(self._memory, rounded))
 
     def drain_events(self) -> list[AllocatorEvent]:
         """Return what happened since the last call, in order, and forget it."""
@@ -270,29 +227,9 @@ class AllocatorState:
         return int(self._memory[ALLOCATED_BYTES + CURRENT])
 
     @property
-    def allocated_peak(self) -> int:
-        """Largest ``allocated_bytes`` so far."""
-        return int(self._memory[ALLOCATED_BYTES + PEAK])
-
-    @property
     def active_bytes(self) -> int:
         """Bytes of blocks handed out or waiting for a stream."""
         return int(self._memory[ACTIVE_BYTES + CURRENT])
-
-    @property
-    def active_peak(self) -> int:
-        """Largest ``active_bytes`` so far."""
-        return int(self._memory[ACTIVE_BYTES + PEAK])
-
-    @property
-    def requested_bytes(self) -> int:
-        """Bytes that were requested of the active blocks, before rounding."""
-        return int(self._memory[REQUESTED_BYTES + CURRENT])
-
-    @property
-    def requested_peak(self) -> int:
-        """Largest ``requested_bytes`` so far."""
-        return int(self._memory[REQUESTED_BYTES + PEAK])
 
     @property
     def reserved_bytes(self) -> int:
@@ -334,8 +271,3 @@ class AllocatorState:
     def num_ties(self) -> int:
         """How often the rule among equally large free blocks may have decided; where never, any rule does the same."""
         return int(self._memory[TIES])
-
-    @property
-    def num_ooms(self) -> int:
-        """How many requests failed."""
-        return int(self._memory[OOMS])

@@ -5,52 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from oomscope.allocator.engine.constants import (
-    ABOVE,
-    ACTION_NAMES,
-    ADDRESS,
-    ALLOCATED,
-    BASE,
-    DIRECTORY,
-    DIRECTORY_LENGTH,
-    FIRST_POOL,
-    FREE_SETS,
-    HANDLE,
-    LARGE,
-    LOG,
-    LOG_ACTION,
-    LOG_ADDRESS,
-    LOG_ALLOC_SIZE,
-    LOG_BASE,
-    LOG_LENGTH,
-    LOG_OP,
-    LOG_RANGE,
-    LOG_ROW,
-    LOG_SIZE,
-    LOG_STREAM,
-    LOWEST_OF_POOL,
-    LOWEST_STREAM,
-    MAPPED,
-    NEXT,
-    NEXT_POOL,
-    NONE,
-    NOTE_BLOCK,
-    NOTE_NEXT,
-    OOM,
-    OWNER,
-    PAGE,
-    PENDING,
-    POOL,
-    POOL_NUMBER,
-    PREV,
-    QUEUE_HEAD,
-    RANGE,
-    REQUESTED,
-    SET_ROW,
-    SIZE,
-    SMALL,
-    STREAM,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.memory import BLOCK_MASK, Memory
 
 

@@ -34,17 +34,8 @@ from oomscope.units import MiB
 Record = dict[str, Any]
 Allocator = CachingAllocator | Replay
 
-COUNTERS = {
-    "reserved_peak": "reserved_peak",
-    "allocated_peak": "allocated_peak",
-    "active_peak": "active_peak",
-    "requested_peak": "requested_peak",
-    "reserved_end": "reserved_bytes",
-    "allocated_end": "allocated_bytes",
-    "num_ooms": "num_ooms",
-    "num_alloc_retries": "num_alloc_retries",
-    "device_peak": "device_peak",
-}
+PEAKS = {"reserved_peak": "reserved_bytes", "allocated_peak": "allocated_bytes", "active_peak": "active_bytes"}
+PEAKS["requested_peak"] = "requested_bytes"
 BATCHED = {"m": ReplayOp.MALLOC, "f": ReplayOp.FREE, "r": ReplayOp.RECORD_STREAM, "e": ReplayOp.EMPTY_CACHE}
 CONTROLS = frozenset("poxc")
 
@@ -101,9 +92,12 @@ class Transcript:
         self.fields["deferred_frees"].sort()
         segments = [_segment(segment) for segment in allocator.segments()]
         self.fields["segments"] = sorted(segments, key=lambda segment: (segment["range"], segment["offset"]))
-        self.fields["stats"] = allocator.stats()
-        for name, attribute in COUNTERS.items():
-            self.fields[name] = getattr(allocator, attribute)
+        self.fields["stats"] = stats = allocator.stats()
+        for name, kind in PEAKS.items():
+            self.fields[name] = stats[kind]["all"]["peak"]
+        self.fields["reserved_end"], self.fields["allocated_end"] = allocator.reserved_bytes, allocator.allocated_bytes
+        self.fields |= {name: stats[name] for name in ("num_ooms", "num_alloc_retries")}
+        self.fields["device_peak"] = allocator.device_peak
         return self.fields
 
 
@@ -143,7 +137,6 @@ def play_batched(record: Record, torch_version: str, *, compiled: bool) -> dict[
         _settings(record, torch_version),
         _driver(record),
         ids=1 + max((op[1] for op in ops if op[0] == "m"), default=0),
-        streams=range(1, 4),
         fraction=record["fraction"],
         compiled=compiled,
     )

@@ -6,48 +6,7 @@ address, in 2.12 a number given to every new block, from 2.13 on a number given 
 
 from __future__ import annotations
 
-from oomscope.allocator.engine.constants import (
-    ACTIVE,
-    ACTIVE_BYTES,
-    ADDRESS,
-    AGE,
-    ALLOCATED,
-    BASE,
-    BLOCKS_MADE,
-    DEVICE_FREES,
-    FREE_SETS,
-    INACTIVE_SPLIT,
-    INACTIVE_SPLIT_BYTES,
-    LONGEST_RANGE,
-    MAPPED,
-    MAX_SPLIT,
-    NEXT,
-    NONE,
-    OVERSIZE_SEGMENTS,
-    PAGE,
-    PENDING,
-    POOL,
-    PREV,
-    RANGE,
-    RANGES_MADE,
-    REQUESTED,
-    REQUESTED_BYTES,
-    RESERVED,
-    RESERVED_BYTES,
-    SEGMENT,
-    SEGMENT_FREE,
-    SEGMENTS_MADE,
-    SET_ROW,
-    SIZE,
-    SMALL_CALLS,
-    STREAM,
-    TIE,
-    TIE_BLOCK,
-    TIE_RULE,
-    TIE_SEGMENT,
-    UNMAPPED_SETS,
-    USES,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import discharge, paged, place, vacate
 from oomscope.allocator.engine.memory import Memory, drop_block_row, insert, remove, take_block_row
 from oomscope.allocator.engine.stats import log_block, lower_stat, lower_total, raise_stat

@@ -9,24 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomscope.allocator.engine.constants import (
-    BUMP_BASE,
-    CHARGED,
-    CHARGED_PEAK,
-    DEVICE_PAGE,
-    DOWN_BASE,
-    MAX_DEVICE_BYTES,
-    NEXT_ADDRESS,
-    OTHER,
-    POLICY,
-    POLICY_BUMP,
-    POLICY_DOWN,
-    POLICY_FIRST_FIT,
-    POLICY_RECORDED,
-    RANGES,
-    RANGES_LIVE,
-    TOTAL,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.memory import FIRST_RANGES, Memory, reserve_ranges
 from oomscope.errors import UsageError
 

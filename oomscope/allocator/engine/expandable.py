@@ -18,33 +18,7 @@ from oomscope.allocator.engine.blocks import (
     take_out,
     try_merge,
 )
-from oomscope.allocator.engine.constants import (
-    ADDRESS,
-    BASE,
-    DEVICE_ALLOCS,
-    DEVICE_FREES,
-    FREES_SHORT,
-    LARGE_SEGMENT,
-    LONGEST_RANGE,
-    MAPPED,
-    NEXT,
-    NONE,
-    PAGE,
-    POOL,
-    PREV,
-    RANGES_MADE,
-    RESERVED,
-    RESERVED_BYTES,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    SET_ROW,
-    SIZE,
-    SMALL,
-    SMALL_SEGMENT,
-    STREAM,
-    TOTAL,
-    UNMAPPED_SETS,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import charge, discharge, paged, vacate
 from oomscope.allocator.engine.memory import Memory, after, at, drop_block_row, first, insert
 from oomscope.allocator.engine.stats import log_block, lower_stat, raise_stat

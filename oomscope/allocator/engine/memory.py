@@ -19,34 +19,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from oomscope.allocator.engine.constants import (
-    ADDRESS,
-    BLOCK_ROW,
-    BLOCKS_LIVE,
-    CHUNK,
-    DIRECTORY,
-    DIRECTORY_CAPACITY,
-    DIRECTORY_LENGTH,
-    FIRST_POOL,
-    FREE_BLOCK_ROWS,
-    FREE_CHUNKS,
-    FREE_NOTES,
-    LOG,
-    LOG_CAPACITY,
-    LOG_LENGTH,
-    LOG_ROW,
-    NEXT,
-    NONE,
-    NOTE_ROW,
-    NOTES_LIVE,
-    RANGES,
-    RANGES_CAPACITY,
-    RANGES_LIVE,
-    SCALARS,
-    STREAMS_LIVE,
-    TIE,
-    TOP,
-)
+from oomscope.allocator.engine.constants import *
 
 Memory: TypeAlias = list[int]
 """A list of ints, or a numpy array of int64 where the engine runs compiled."""

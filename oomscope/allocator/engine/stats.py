@@ -9,41 +9,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from oomscope.allocator.engine.constants import (
-    BASE,
-    CURRENT,
-    DEVICE_ALLOCS,
-    DEVICE_FREES,
-    FELL,
-    LIMIT,
-    LOG,
-    LOG_ACTION,
-    LOG_ADDRESS,
-    LOG_ALLOC_SIZE,
-    LOG_BASE,
-    LOG_LENGTH,
-    LOG_OP,
-    LOG_RANGE,
-    LOG_ROW,
-    LOG_SIZE,
-    LOG_STREAM,
-    NONE,
-    OOM,
-    OOMS,
-    OP,
-    PEAK,
-    RANGE,
-    RETRIES,
-    ROSE,
-    STAT_FIELDS,
-    STAT_NAMES,
-    STAT_ROW,
-    STATS,
-    STREAM,
-    SYNCS,
-    TOTAL,
-    UNLIMITED,
-)
+from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import device_free
 from oomscope.allocator.engine.memory import Memory
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
 from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.pools import PoolId
@@ -105,14 +105,9 @@ def _text(reason: str, request: Request) -> str:
 
 
 def request_as_seen(settings: AllocatorSettings, nbytes: int, stream: int) -> Request:
-    """Return what an allocator makes of a request of ``nbytes``: rounded, and as the piece asked of the driver.
-
-    An allocator on a device with no memory at all tells it by failing.
-    """
-    try:
-        CachingAllocator(settings, Driver(total_bytes=1)).malloc(nbytes)
-    except DeviceOutOfMemory as error:
-        page = settings.large_segment_size if settings.expandable_segments and error.rounded > SMALL_SIZE else 1
-        pages = -(-error.rounded // page)
-        return Request(size=error.rounded, stream=stream, taken_from_driver=max(error.alloc_size, pages * page))
-    return Request(size=0, stream=stream, taken_from_driver=0)
+    """Return what an allocator makes of a request of ``nbytes``: rounded, and as the piece asked of the driver."""
+    allocator = CachingAllocator(settings, Driver(total_bytes=1))
+    size = allocator.round_size(nbytes)
+    page = settings.large_segment_size if settings.expandable_segments and size > SMALL_SIZE else 1
+    taken = max(allocator.segment_size(size), -(-size // page) * page)
+    return Request(size=size, stream=stream, taken_from_driver=taken if size else 0)

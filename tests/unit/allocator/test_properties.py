@@ -27,10 +27,11 @@ SIZES = st.one_of(
 STREAMS = st.integers(0, 2)
 OPS = st.lists(
     st.one_of(
-        st.tuples(st.just("malloc"), SIZES, STREAMS),
-        st.tuples(st.just("free"), st.integers(0, 10**6), st.just(0)),
-        st.tuples(st.just("record"), st.integers(0, 10**6), STREAMS),
-        st.tuples(st.sampled_from(["empty", "sync"]), st.just(0), STREAMS),
+        st.tuples(st.just("malloc"), SIZES, STREAMS, st.integers(0, 2)),
+        st.tuples(st.just("free"), st.integers(0, 10**6), st.just(0), st.just(0)),
+        st.tuples(st.just("record"), st.integers(0, 10**6), STREAMS, st.just(0)),
+        st.tuples(st.sampled_from(["empty", "sync"]), st.just(0), STREAMS, st.just(0)),
+        st.tuples(st.sampled_from(["release", "clear"]), st.just(0), st.just(0), st.integers(1, 2)),
     ),
     min_size=20,
     max_size=150,
@@ -51,18 +52,19 @@ class Run:
     allocator: CachingAllocator
     live: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # id -> address, size, request
     placements: list[tuple[int, int]] = field(default_factory=list)
-    batch: list[tuple[int, int, int, int]] = field(default_factory=list)
+    batch: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    pool_of: dict[int, int] = field(default_factory=dict)  # address -> private pool
 
-    def do(self, kind: str, number: int, stream: int) -> None:
+    def do(self, kind: str, number: int, stream: int, pool: int) -> None:
         if kind == "malloc":
             name = len(self.placements)
-            self.batch.append((ReplayOp.MALLOC, name, number, stream))
+            self.batch.append((ReplayOp.MALLOC, name, number, stream, pool))
             try:
-                address, size = self.allocator.malloc(number, stream)
+                address, size = self.allocator.malloc(number, stream, pool)
             except DeviceOutOfMemory:
                 address, size = -1, -1
             if size > 0:
-                self.live[name] = address, size, number
+                self.live[name], self.pool_of[address] = (address, size, number), pool
             self.placements.append((address, size) if size else (-1, -1))
         elif kind in {"free", "record"} and self.live:
             name = list(self.live)[number % len(self.live)]
@@ -70,16 +72,22 @@ class Run:
             if kind == "free":
                 del self.live[name]
                 self.allocator.free(address)
-                self.batch.append((ReplayOp.FREE, name, 0, 0))
+                self.batch.append((ReplayOp.FREE, name, 0, 0, 0))
             else:
                 self.allocator.record_stream(address, stream)
-                self.batch.append((ReplayOp.RECORD_STREAM, name, 0, stream))
+                self.batch.append((ReplayOp.RECORD_STREAM, name, 0, stream, 0))
         elif kind == "empty":
             self.allocator.empty_cache()
-            self.batch.append((ReplayOp.EMPTY_CACHE, 0, 0, 0))
+            self.batch.append((ReplayOp.EMPTY_CACHE, 0, 0, 0, 0))
         elif kind == "sync":
             self.allocator.synchronize(stream)
-            self.batch.append((ReplayOp.SYNCHRONIZE, 0, 0, stream))
+            self.batch.append((ReplayOp.SYNCHRONIZE, 0, 0, stream, 0))
+        elif kind == "release":
+            self.allocator.release_pool(pool)
+            self.batch.append((ReplayOp.RELEASE_POOL, 0, 0, 0, pool))
+        elif kind == "clear":
+            self.allocator.empty_pool(pool)
+            self.batch.append((ReplayOp.EMPTY_POOL, 0, 0, 0, pool))
 
 
 def start(world) -> tuple[AllocatorSettings, Driver, dict]:
@@ -109,6 +117,8 @@ def check(played: Run) -> None:
         for block in segment.blocks:
             assert block.address == position
             assert block.size > 0
+            if block.state == "active_allocated":
+                assert played.pool_of[block.address] == segment.pool
             position += block.size
         assert position == segment.address + segment.total_size
         blocks += segment.blocks
@@ -118,8 +128,8 @@ def check(played: Run) -> None:
     assert sum(segment.total_size for segment in segments) == allocator.reserved_bytes
     assert sum(block.size for block in allocated) == allocator.allocated_bytes
     assert sum(block.size for block in active) == allocator.active_bytes
-    assert sum(block.requested_size for block in active) == allocator.requested_bytes
     stats = allocator.stats()
+    assert sum(block.requested_size for block in active) == stats["requested_bytes"]["all"]["current"]
     assert stats["active"]["all"]["current"] == len(active)
     assert stats["segment"]["all"]["current"] == sum(not segment.is_expandable for segment in segments)
     split = [
@@ -143,6 +153,8 @@ def test_blocks_tile_their_segments_and_counters_add_up(world, ops):
         played.allocator.free(address)
     played.live.clear()
     check(played)
+    for pool in (1, 2):
+        played.allocator.release_pool(pool)
     played.allocator.empty_cache()
     assert played.allocator.allocated_bytes == played.allocator.active_bytes == played.allocator.reserved_bytes == 0
     assert played.allocator.segments() == []
@@ -157,14 +169,14 @@ def test_a_batch_does_what_the_same_calls_do(world, ops):
     again = run(world, ops)
     assert again.placements == played.placements
     settings_, driver, options = start(world)
-    replayed = Replay(settings_, driver, ids=len(played.placements), streams=range(3), **options)
-    columns = list(zip(*played.batch, strict=True)) or [(), (), (), ()]
+    replayed = Replay(settings_, driver, ids=max(1, len(played.placements)), **options)
+    columns = list(zip(*played.batch, strict=True)) or [()] * 5
     outcome = replayed.run(*columns)
     mallocs = [index for index, kind in enumerate(columns[0]) if kind == ReplayOp.MALLOC]
     placed = [(int(outcome.addresses[index]), int(outcome.sizes[index])) for index in mallocs]
     assert placed == played.placements
     assert replayed.stats() == played.allocator.stats()
     assert replayed.segments() == played.allocator.segments()
-    assert int(outcome.failed.sum()) == played.allocator.num_ooms
+    assert int(outcome.failed.sum()) == played.allocator.stats()["num_ooms"]
     without_op = [(event.action, event.address, event.size, event.stream) for event in played.allocator.drain_events()]
     assert [(event.action, event.address, event.size, event.stream) for event in outcome.events] == without_op

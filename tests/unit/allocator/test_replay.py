@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings, Driver, Replay, ReplayOp, replay
-from oomscope.allocator.compiled import cache_directory, is_compiled
+from oomscope.allocator.compiled import is_compiled
 from oomscope.allocator.replay import pays_compiled
 from oomscope.errors import UsageError
 from oomscope.units import GiB, MiB
@@ -69,23 +69,17 @@ def test_a_small_trace():
     assert outcome.addresses[0] == outcome.addresses[5] > 0
     assert [(event.op, event.alloc_size) for event in outcome.ooms] == [(2, GiB)]
     assert [(event.op, event.action) for event in outcome.events] == [(0, "segment_alloc"), (2, "oom")]
-    assert outcome.allocator.allocated_peak == 10 * MiB
-
-
-def test_nothing_to_do():
-    outcome = replay([], [], [], settings=DEFAULTS, driver=Driver(GiB))
-    assert len(outcome.sizes) == len(outcome.events) == outcome.allocator.reserved_peak == 0
+    assert outcome.allocator.reserved_peak == 10 * MiB
+    assert len(replay([], [], [], settings=DEFAULTS, driver=Driver(GiB)).sizes) == 0
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (([0], [0, 1], [1]), "have 1, 2, 1 entries"),
         (([9], [0], [1]), "unknown kind"),
         (([0], [-1], [1]), "allocation id"),
         (([0], [0], [-1]), "negative number of bytes"),
         (([0, 0], [0, 0], [1, 1]), "operation 1 allocates an id that is live"),
-        (([0], [0], [1], [0, 0]), "1 operations came with 2 streams"),
     ],
 )
 def test_ill_formed_traces(columns, words):
@@ -100,13 +94,6 @@ def test_no_device_holds_an_exbibyte(conf, nbytes):
     outcome = replay([0, 0], [0, 1], [512, nbytes], settings=settings, driver=Driver(GiB), compiled=False)
     assert outcome.failed.tolist() == [False, True]
     assert len(outcome.ooms) == 1
-
-
-def test_streams_must_be_announced():
-    allocator = Replay(DEFAULTS, Driver(GiB), ids=1, streams=[7])
-    allocator.run([ReplayOp.MALLOC], [0], [512], [7])
-    with pytest.raises(UsageError, match="stream 0x8 was not announced"):
-        allocator.run([ReplayOp.FREE], [0], [0], [8])
 
 
 def test_state_carries_over_from_run_to_run():
@@ -135,20 +122,6 @@ def test_memory_grows_with_the_trace():
 def test_compiles_only_where_it_pays(monkeypatch, operations, on_disk, expected):
     monkeypatch.setattr("oomscope.allocator.compiled.is_compiled", lambda: on_disk)
     assert pays_compiled(operations) is expected
-
-
-def test_the_cache_is_the_users_own(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tmp_path in cache_directory().parents
-    assert not is_compiled()
-
-
-def test_room_is_made_also_in_a_memory_that_was_longer_than_is_wanted_now():
-    """Many blocks that are gone again leave a long memory behind, in which only the log may be short."""
-    allocator = Replay(DEFAULTS, Driver(GiB), ids=1, compiled=True)
-    allocator._memory = np.append(allocator._memory, np.zeros(10**6, np.int64))
-    allocator._make_room()
-    assert len(allocator._memory) >= 10**6
 
 
 @pytest.mark.slow
@@ -197,7 +170,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from(CONFS))
 def test_without_a_tie_the_rules_of_every_version_do_the_same(steps, conf):
     columns = steps_of(steps)

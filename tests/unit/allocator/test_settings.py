@@ -12,14 +12,6 @@ from oomscope.errors import AllocatorConfError
 from oomscope.units import GiB, MiB
 
 
-def test_defaults():
-    settings = AllocatorSettings.parse("")
-    assert settings == AllocatorSettings()
-    assert settings.max_split_size == UNLIMITED
-    assert settings.large_segment_size == settings.max_non_split_rounding == 20 * MiB
-    assert settings.roundup_power2_divisions == (0,) * 16
-
-
 def test_every_field():
     settings = AllocatorSettings.parse(
         " expandable_segments : True, large_segment_size_mb:64,max_split_size_mb:128,max_non_split_rounding_mb:90,"
@@ -85,7 +77,7 @@ def test_the_limit_is_truncated_before_2_13_and_rounded_since():
         ("large_segment_size_mb:10", "2.13", 23, "must be > 10 MB"),
         ("expandable_segments:true", "2.13", 21, "Expected 'True' or 'False' but got 'true'"),
         ("expandable_segments:True;max_split_size_mb:20", "2.13", 21, "Expected 'True' or 'False'"),
-        ("expandable_segment:True", "2.13", 1, "Unrecognized key 'expandable_segment'"),
+        ("expandable_segment:True", "2.13", 1, "did you mean expandable_segments"),
         ("backend:native,,", "2.13", 16, "Unrecognized key ','"),
         ("large_segment_size_mb:64", "2.10", 1, "which torch 2.11 introduced"),
         ("throw_on_cudamalloc_oom:True", "2.11", 1, "which torch 2.12 introduced"),
@@ -113,33 +105,10 @@ def test_refused_with_the_column(conf, version, column, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_misspelt_key_gets_a_suggestion():
-    with pytest.raises(AllocatorConfError, match="did you mean expandable_segments"):
-        AllocatorSettings.parse("expandable_segment:True")
-
-
 @pytest.mark.parametrize("version", ["", "2", "two.three", "1.13"])
 def test_unknown_versions(version):
     with pytest.raises(AllocatorConfError):
         AllocatorSettings.parse("", torch_version=version)
-
-
-def test_keys_without_effect_are_kept_for_the_snapshot():
-    conf = "release_lock_on_hipmalloc:True,pinned_num_register_threads:8,graph_capture_record_stream_reuse:True"
-    settings = AllocatorSettings.parse(conf)
-    described = settings.describe()
-    assert described["release_lock_on_cudamalloc"] is True
-    assert described["pinned_num_register_threads"] == 8
-    assert described["graph_capture_record_stream_reuse"] is True
-    assert settings.updated("").inert == settings.inert
-
-
-def test_described_as_torch_describes_it():
-    described = AllocatorSettings.parse("max_split_size_mb:128,roundup_power2_divisions:4").describe()
-    assert described["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:128,roundup_power2_divisions:4"
-    assert described["max_split_size"] == 128 * MiB
-    assert described["roundup_power2_divisions"] == {str(1 << index): 4 for index in range(16)}
-    assert AllocatorSettings().describe()["max_split_size"] == -1
 
 
 def test_run_time_changes_reset_what_torch_resets():
@@ -186,7 +155,7 @@ PAIRS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(PAIRS, max_size=3))
 def test_accepts_exactly_what_torch_accepts(pairs):
     torch = pytest.importorskip("torch", minversion="2.13", reason="torch 2.13's own parser is the reference")
