@@ -11,25 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from oomscope.capture.settings import Stacks
+from oomscope.snapshot.provenance import Refused
 
-
-class Refusal(NamedTuple):
-    """What the allocator says when it cannot serve a request, just before it raises; bytes."""
-
-    device: int
-    requested_bytes: int
-    allowed_bytes: int
-    """The card's total, or the part of it that the memory fraction allows."""
-    free_bytes: int
-    """What the driver could still give, to anybody."""
-
-
-Listener = Callable[[Refusal], None]
+Listener = Callable[[Refused], None]
 
 
 class RefusalObserver:
@@ -46,7 +35,7 @@ class RefusalObserver:
     def __call__(self, device: int, requested: int, allowed: int, free: int) -> None:
         """Take torch's call; it comes at the failing allocation, with nothing unwound and no lock held."""
         for listener in tuple(self._listeners):
-            listener(Refusal(device, requested, allowed, free))
+            listener(Refused(device=device, requested_bytes=requested, allowed_bytes=allowed, free_bytes=free))
 
     @contextmanager
     def heard_by(self, listener: Listener) -> Iterator[None]:

@@ -20,13 +20,12 @@ from typing import Final
 import torch
 
 from oomscope.capture import history, singleton
-from oomscope.capture.history import Refusal
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import VARIABLE, Settings
 from oomscope.capture.steps import Coverage, Growth, Steps
 from oomscope.capture.writer import Keeper
 from oomscope.errors import OomscopeError
-from oomscope.snapshot.provenance import Reason
+from oomscope.snapshot.provenance import Reason, Refused
 from oomscope.units import format_size
 
 LONGEST_S: Final = 120.0
@@ -73,7 +72,7 @@ class Running:
         """False in a fork of the process that records, which shares neither its CUDA nor its files."""
         return self._process == os.getpid()
 
-    def keep(self, reason: Reason, tag: str = "", refusal: Refusal | None = None) -> Path | None:
+    def keep(self, reason: Reason, tag: str = "", refusal: Refused | None = None) -> Path | None:
         """Write a snapshot; None where that is not possible."""
         if not self.is_of_this_process:
             return None
@@ -96,7 +95,7 @@ class Running:
             snapshot = last
             self._messages.attempt("the failure is not explained", lambda: _print_verdict(snapshot))
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: Refused) -> None:
         """Keep the first failure as it stands. A program that lives on may fail often, and each would cost as much."""
         self._failures += 1
         if self._kept_failure is None and self.is_of_this_process:

@@ -21,7 +21,6 @@ from typing import Any, BinaryIO, Final
 import torch
 
 from oomscope.capture import history, names
-from oomscope.capture.history import Refusal
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import Settings
 from oomscope.files import open_whole
@@ -134,7 +133,7 @@ class Keeper:
         rank = names.rank_of_process(os.environ)
         self._rank = self._rank if rank is None else rank
 
-    def keep(self, reason: Reason, *, tag: str = "", step: int, refusal: Refusal | None = None) -> Path | None:
+    def keep(self, reason: Reason, *, tag: str = "", step: int, refusal: Refused | None = None) -> Path | None:
         """Write a snapshot; None where that failed, or one is being written already."""
         if not self._writing.acquire(blocking=False):
             return None
@@ -148,7 +147,7 @@ class Keeper:
         self._messages.say(str(written))
         return written.path
 
-    def _keep(self, reason: Reason, tag: str, step: int, refusal: Refusal | None) -> Written:
+    def _keep(self, reason: Reason, tag: str, step: int, refusal: Refused | None) -> Written:
         since = time.perf_counter()
         self.look_up_rank()
         document = history.document()
@@ -168,7 +167,7 @@ class Keeper:
             force=self._settings.force,
         )
 
-    def _origin(self, document: dict[str, Any], reason: Reason, step: int, refusal: Refusal | None) -> Provenance:
+    def _origin(self, document: dict[str, Any], reason: Reason, step: int, refusal: Refused | None) -> Provenance:
         """Return the provenance of ``document``, taken just now."""
         world_size = names.world_size_of_process(os.environ)
         return Provenance(
@@ -183,7 +182,7 @@ class Keeper:
             max_entries=-1 if self._borrowed else self._settings.max_entries,
             stacks="" if self._borrowed else self._settings.stacks,
             cards=tuple(_card(index) for index in sorted({segment["device"] for segment in document["segments"]})),
-            refused=None if refusal is None else Refused(**refusal._asdict()),
+            refused=refusal,
         )
 
 

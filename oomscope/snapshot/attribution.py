@@ -209,7 +209,7 @@ def stacks_of(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
     """Yield the stack that stands for each block: the forward's behind it, its own, or the one the segments keep."""
     table, trace, segments = timeline.lifetimes, timeline.trace, timeline.segments or ()
     older = bool((table.born[rows] == BEFORE).any())
-    kept = [segments[place.segment].blocks[place.block].stack for place in active_blocks(segments)] if older else []
+    kept = [block.stack for _, block in active_blocks(segments)] if older else []
     for born, block in zip(table.born[rows].tolist(), table.segment_block[rows].tolist(), strict=True):
         if born != BEFORE:
             yield trace.stacks[trace.forward_stack_id[born] or trace.stack_id[born]]

@@ -82,7 +82,7 @@ def discrepancies(trace: Trace, table: Lifetimes, segments: Sequence[Segment]) -
 
 def _found(trace: Trace, table: Lifetimes, segments: Sequence[Segment]) -> Iterator[tuple[Cause, int, int, int]]:
     """Yield how many blocks, events or segments each cause concerns, how many bytes, and how much it explains."""
-    held = np.array([block.requested_size for block in active_blocks(segments)], dtype=np.int64)
+    held = np.array([block.requested_size for _, block in active_blocks(segments)], dtype=np.int64)
     alive = (table.completed == table.end) & (table.segment_block < 0)
     left_over = int(table.size[alive].sum())
     yield Cause.FREE_NOT_RECORDED, int(alive.sum()), left_over, left_over

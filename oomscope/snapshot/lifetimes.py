@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.trace import Action, Segment, Trace
+from oomscope.snapshot.trace import Action, Block, Segment, Trace
 
 BEFORE: Final = -1
 """Birth of a block that was alive before the trace began."""
@@ -62,18 +62,6 @@ class Lifetimes:
         return np.flatnonzero((self.freed <= event) & (self.completed > event))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActiveBlock:
-    """An active block of the final segments, with its segment."""
-
-    segment: int
-    block: int
-    address: int
-    requested_size: int
-    stream: int
-    pending: bool
-
-
 def bytes_by(group: NDArray[np.integer], size: Indices, groups: int) -> Indices:
     """Return the bytes of each of ``groups`` groups, exactly: sums of float64, as of ``bincount``, end at 2^53.
 
@@ -87,21 +75,17 @@ def bytes_by(group: NDArray[np.integer], size: Indices, groups: int) -> Indices:
     return totals
 
 
-def active_blocks(segments: Sequence[Segment]) -> tuple[ActiveBlock, ...]:
-    """Return the blocks in use, or pending on a stream, in the order of the segments."""
-    return tuple(
-        ActiveBlock(
-            segment=segment_index,
-            block=block_index,
-            address=block.address,
-            requested_size=block.requested_size,
-            stream=segment.stream,
-            pending=block.state != "active_allocated",
-        )
-        for segment_index, segment in enumerate(segments)
-        for block_index, block in enumerate(segment.blocks)
-        if block.state != "inactive"
-    )
+def summed_over_time(enter: Indices, leave: Indices, amount: Indices, length: int) -> Indices:
+    """Return at each of ``length`` moments the sum of what has entered and not yet left."""
+    change = np.zeros(length + 1, dtype=np.int64)
+    np.add.at(change, np.clip(enter, 0, length), amount)
+    np.subtract.at(change, np.clip(leave, 0, length), amount)
+    return np.cumsum(change)[:length]
+
+
+def active_blocks(segments: Sequence[Segment]) -> tuple[tuple[Segment, Block], ...]:
+    """Return the blocks in use, or pending on a stream, each with its segment, in the order of the segments."""
+    return tuple((segment, block) for segment in segments for block in segment.blocks if block.state != "inactive")
 
 
 def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
@@ -112,18 +96,19 @@ def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
         segments: the same device's segments as they stood when the trace ended.
     """
     end = len(trace)
-    blocks = active_blocks(segments)
+    active = active_blocks(segments)
+    blocks = [block for _, block in active]
     columns, inconsistent = _tenancies(trace)
     position = _match_final_blocks(columns, end, blocks)
     older, later = _before_or_after(trace, blocks, np.setdiff1d(np.arange(len(blocks)), position))
-    before = [blocks[index] for index in older.tolist()]
+    before = [active[index] for index in older.tolist()]
     of_older = {
         "born": [BEFORE] * len(before),
-        "freed": [BEFORE if block.pending else end for block in before],
+        "freed": [end if block.state == "active_allocated" else BEFORE for _, block in before],
         "completed": [end] * len(before),
-        "address": [block.address for block in before],
-        "size": [block.requested_size for block in before],
-        "stream": [block.stream for block in before],
+        "address": [block.address for _, block in before],
+        "size": [block.requested_size for _, block in before],
+        "stream": [segment.stream for segment, _ in before],
         "segment_block": older,
     }
     columns["segment_block"] = position
@@ -145,7 +130,7 @@ _OF_MEMORY: Final = (
 """Events whose address and size name device memory."""
 
 
-def _before_or_after(trace: Trace, blocks: Sequence[ActiveBlock], positions: Indices) -> tuple[Indices, Indices]:
+def _before_or_after(trace: Trace, blocks: Sequence[Block], positions: Indices) -> tuple[Indices, Indices]:
     """Split the final blocks that no event allocates into those there before the trace and those that came after it.
 
     A block that was there all the time keeps others away, so one whose place the trace names is no such block: its
@@ -160,7 +145,7 @@ def _before_or_after(trace: Trace, blocks: Sequence[ActiveBlock], positions: Ind
     return positions[~named], positions[named]
 
 
-def _match_final_blocks(columns: Columns, end: int, blocks: Sequence[ActiveBlock]) -> Indices:
+def _match_final_blocks(columns: Columns, end: int, blocks: Sequence[Block]) -> Indices:
     """Return for each tenancy the final block that it still occupies, or -1."""
     position = np.full(len(columns["born"]), -1, dtype=np.int64)
     lasting = np.flatnonzero(columns["completed"] == end)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
-from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair
+from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair, summed_over_time
 from oomscope.snapshot.trace import Action, Segment, Trace
 
 Result = TypeVar("Result")
@@ -93,12 +93,19 @@ class Timeline:
     @cached_property
     def requested(self) -> Curve:
         """Requested bytes held or pending on a stream: torch's ``requested_bytes.all``."""
-        return self._curve(self.lifetimes.completed)
+        return self.requested_of(slice(None))
 
     @cached_property
     def held(self) -> Curve:
         """Requested bytes that the program holds."""
-        return self._curve(self.lifetimes.freed)
+        table = self.lifetimes
+        return summed_over_time(table.born + 1, table.freed + 1, table.size, table.end + 1)[1:]
+
+    def requested_of(self, chosen: NDArray[np.bool_] | slice) -> Curve:
+        """Return the requested bytes of some rows of :attr:`lifetimes` after each event."""
+        table = self.lifetimes
+        born, completed = table.born[chosen] + 1, table.completed[chosen] + 1
+        return summed_over_time(born, completed, table.size[chosen], table.end + 1)[1:]
 
     @cached_property
     def reserved(self) -> Curve:
@@ -192,12 +199,9 @@ class Timeline:
             rows.append((int(inside[0]), PhasePeak(moment.phase, moment.iteration, requested, reserved, event)))
         return tuple(peak for _, peak in sorted(rows, key=lambda row: row[0]))
 
-    def reconcile(self) -> Reconciliation:
-        """Compare the end of the walk with the segments' own counters."""
-        return self._reconciliation
-
     @cached_property
-    def _reconciliation(self) -> Reconciliation:
+    def reconciliation(self) -> Reconciliation:
+        """How the end of the walk compares with the segments' own counters."""
         segments = self.segments or ()
         return Reconciliation(
             walked_bytes=self.end_requested_bytes,
@@ -205,14 +209,6 @@ class Timeline:
             inconsistent_events=len(self.lifetimes.inconsistent_events),
             reasons=discrepancies(self.trace, self.lifetimes, segments),
         )
-
-    def _curve(self, leaves: Indices) -> Curve:
-        """Return the bytes of blocks between birth and ``leaves``."""
-        table = self.lifetimes
-        change = np.zeros(table.end + 1, dtype=np.int64)
-        np.add.at(change, np.maximum(table.born, -1) + 1, table.size)
-        np.subtract.at(change, np.minimum(leaves + 1, table.end), np.where(leaves < table.end, table.size, 0))
-        return np.cumsum(change)[1:]
 
 
 def once(of: Callable[[Timeline], Result]) -> Callable[[Timeline], Result]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from oomscope.snapshot.sites import Site
 
@@ -144,20 +144,3 @@ class Verdict:
             return None
         later = [fix for fix in self.tried[1:] if fix.failed_event is not None and fix.failed_event > self.event]
         return max(later, key=lambda fix: fix.failed_event or 0, default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Verdict:
-        """Read back what :meth:`to_json` wrote."""
-        fields = dict(document)
-        fields["gaps"] = tuple(Gap(**row) for row in fields.get("gaps", ()))
-        fields["tried"] = tuple(FixTried(**row) for row in fields.get("tried", ()))
-        if fields.get("leak"):
-            site = fields["leak"]["site"]
-            fields["leak"] = LeakSuspect(**{**fields["leak"], "site": Site(**site) if site else None})
-        for name in ("cured_by", "tags", "untried"):
-            fields[name] = tuple(fields.get(name, ()))
-        return cls(**fields)

@@ -189,7 +189,7 @@ def replay_problems(item: Item, found: Snapshot) -> list[str]:
     """Return where the emulator does not repeat a captured trace, event for event and address for address."""
     [timeline] = timelines(found)
     problems = []
-    reconciled = timeline.reconcile()
+    reconciled = timeline.reconciliation
     if reconciled.difference_bytes or reconciled.inconsistent_events:
         problems.append(f"live bytes do not reconcile: {reconciled}")
     recording = recording_of(found, timeline, item["torch"])

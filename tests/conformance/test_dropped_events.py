@@ -80,7 +80,7 @@ def follows_the_whole(rest: Timeline, whole: Timeline) -> None:
     for name in ("requested", "held", "reserved"):
         assert np.array_equal(getattr(rest, name), getattr(whole, name)[start:]), name
     assert rest.initial_requested_bytes == whole.requested_bytes_at(start - 1)
-    found = rest.reconcile()
+    found = rest.reconciliation
     assert (found.difference_bytes, found.inconsistent_events) == (0, 0)
 
 

@@ -97,7 +97,7 @@ def holds(path: Path, expected: Expected) -> None:
     assert not any(trace.unknown_actions for trace in snapshot.traces)
     for trace in snapshot.traces:
         timeline = Timeline.of(trace, snapshot.segments)
-        found = timeline.reconcile()
+        found = timeline.reconciliation
         assert found.difference_bytes == found.inconsistent_events == 0
         assert tuple(reason.cause for reason in found.reasons) == expected.discrepancies
         if not expected.discrepancies:

@@ -146,7 +146,7 @@ class Cuda:
         """Return what ``torch.cuda.memory._snapshot`` does, without stacks."""
         self._drain()
         return {
-            "allocator_settings": self.allocator.settings.describe(),
+            "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": self.allocator.settings.conf},
             "device_traces": [list(self.trace)],
             "segments": [self._segment(segment) for segment in self.allocator.segments()],
             "external_annotations": [],

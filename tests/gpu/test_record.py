@@ -46,7 +46,7 @@ def test_steps_and_lines_are_in_the_snapshot(tmp_path: Path, capfd) -> None:
     trace = next(trace for trace in snapshot.traces if len(trace))
     assert {trace.moments[moment].iteration for moment in trace.moment_id} >= {1, 2, 3}
     assert any(frame.filename == __file__ and frame.name == "train" for stack in trace.stacks for frame in stack)
-    reconciled = Timeline.of(trace, snapshot.segments).reconcile()
+    reconciled = Timeline.of(trace, snapshot.segments).reconciliation
     assert reconciled.walked_bytes == reconciled.segment_bytes
     told = snapshot.provenance
     assert (told.reason, told.iteration, told.torch_version) == ("end", 4, torch.__version__)

@@ -17,8 +17,8 @@ from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site, by_stack, moments_shown
-from oomscope.snapshot.judge.leaks import undecided_growth
-from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge, leak_in
+from oomscope.snapshot.judge.leaks import find_leak, undecided_growth
+from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.replay import Device
@@ -171,7 +171,7 @@ def demand_of(measurement: Measurement) -> int:
 
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
     """Return what grows from iteration to iteration in ``measurement``, without judging it."""
-    return leak_in(timeline_of(measurement), site_rule(job).site_of)
+    return find_leak(timeline_of(measurement), site_rule(job).site_of)
 
 
 def rules_of(measurement: Measurement) -> Rules:

@@ -15,7 +15,6 @@ from typing import Any, Self, TypeAlias
 import torch
 
 from oomscope.capture import history
-from oomscope.capture.history import Refusal
 from oomscope.errors import NothingOnDeviceError
 from oomscope.model.base.observer import Phase, Role
 from oomscope.probe.measurement import Measurement
@@ -23,6 +22,7 @@ from oomscope.probe.recording.cards import RealCard, VirtualCard
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.recorder import Recorder
 from oomscope.probe.recording.settings import SessionSettings, listed
+from oomscope.snapshot.provenance import Refused
 from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.trace import Category, Moment
 
@@ -54,7 +54,7 @@ class Session:
             device=lambda: INDEX,
             notes=self._notes,
         )
-        self._failure: tuple[Refusal, Moment, Any] | None = None
+        self._failure: tuple[Refused, Moment, Any] | None = None
         self._steps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class Session:
             notes=tuple(self._notes),
         )
 
-    def _out_of_memory(self, refusal: Refusal) -> None:
+    def _out_of_memory(self, refusal: Refused) -> None:
         """Keep the segments as they stand; torch says this at the failing allocation, before it raises."""
         if refusal.device == INDEX:
             self._failure = (refusal, self._recorder.position.moment, self._recorder.document())

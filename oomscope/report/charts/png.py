@@ -106,7 +106,7 @@ def draw_strip(panel: Axes, strip: Strip, title: str) -> None:
     panel.set_ylim(strip.lines, 0)
     panel.set_xticks([])
     panel.set_yticks([])
-    panel.set_xlabel(strip.caption(), fontsize=8)
+    panel.set_xlabel(strip.caption, fontsize=8)
     panel.set_title(printable(title), fontsize=10, loc="left", parse_math=False)
     panel.spines[["top", "right"]].set_visible(False)
 

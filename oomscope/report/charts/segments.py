@@ -6,10 +6,11 @@ the end that says how many they are, and neighbours too narrow within a segment 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
@@ -18,9 +19,9 @@ from oomscope.report.charts.html import add_legend, box, figure, markup
 from oomscope.report.charts.plot import Key
 from oomscope.report.sentences import category_text, count
 from oomscope.snapshot.explain.curves import ORDER
-from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.explain.drawing import FloorPlan
 from oomscope.snapshot.explain.states import NARROW, PENDING, TINY
-from oomscope.snapshot.sites import Site
+from oomscope.snapshot.trace import Segment
 from oomscope.units import format_size
 
 WIDTH: Final = 1000
@@ -33,41 +34,20 @@ NAMES_IN_ORDER: Final = (GAP, *(each.label for each in ORDER), PENDING)
 NAMES: Final = {GAP: "free", PENDING: "waiting for a stream"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """Neighbouring blocks drawn as one; mostly a single one."""
-
-    size: int
-    requested: int
-    free: int
-    """Bytes of it in gaps."""
-    count: int
-    """Blocks in use."""
-    category: str
-    """Of most of it; ``gap`` where it is free, ``pending`` where it waits for a stream."""
-    site: Site | None
+Tile: TypeAlias = tuple[str, int]
+"""What most of some neighbouring blocks are (a category, ``gap`` or ``pending``), and the bytes of all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """A segment, or the sum of ``segments`` folded ones."""
+class Piece(NamedTuple):
+    """A segment; the last piece of a strip may be the sum of many, without an address."""
 
-    address: int
-    """Of a single segment; 0 for a sum."""
-    size: int
-    unused: int
-    kind: str
-    stream: int
-    segments: int
+    address: int | None
     tiles: tuple[Tile, ...]
-    is_folded: bool = False
 
-    def __str__(self) -> str:
-        if self.is_folded:
-            many = count(self.segments, f"{self.kind} segment")
-            return f"{many} too narrow to draw, together {format_size(self.size)}, {format_size(self.unused)} unused"
-        stream = f", stream {self.stream:#x}" if self.stream else ""
-        return f"segment of {format_size(self.size)} ({self.kind}{stream}), {format_size(self.unused)} unused"
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(size for _, size in self.tiles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +60,8 @@ class Strip:
     totals: dict[str, int]
     """Bytes that blocks of each category occupy, those that wait for a stream (``pending``) and those free (``gap``);
     together what is reserved."""
+    caption: str
+    """How it is read."""
 
     def boxes(self, at: int, size: int) -> Iterator[tuple[int, float, float]]:
         """Yield the parts of ``size`` bytes from ``at``, one a line: the line, and from where to where on it."""
@@ -94,17 +76,11 @@ class Strip:
     def shapes(self) -> dict[str, list[tuple[int, float, float]]]:
         """Return the boxes of each category, free bytes first."""
         found: dict[str, list[tuple[int, float, float]]] = {name: [] for name in NAMES_IN_ORDER}
-        for at, tile in self.placed():
-            found[tile.category] += self.boxes(at, tile.size)
-        return {name: boxes for name, boxes in found.items() if boxes}
-
-    def placed(self) -> Iterator[tuple[int, Tile]]:
-        """Yield each tile and where it begins, in bytes."""
         at = 0
-        for piece in self.pieces:
-            for tile in piece.tiles:
-                yield at, tile
-                at += tile.size
+        for category, size in (tile for piece in self.pieces for tile in piece.tiles):
+            found[category] += self.boxes(at, size)
+            at += size
+        return {name: boxes for name, boxes in found.items() if boxes}
 
     def walls(self) -> list[tuple[int, float]]:
         """Return where segments begin: the line, and where on it; and where the last one ends."""
@@ -119,94 +95,53 @@ class Strip:
             if self.totals.get(name)
         ]
 
-    def caption(self) -> str:
-        """Return how it is read."""
-        text = f"A line is {format_size(self.line_bytes)}; an upright stroke begins a segment, most unused bytes first."
-        folded = next((piece for piece in self.pieces if piece.is_folded), None)
-        return f"{text} At the end {folded}." if folded else text
-
 
 def strip_of(plan: FloorPlan, tiny: float = TINY) -> Strip:
     """Lay out ``plan``; neighbouring blocks that are less than a ``tiny`` share of it together are one tile."""
     total = max(1, plan.reserved_bytes)
     lines = min(MOST_LINES, max(1, len(plan.segments)))
-    wide = [segment for segment in plan.segments if segment.size >= NARROW * total]
-    rest = [segment for segment in plan.segments if segment.size < NARROW * total]
-    pieces = [_piece(segment, tiny * total) for segment in wide]
+    line_bytes = -(-total // lines)
+    tiles = {segment.address: _tiles(segment, plan) for segment in plan.segments}
+    wide = [segment for segment in plan.segments if segment.total_size >= NARROW * total]
+    rest = [segment for segment in plan.segments if segment.total_size < NARROW * total]
+    pieces = [Piece(each.address, tuple(_joined(tiles[each.address], tiny * total))) for each in wide]
+    caption = f"A line is {format_size(line_bytes)}; an upright stroke begins a segment, most unused bytes first."
     if rest:
-        pieces.append(_folded(rest))
-    return Strip(line_bytes=-(-total // lines), lines=lines, pieces=tuple(pieces), totals=_totals(plan))
+        sums = _sums(tile for each in rest for tile in tiles[each.address])
+        pieces.append(Piece(None, tuple(sorted(sums.items(), key=lambda tile: -tile[1]))))
+        kinds = " and ".join(sorted({each.segment_type for each in rest}, reverse=True))
+        unused = f"together {format_size(pieces[-1].size)}, {format_size(sums[GAP])} unused"
+        caption += f" At the end {count(len(rest), f'{kinds} segment')} too narrow to draw, {unused}."
+    totals = _sums(tile for each in tiles.values() for tile in each)
+    return Strip(line_bytes=line_bytes, lines=lines, pieces=tuple(pieces), totals=totals, caption=caption)
 
 
-def _totals(plan: FloorPlan) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for block in (block for segment in plan.segments for block in segment.blocks):
-        totals[_category(block)] = totals.get(_category(block), 0) + block.size
+def _tiles(segment: Segment, plan: FloorPlan) -> list[Tile]:
+    """Return a tile for each block."""
+    names = {"inactive": GAP, "active_pending_free": PENDING}
+    return [(names.get(block.state) or plan.made[block.address][1], block.size) for block in segment.blocks]
+
+
+def _sums(tiles: Iterable[Tile]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for category, size in tiles:
+        totals[category] += size
     return totals
 
 
-def _category(block: PlacedBlock) -> str:
-    return PENDING if block.is_pending else block.category or GAP
-
-
-def _piece(segment: PlacedSegment, tiny: float) -> Piece:
-    return Piece(
-        address=segment.address,
-        size=segment.size,
-        unused=segment.unused,
-        kind=kind_text(segment.segment_type, is_private=segment.is_private),
-        stream=segment.stream,
-        segments=1,
-        tiles=tuple(_tile(run) for run in _runs(segment.blocks, tiny)),
-    )
+def _joined(tiles: Sequence[Tile], tiny: float) -> Iterator[Tile]:
+    """Yield each tile by itself, and neighbours that are tiny together as one, named after the largest."""
+    run: list[Tile] = []
+    for tile in (*tiles, None):
+        if run and (tile is None or sum(size for _, size in run) + tile[1] > tiny):
+            yield max(run, key=lambda each: each[1])[0], sum(size for _, size in run)
+            run = []
+        run += [tile] if tile else []
 
 
 def kind_text(segment_type: str, *, is_private: bool) -> str:
     """Return ``large, private pool``."""
     return f"{segment_type}{', private pool' if is_private else ''}"
-
-
-def _runs(blocks: Sequence[PlacedBlock], tiny: float) -> Iterator[list[PlacedBlock]]:
-    """Yield each block by itself, and neighbours that are tiny together."""
-    run: list[PlacedBlock] = []
-    for block in blocks:
-        if run and sum(each.size for each in run) + block.size > tiny:
-            yield run
-            run = []
-        run.append(block)
-    if run:
-        yield run
-
-
-def _tile(run: Sequence[PlacedBlock]) -> Tile:
-    largest = max(run, key=lambda block: block.size)
-    return Tile(
-        size=sum(block.size for block in run),
-        requested=sum(block.requested for block in run),
-        free=sum(block.size for block in run if not block.category),
-        count=sum(bool(block.category) for block in run),
-        category=_category(largest),
-        site=largest.site,
-    )
-
-
-def _folded(segments: Sequence[PlacedSegment]) -> Piece:
-    """Return many segments as one piece with a tile for each category and one for what is free."""
-    groups: dict[str, list[PlacedBlock]] = {}
-    for segment in segments:
-        for block in segment.blocks:
-            groups.setdefault(_category(block), []).append(block)
-    tiles = [replace(_tile(blocks), site=None) for blocks in groups.values()]
-    return Piece(
-        address=0,
-        size=sum(segment.size for segment in segments),
-        unused=sum(segment.unused for segment in segments),
-        kind=" and ".join(sorted({segment.segment_type for segment in segments}, reverse=True)),
-        stream=-1,
-        segments=len(segments),
-        tiles=tuple(sorted(tiles, key=lambda tile: -tile.size)),
-        is_folded=True,
-    )
 
 
 def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str = "") -> Markup:
@@ -231,7 +166,7 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str =
         ET.SubElement(svg, "path", {"class": f"fill {category}", "d": "".join(_box(*each) for each in boxes)})
     walls = (f"M{x:.2f},{line * HEIGHT + 1}v{HEIGHT - 2}" for line, x in strip.walls())
     ET.SubElement(svg, "path", {"class": "walls", "d": "".join(walls)})
-    line = box(chart, "readout soft", strip.caption(), tag="p")
+    line = box(chart, "readout soft", strip.caption, tag="p")
     line.set("aria-live", "polite")
     add_legend(chart, strip.legend())
     return markup(chart)

@@ -82,7 +82,7 @@ def _places(states: States, strip: Strip) -> tuple[list[Place], int, int]:
     paged = [(at, each) for at, each in enumerate(areas) if each.is_expandable]
     places, at = [], 0
     for piece in strip.pieces:
-        if piece.is_folded:
+        if piece.address is None:
             break
         owner = next((number for number, area in paged if area.address <= piece.address < area.end), None)
         owner = whole.get(piece.address, owner)

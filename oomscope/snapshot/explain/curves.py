@@ -131,7 +131,7 @@ def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
     event = _highest(timeline.requested, per_bin)
     present = set(np.unique(evidence.category).tolist())
     requested = {
-        each.label: requested_of(timeline, evidence.category == each)[event] for each in ORDER if each in present
+        each.label: timeline.requested_of(evidence.category == each)[event] for each in ORDER if each in present
     }
     time = trace.time_us[event]
     first = int(trace.time_us[0]) if len(trace) else 0
@@ -161,16 +161,6 @@ def curves_of(timeline: Timeline, evidence: Evidence) -> Curves:
         reserved=tuple(timeline.reserved[bins.event].tolist()),
         categories={name: tuple(curve.tolist()) for name, curve in bins.requested.items()},
     )
-
-
-def requested_of(timeline: Timeline, chosen: NDArray[np.bool_]) -> Indices:
-    """Return the requested bytes of some blocks after each event."""
-    table = timeline.lifetimes
-    size, end = table.size[chosen], table.end + 1
-    change = np.zeros(end + 1, dtype=np.int64)
-    np.add.at(change, np.minimum(table.born[chosen] + 1, end), size)
-    np.subtract.at(change, np.clip(table.completed[chosen] + 1, 0, end), size)
-    return np.cumsum(change)[1:end]
 
 
 def _highest(curve: Indices, per_bin: int) -> Indices:

@@ -25,81 +25,27 @@ from oomscope.snapshot.trace import Segment
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedBlock:
-    """A block, or a free gap where ``category`` is empty."""
-
-    address: int
-    size: int
-    """What it occupies."""
-    requested: int
-    """0 for a gap."""
-    category: str
-    is_pending: bool
-    """Given up by the program, kept for a stream."""
-    site: Site | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlacedSegment:
-    """A segment; its blocks fill it from end to end."""
-
-    address: int
-    size: int
-    unused: int
-    """In gaps."""
-    stream: int
-    segment_type: str
-    is_private: bool
-    blocks: tuple[PlacedBlock, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class FloorPlan:
     """All segments at one event, those with most unused bytes first."""
 
     event: int
-    is_exact: bool
-    """Block sizes are the file's own."""
-    segments: tuple[PlacedSegment, ...]
+    segments: tuple[Segment, ...]
+    made: dict[int, tuple[Site, str]]
+    """The line that made each active block, and its category, by the block's address."""
 
     @property
     def reserved_bytes(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
+        return sum(segment.total_size for segment in self.segments)
 
 
 def floor_plan(here: SegmentMap, describe: Describe) -> FloorPlan | None:
     """Return the plan of ``here``; None where the segments are not known."""
     if not here.knows_all_blocks:
         return None
-    placed = [_placed(segment, here, describe) for segment in here.segments]
-    placed.sort(key=lambda segment: (-segment.unused, -segment.size, segment.address))
-    return FloorPlan(event=here.event, is_exact=here.is_exact, segments=tuple(placed))
-
-
-def _placed(segment: Segment, here: SegmentMap, describe: Describe) -> PlacedSegment:
-    blocks = []
-    for block in segment.blocks:
-        is_gap = block.state == "inactive"
-        site, category = (None, "") if is_gap else describe(here.row_at[block.address])
-        placed = PlacedBlock(
-            address=block.address,
-            size=block.size,
-            requested=0 if is_gap else block.requested_size,
-            category=category,
-            is_pending=block.state == "active_pending_free",
-            site=site,
-        )
-        blocks.append(placed)
-    return PlacedSegment(
-        address=segment.address,
-        size=segment.total_size,
-        unused=sum(block.size for block in blocks if not block.category),
-        stream=segment.stream,
-        segment_type=segment.segment_type,
-        is_private=segment.pool_id != DEFAULT_POOL,
-        blocks=tuple(blocks),
-    )
+    order = sorted(here.segments, key=lambda each: (each.active_size - each.total_size, -each.total_size, each.address))
+    made = {address: describe(row) for address, row in here.row_at.items()}
+    return FloorPlan(event=here.event, segments=tuple(order), made=made)
 
 
 LABELS: Final = tuple(category.label for category in ORDER)
@@ -147,25 +93,26 @@ def draw(analysis: Analysis, most_bins: int = MOST_BINS) -> Drawing:
 
 def still(plan: FloorPlan) -> States:
     """Return the one moment that is known where no other is."""
-    placed = [(at, block) for at, segment in enumerate(plan.segments) for block in segment.blocks if block.category]
+    placed = [
+        (at, segment, block, *plan.made[block.address])
+        for at, segment in enumerate(plan.segments)
+        for block in segment.blocks
+        if block.state != "inactive"
+    ]
     rows = [
         (
-            *(
-                at,
-                block.address - plan.segments[at].address,
-                block.size,
-                block.requested,
-                0,
-                int(not block.is_pending),
-                1,
-            ),
-            *(LABELS.index(block.category), row),
+            *(at, block.address - segment.address, block.size, block.requested_size),
+            *(0, int(block.state == "active_allocated"), 1, LABELS.index(category), row),
         )
-        for row, (at, block) in enumerate(placed)
+        for row, (at, segment, block, _, category) in enumerate(placed)
     ]
     columns = np.array(rows, dtype=np.int64).reshape(-1, len(fields(Blocks))).T
     areas = [
-        Area(*(each.address, each.size, 0, 1, each.stream, each.segment_type), False, each.is_private)
+        Area(
+            *(each.address, each.total_size, 0, 1, each.stream, each.segment_type),
+            is_expandable=False,
+            is_private=each.pool_id != DEFAULT_POOL,
+        )
         for each in plan.segments
     ]
     return summed(
@@ -174,5 +121,5 @@ def still(plan: FloorPlan) -> States:
         areas=areas,
         pages=np.zeros((0, 5), dtype=np.int64),
         blocks=Blocks(**{each.name: column for each, column in zip(fields(Blocks), columns, strict=True)}),
-        site_of=lambda row: placed[row][1].site,
+        site_of=lambda row: placed[row][3],
     )

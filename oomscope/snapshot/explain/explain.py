@@ -99,7 +99,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         suspects=suspects_of(timeline, iterations.ends),
         curves=curves_of(timeline, analysis.evidence),
         missing=trace.missing,
-        reconciliation=timeline.reconcile(),
+        reconciliation=timeline.reconciliation,
         caveats=tuple(_caveats(analysis)),
     )
 
@@ -169,7 +169,7 @@ def _caveats(analysis: Analysis) -> Iterator[str]:
         yield f"events of unknown kinds are left out: {', '.join(kinds)}"
     if not analysis.at_peak.is_known:
         yield f"the segments at the peak are unknown: {'; '.join(analysis.at_peak.doubts)}"
-    yield from (f"the file is not of one piece: {reason}" for reason in analysis.timeline.reconcile().reasons)
+    yield from (f"the file is not of one piece: {reason}" for reason in analysis.timeline.reconciliation.reasons)
 
 
 def _of_failures(trace: Trace) -> Iterator[str]:

@@ -172,7 +172,7 @@ class DeviceExplanation:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; the settings tried stand beside the verdict, and unknown margins are null."""
-        verdict = self.verdict.to_json() | {"available_bytes": self.available_bytes}
+        verdict = asdict(self.verdict) | {"available_bytes": self.available_bytes}
         tried = verdict.pop("tried")
         unknown_margin = {} if self.available_bytes is not None else {"margin_bytes": None}
         parts = _composition_json(self.composition)

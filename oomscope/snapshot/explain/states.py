@@ -19,7 +19,7 @@ from oomscope.snapshot.explain.areas import Area, areas_at, held_over_time, show
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import ORDER, Bins
 from oomscope.snapshot.infer.categorise import Evidence
-from oomscope.snapshot.lifetimes import Indices, active_blocks
+from oomscope.snapshot.lifetimes import Indices, active_blocks, summed_over_time
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
@@ -233,8 +233,7 @@ def _sizes(timeline: Timeline, rows: Indices, here: SegmentMap, settings: Alloca
     asked, place = np.unique(sizes_asked(timeline)[rows], return_inverse=True)
     round_size = CachingAllocator(settings, Driver(total_bytes=1)).round_size
     size = np.array([round_size(each) for each in asked.tolist()], dtype=np.int64)[place.reshape(-1)]
-    segments = timeline.segments or ()
-    at_end = np.array([segments[each.segment].blocks[each.block].size for each in active_blocks(segments)] or [0])
+    at_end = np.array([block.size for _, block in active_blocks(timeline.segments or ())] or [0])
     position = table.segment_block[rows]
     size = np.where(position >= 0, at_end[position], size)
     known = [
@@ -273,18 +272,10 @@ def _sums(blocks: Blocks, moments: int) -> tuple[dict[str, Indices], Indices]:
     found = {}
     for at in np.unique(blocks.category).tolist():
         own = blocks.of(blocks.category == at)
-        found[ORDER[at].label] = _running(own.enter, own.pending, own.size, moments)
+        found[ORDER[at].label] = summed_over_time(own.enter, own.pending, own.size, moments)
     if (blocks.pending < blocks.leave).any():
-        found[PENDING] = _running(blocks.pending, blocks.leave, blocks.size, moments)
-    return found, _running(blocks.enter, blocks.leave, np.ones_like(blocks.size), moments)
-
-
-def _running(enter: Indices, leave: Indices, amount: Indices, moments: int) -> Indices:
-    """Return the sum of what is there at each moment."""
-    change = np.zeros(moments + 1, dtype=np.int64)
-    np.add.at(change, enter, amount)
-    np.subtract.at(change, leave, amount)
-    return np.cumsum(change)[:moments]
+        found[PENDING] = summed_over_time(blocks.pending, blocks.leave, blocks.size, moments)
+    return found, summed_over_time(blocks.enter, blocks.leave, np.ones_like(blocks.size), moments)
 
 
 def _narrow(areas: Sequence[Area], pages: Indices, is_drawn: NDArray[np.bool_], moments: int) -> Indices:
@@ -296,4 +287,4 @@ def _narrow(areas: Sequence[Area], pages: Indices, is_drawn: NDArray[np.bool_], 
     ]
     size, enter, leave = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     own = pages[~is_drawn[pages[:, 0]]]
-    return _running(enter, leave, size, moments) + _running(own[:, 3], own[:, 4], own[:, 2], moments)
+    return summed_over_time(enter, leave, size, moments) + summed_over_time(own[:, 3], own[:, 4], own[:, 2], moments)

@@ -234,9 +234,8 @@ def _of_blocks(
     inside = table.born != BEFORE
     own[inside] = event[table.born[inside]]
     marks[inside] = mark_of_stack[timeline.trace.stack_id[table.born[inside]]]
-    segments = timeline.segments or ()
-    places = active_blocks(segments)
+    blocks = active_blocks(timeline.segments or ())
     for row in np.flatnonzero(~inside & (table.segment_block >= 0)).tolist():
-        place = places[int(table.segment_block[row])]
-        own[row], marks[row] = read(segments[place.segment].blocks[place.block].stack)
+        _, block = blocks[int(table.segment_block[row])]
+        own[row], marks[row] = read(block.stack)
     return own, marks

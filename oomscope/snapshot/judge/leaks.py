@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Stack
+from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import KiB, MiB
 
 MIN_ITERATIONS: Final = 3
@@ -24,21 +25,8 @@ MIN_GROWTH: Final = MiB
 """Bytes an iteration below which growth is not called a leak (a list of scalar losses is not why memory ran out)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leak:
-    """Growth of requested bytes from iteration to iteration."""
-
-    bytes_per_iteration: int
-    """Bytes that stayed alive, mean over the whole iterations after the first."""
-    iterations: int
-    """Whole iterations seen."""
-    stack: Stack
-    """The stack that most of what stayed alive was allocated by (the forward's, for what backward allocates)."""
-    module: str
-
-
-def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
-    """Return the leak that shows before event ``until`` (None: the end), if there is one.
+def find_leak(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
+    """Return the leak that shows before event ``until`` (None: the end), if there is one, by its line of code.
 
     Each whole iteration must have ended with more held bytes than the one before it, and the same lines must have left
     blocks in each iteration after the first that are all alive right before ``until``. A copy of the weights that the
@@ -55,9 +43,8 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     for (own, forward, module), size in left.items():
         by_line[forward or own, module] = by_line.get((forward or own, module), 0) + size
     (stack_id, module_id), trace = max(by_line, key=by_line.__getitem__), timeline.trace
-    return Leak(
-        bytes_per_iteration=mean, iterations=len(ends), stack=trace.stacks[stack_id], module=trace.modules[module_id]
-    )
+    site = choose(trace.stacks[stack_id], trace.modules[module_id])
+    return LeakSuspect(bytes_per_iteration=mean, iterations=len(ends), site=site)
 
 
 def undecided_growth(timeline: Timeline) -> int:

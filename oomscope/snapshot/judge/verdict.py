@@ -17,6 +17,7 @@ from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.judge.leaks import find_leak
+from oomscope.snapshot.replay.budget import last_failure
 from oomscope.snapshot.replay.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.replay.gaps import gaps_of, request_as_seen
 from oomscope.snapshot.replay.initial_state import recover
@@ -106,11 +107,8 @@ def judge(
 
 def failure_of(trace: Trace) -> FailedRequest | None:
     """Return the last ``oom`` event of a trace as a failure; None where there is none."""
-    events = np.flatnonzero(trace.action == Action.OOM)
-    if not len(events):
-        return None
-    event = int(events[-1])
-    return FailedRequest(requested_bytes=int(trace.size[event]), event=event)
+    event = last_failure(trace)
+    return None if event is None else FailedRequest(requested_bytes=int(trace.size[event]), event=event)
 
 
 def ending_failure(trace: Trace) -> FailedRequest | None:
@@ -125,15 +123,6 @@ def ending_failure(trace: Trace) -> FailedRequest | None:
     later = slice(failure.event + 1, None)
     allocated = int(trace.size[later][trace.action[later] == Action.ALLOC].sum())
     return None if 10 * allocated >= max(1, failure.requested_bytes) else failure
-
-
-def leak_in(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
-    """Return what grows from iteration to iteration before event ``until`` (None: the end), by its line of code."""
-    leak = find_leak(timeline, until)
-    if leak is None:
-        return None
-    site = choose(leak.stack, leak.module)
-    return LeakSuspect(bytes_per_iteration=leak.bytes_per_iteration, iterations=leak.iterations, site=site)
 
 
 @dataclass(frozen=True)
@@ -179,7 +168,7 @@ class _Case:
 
     def _verdict(self, kind: VerdictKind, **facts: Any) -> Verdict:
         """Return a verdict with a leak in the whole recording, all but its headline."""
-        leak = leak_in(self.timeline, self.choose)
+        leak = find_leak(self.timeline, self.choose)
         facts = {"requested_bytes": None, "tags": ("leak",) if leak else (), "leak": leak} | facts
         return Verdict(kind=kind, headline="", available_bytes=self.device.available_bytes, **facts)
 
@@ -205,7 +194,7 @@ class _Case:
         live, available = self.timeline.held_bytes_at(last), self.device.available_bytes
         segments = self._segments_at(failure, event, tried)
         lacking = live + failure.requested_bytes - available
-        leak = leak_in(self.timeline, self.choose, until=event) or leak_after
+        leak = find_leak(self.timeline, self.choose, until=event) or leak_after
         gets_past = tried.cures if lacking <= 0 and reproduced else ()
         needs_more_later = lacking <= 0 and (demand_after or 0) > available
         tags: dict[Tag, bool] = {

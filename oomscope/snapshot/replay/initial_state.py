@@ -159,8 +159,7 @@ class _Sizes:
         """Blocks for whose rounded size there was no room."""
         self.open_ends = 0
         """Blocks whose end is not recorded."""
-        segments = timeline.segments or ()
-        occupied = [segments[each.segment].blocks[each.block].size for each in active_blocks(segments)]
+        occupied = [block.size for _, block in active_blocks(timeline.segments or ())]
         final = np.flatnonzero(table.segment_block >= 0)
         self._final = {row: occupied[table.segment_block[row]] for row in final.tolist()}
         """Occupied bytes of the blocks that stand in the final segments."""

@@ -71,14 +71,14 @@ def pools_of(timeline: Timeline) -> Pools:
 
 def _named_by_events(timeline: Timeline, of_event: Indices, ids: tuple[PoolId, ...]) -> Indices:
     """Return the pool that the event names which allocated a block, or gave it up, or that its final segment has."""
-    table, segments = timeline.lifetimes, timeline.segments or ()
+    table = timeline.lifetimes
     event = np.where(table.born > BEFORE, table.born, np.where(table.freed > BEFORE, table.freed, table.completed))
     seen = event < len(timeline.trace)
     of_block = np.zeros(len(table), dtype=np.int64)
     of_block[seen] = of_event[event[seen]]
     older = np.flatnonzero(~seen & (table.segment_block >= 0))
     if len(older):
-        of_position = np.array([ids.index(segments[each.segment].pool_id) for each in active_blocks(segments)])
+        of_position = np.array([ids.index(segment.pool_id) for segment, _ in active_blocks(timeline.segments or ())])
         of_block[older] = of_position[table.segment_block[older]]
     return of_block
 

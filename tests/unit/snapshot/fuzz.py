@@ -128,7 +128,7 @@ def read(content: bytes, *, commands: bool = False) -> str:
     snapshot = snapshot_from(tables)
     for trace in snapshot.traces:
         timeline = Timeline.of(trace, snapshot.segments)
-        found = timeline.reconcile()
+        found = timeline.reconciliation
         assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes, found
     return used(snapshot) if commands else "loaded"
 

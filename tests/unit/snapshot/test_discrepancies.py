@@ -91,7 +91,7 @@ ALLOC, FREE, DONE = Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED
     ],
 )
 def test_each_cause_is_told_with_its_bytes(events, held, cause, blocks, size, difference):
-    found = Timeline.of(trace_of(*events), (held,)).reconcile()
+    found = Timeline.of(trace_of(*events), (held,)).reconciliation
     (reason,) = found.reasons
     assert (reason.cause, reason.blocks, reason.bytes) == (cause, blocks, size)
     assert reason.difference_bytes == found.difference_bytes == difference
@@ -109,12 +109,12 @@ def test_a_block_that_came_after_the_trace_is_in_no_curve():
 @given(recordings())
 def test_what_one_allocator_recorded_has_no_discrepancies(recording):
     trace, segments, _ = recording
-    assert Timeline.of(trace, segments).reconcile().reasons == ()
+    assert Timeline.of(trace, segments).reconciliation.reasons == ()
 
 
 @given(recordings(), recordings(), st.integers(0, 3))
 def test_the_reasons_sum_to_the_difference_whatever_was_put_together(one, other, kept):
-    found = Timeline.of(one[0], one[1][:kept] + other[1][kept:]).reconcile()
+    found = Timeline.of(one[0], one[1][:kept] + other[1][kept:]).reconciliation
     assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
     assert bool(found.reasons) or found.difference_bytes == 0
 
@@ -125,7 +125,7 @@ def test_a_trace_that_ended_before_its_segments_says_so(recording, data):
     end = data.draw(st.integers(0, len(trace)))
     columns = {name: value[:end] for name, value in vars(trace).items() if isinstance(value, np.ndarray)}
     shorter = Timeline.of(replace(trace, **columns), segments)
-    found = shorter.reconcile()
+    found = shorter.reconciliation
     assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
     later = {Cause.ALLOC_NOT_RECORDED, Cause.FREE_NOT_RECORDED, Cause.SIZES_DIFFER}
     assert {reason.cause for reason in found.reasons} <= later

@@ -26,8 +26,8 @@ def test_requested_bytes_are_exact_at_every_event_wherever_the_recording_began(r
     trace, segments, requested = recording
     timeline = Timeline.of(trace, segments)
     assert timeline.requested.tolist() == requested
-    assert timeline.reconcile().difference_bytes == 0
-    assert timeline.reconcile().inconsistent_events == 0
+    assert timeline.reconciliation.difference_bytes == 0
+    assert timeline.reconciliation.inconsistent_events == 0
     assert len(timeline.lifetimes.inconsistent_events) == 0
 
 

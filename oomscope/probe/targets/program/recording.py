@@ -21,12 +21,12 @@ from torch.nn.modules import module as module_hooks
 
 from oomscope import virtual
 from oomscope.capture import history
-from oomscope.capture.history import Refusal
 from oomscope.probe.recording.cards import RealCard, check_kernels
 from oomscope.probe.recording.hooks import backward_through, parameters
 from oomscope.probe.recording.recorder import Recorder
 from oomscope.probe.recording.replaced import replaced
 from oomscope.probe.targets.program.receipt import ProgramSettings, Receipt, Refused
+from oomscope.snapshot import provenance
 from oomscope.virtual.cards import find_card
 
 _NOT_RECORDED = "the program's own torch.cuda.memory._record_memory_history was not called: the probe records"
@@ -172,7 +172,7 @@ class ProgramRecording:
 
         return replaced([(torch.cuda.memory, "_record_memory_history", ignored)])
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: provenance.Refused) -> None:
         """Keep the segments as they stand; torch says this at the failing allocation, before it raises.
 
         An exception here would take the place of the one that the program is to see.
@@ -188,7 +188,7 @@ class ProgramRecording:
             snapshot = ""
         moment = list(self._recorder.position.moment)
         held = virtual.state().used_bytes if virtual.is_loaded() else 0
-        self._receipt.refused = Refused(**refusal._asdict(), moment=moment, held_bytes=held, snapshot=snapshot)
+        self._receipt.refused = Refused(**vars(refusal), moment=moment, held_bytes=held, snapshot=snapshot)
         self._on_change()
 
     def _write(self, tag: str) -> str:

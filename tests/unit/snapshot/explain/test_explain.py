@@ -30,8 +30,7 @@ from tests.unit.snapshot.test_timeline import REAL_FILES
 
 
 def snapshot_of(machine: Machine, **facts) -> Snapshot:
-    described = machine.allocator.settings.describe()
-    facts = {"allocator_settings": described} | facts
+    facts = {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": machine.allocator.settings.conf}} | facts
     return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
 
 

@@ -73,7 +73,7 @@ def test_documents_of_wrong_types_are_refused_or_read(recording, data):
     with contextlib.suppress(SnapshotError):
         snapshot = snapshot_from(flatten(document, where="x"))
         for each in snapshot.traces:
-            found = Timeline.of(each, snapshot.segments).reconcile()
+            found = Timeline.of(each, snapshot.segments).reconciliation
             assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
 
 
