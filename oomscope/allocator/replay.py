@@ -97,16 +97,9 @@ class ReplayOutcome:
 
 
 class Replay(AllocatorState):
-    """An allocator that is fed arrays of operations, one after the other.
+    """An allocator, as in ``AllocatorState``, that is fed arrays of operations, one after the other.
 
-    Args:
-        settings: what PYTORCH_ALLOC_CONF says, and for which torch.
-        driver: the device.
-        ids: how many allocation ids there are; they count from 0.
-        fraction: see ``AllocatorState``.
-        event_lag: see ``AllocatorState``.
-        compiled: whether the engine runs compiled.
-        held: what it begins with.
+    There are ``ids`` allocation ids, which count from 0.
 
     Raises:
         UsageError: what it is to hold contradicts itself, or does not fit on the device.
@@ -233,20 +226,10 @@ def replay(
     held: Held = NOTHING_HELD,
     pools: ArrayLike | None = None,
 ) -> ReplayOutcome:
-    """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
+    """Serve a trace from the start, with arguments of ``Replay`` and ``Replay.run``.
 
-    Args:
-        kinds: a ``ReplayOp`` for each operation.
-        ids: which allocation; small numbers, since they index a table, that may be used again once freed.
-        nbytes: what a MALLOC asks for; ignored otherwise.
-        streams: handles of streams; None puts everything on the default stream.
-        settings: what PYTORCH_ALLOC_CONF says, and for which torch.
-        driver: the device.
-        fraction: see ``AllocatorState``.
-        event_lag: see ``AllocatorState``.
-        compiled: whether to run compiled; None decides by the length of the trace and by what lies on disk.
-        held: what the allocator holds before.
-        pools: numbers of private pools, see ``Replay.run``; None puts everything into the default pool.
+    Ids are small numbers, since they index a table, that may be used again once freed. ``compiled`` None decides by the
+    length of the trace and by what lies on disk.
 
     Raises:
         UsageError: see ``Replay`` and ``Replay.run``.

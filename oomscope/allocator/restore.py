@@ -24,13 +24,8 @@ from oomscope.units import format_size
 def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[tuple[int, int], int]) -> dict[int, int]:
     """Put ``segments`` into the memory, a list, of an allocator that has not served anything.
 
-    Args:
-        m: the memory.
-        segments: what it shall hold; runs of one reservation have the same ``range``.
-        streams: the row of each stream, by pool (0: the default one) and handle.
-
-    Returns:
-        The row of each allocated block, by address.
+    Runs of one reservation have the same ``range``; ``streams`` has the row of each stream, by pool (0: the default
+    one) and handle. Returned is the row of each allocated block, by address.
 
     Raises:
         UsageError: blocks do not tile their segment or wait for a stream, or the device is too small.

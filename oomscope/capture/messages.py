@@ -13,12 +13,7 @@ T = TypeVar("T")
 
 
 class Messages:
-    """Prints lines.
-
-    Args:
-        quiet: print warnings only.
-        strict: raise where recording cannot start.
-    """
+    """Prints lines: warnings only where ``quiet``; ``strict`` raises where recording cannot start."""
 
     def __init__(self, *, quiet: bool, strict: bool) -> None:
         self._quiet = quiet

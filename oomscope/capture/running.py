@@ -79,11 +79,7 @@ class Running:
         return self._keeper.keep(reason, tag=tag, step=self.steps.complete, refusal=refusal)
 
     def end(self, error: BaseException | None) -> None:
-        """Write the last snapshot, unless it would tell nothing new, and record no more.
-
-        Args:
-            error: what ends the recording.
-        """
+        """Write the last snapshot, unless it would tell nothing new, and record no more; ``error`` is what ends it."""
         if not self.is_of_this_process:
             return
         is_oom, last = isinstance(error, torch.OutOfMemoryError), self._kept_failure

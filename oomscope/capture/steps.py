@@ -30,12 +30,7 @@ FIRST_REPORT: Final = 3
 
 
 class Steps:
-    """Counts steps from 0.
-
-    Args:
-        after_each: called when a step is complete, with the number of complete ones.
-        messages: where it is told what goes wrong.
-    """
+    """Counts steps from 0, and calls ``after_each`` with the number of complete ones."""
 
     def __init__(self, after_each: Callable[[int], None], messages: Messages) -> None:
         self.complete = 0
@@ -80,12 +75,7 @@ class Steps:
 
 
 class Coverage:
-    """Says once how many steps the ring of events covers.
-
-    Args:
-        max_entries: events that the ring holds.
-        allocations: returns how many blocks the allocator has handed out.
-    """
+    """Says once how many steps a ring of ``max_entries`` events covers, by how many blocks were handed out."""
 
     def __init__(self, max_entries: int, allocations: Callable[[], int]) -> None:
         self._max_entries = max_entries
@@ -107,11 +97,7 @@ class Coverage:
 
 
 class Growth:
-    """Says when the live bytes after a step keep rising.
-
-    Args:
-        live: returns the bytes that are allocated now.
-    """
+    """Says when the live bytes after a step keep rising."""
 
     def __init__(self, live: Callable[[], int]) -> None:
         self._live = live

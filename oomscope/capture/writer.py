@@ -59,12 +59,8 @@ class Written:
 def write(document: dict[str, Any], path: Path, *, since: float, max_entries: int | None, force: bool) -> Written:
     """Write ``document`` to ``path``, or to the next free name where that is taken and ``force`` is not set.
 
-    Args:
-        document: a snapshot in torch's schema.
-        path: ``.gz`` or ``.zst`` at its end compresses; missing folders are made.
-        since: ``time.perf_counter()`` when the program began to wait.
-        max_entries: size of the ring, where it is known.
-        force: replace a file that is there.
+    ``.gz`` or ``.zst`` at the end of ``path`` compresses; missing folders are made. The program has waited ``since``,
+    by ``time.perf_counter()``.
 
     Raises:
         OSError: the place cannot be written to.
@@ -103,13 +99,9 @@ def _packed(file: BinaryIO, path: Path) -> Iterator[Any]:
 
 
 class Keeper:
-    """Writes snapshots.
+    """Writes snapshots, and calls ``afterwards`` when one is done.
 
-    Args:
-        settings: the name, and whether files may be replaced.
-        messages: where it is told what was written.
-        borrowed: the program records its allocator itself, so nobody knows the ring's size.
-        afterwards: called when a snapshot is done.
+    Where the program records its allocator itself, it is ``borrowed``: nobody knows the ring's size.
     """
 
     def __init__(

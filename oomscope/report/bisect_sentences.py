@@ -257,12 +257,7 @@ SMALL: Final = MiB
 
 
 def folded(steps: Sequence[StepRow], culprit: str | None = None) -> tuple[StepRow, ...]:
-    """Return the steps that matter, in their order, and a last row that sums all others.
-
-    Args:
-        steps: rows from good to bad.
-        culprit: hash of a commit whose row stays, whatever it changed.
-    """
+    """Return the steps that matter, that of the commit ``culprit`` too, in order, and a row that sums all others."""
     least = min(SMALL, max(map(_size, steps), default=0) // 100)
     small = [step for step in steps if _size(step) <= least and (culprit is None or step.commit != culprit)]
     if len(small) < 2:

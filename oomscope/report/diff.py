@@ -28,10 +28,8 @@ STAND_INS: Final = frozenset({OLDER.function, NO_STACK.function})
 def diff_report(difference: Difference, *, by: By | None = None, shown: int = SHOWN) -> parts.Report:
     """Return the device that grew most, after one line for each if there are several.
 
-    Args:
-        difference: what was compared.
-        by: the one table to show; None for those by category and by line.
-        shown: rows of a table; what is beyond is one row, so that the sum holds.
+    Without ``by`` the tables by category and by line are shown. Rows beyond ``shown`` are one row, so that the sum
+    holds.
     """
     return parts.report(_parts(difference, ("category", "line") if by is None else (by,), shown))
 

@@ -66,12 +66,8 @@ def explain_report(
 ) -> parts.Report:
     """Return the report of one file, or of a folder's ranks side by side and then of the worst.
 
-    Args:
-        found: what was found.
-        top: lines of code to show; the rest is one row.
-        full: every table of a file, not its first eight lines alone.
-        shown: rows of other tables.
-        detail: what a page shows beside it.
+    ``top`` lines of code and ``shown`` rows of other tables, the rest as one row; not ``full``: the first eight lines
+    alone.
     """
     return parts.report(_all_parts(found, top, shown, detail, full=full))
 

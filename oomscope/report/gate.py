@@ -118,10 +118,7 @@ def next_parts(night: GateResult, commands: Commands) -> Iterator[parts.Part]:
 def night_parts(night: GateResult, details: int, lines: int) -> Iterator[parts.Part]:
     """Yield the page of a night: the answer, its causes, the numbers, what to do, and the evidence of each odd case.
 
-    Args:
-        night: what was measured.
-        details: how many cases have their evidence, gravest first.
-        lines: of code, in each table.
+    The gravest ``details`` cases have their evidence, with ``lines`` of code in each table.
     """
     commands, forge = Commands.of(night), Forge(night.forge) if night.forge else None
     against = f" · against {commands.baseline}" if commands.baseline else ""

@@ -23,12 +23,9 @@ def history_report(trends: Sequence[Trend]) -> parts.Report:
 
 
 def trend_parts(trends: Sequence[Trend], figures: Figures, nights: int | None) -> Iterator[parts.Part]:
-    """Yield how each trend stands, what is worse first, then each with its nights.
+    """Yield how each trend stands, what is worse first, then each with its last ``nights`` (None: all).
 
-    Args:
-        trends: in the order in which they are shown.
-        figures: the chart of a trend; a terminal shows a curve instead.
-        nights: the last nights that are listed; None for all.
+    ``figures`` gives the chart of a trend; a terminal shows a curve instead.
     """
     yield _overview(trends)
     for trend in trends:

@@ -68,14 +68,7 @@ def _peak_fact(result: ProbeResult) -> Iterator[tuple[str, str]]:
 def probe_report(
     result: ProbeResult, *, title: str = "", figures: Iterable[parts.Figure] = (), shown: int = SHOWN
 ) -> parts.Report:
-    """Return everything that a probe measured.
-
-    Args:
-        result: of one rank.
-        title: what was probed.
-        figures: charts for a page.
-        shown: lines of code.
-    """
+    """Return everything that a probe measured of one rank, with ``shown`` lines of code."""
     return parts.report(_parts(result, title, figures, shown))
 
 

@@ -103,13 +103,8 @@ RECENT: Final = 8
 def probes_left(plan: SearchPlan, since: Sequence[ProbeRecord], asked: Sequence[Asked], bracket: Bracket) -> int | None:
     """Return how many answers the search for the culprit needs at most, untestable ones apart.
 
-    Args:
-        plan: what was announced last.
-        since: the probes since then.
-        asked: all probes on the plan's line.
-        bracket: between which of its places the culprit is.
-
-    None where more is done than was announced: what that takes is not known.
+    ``since`` are the probes since the last plan, ``asked`` all on the plan's line. None where more is done than was
+    announced: what that takes is not known.
     """
     line = plan.line
     if line is not None and bracket.good is not None and bracket.bad is not None:
@@ -124,10 +119,7 @@ def probes_left(plan: SearchPlan, since: Sequence[ProbeRecord], asked: Sequence[
 def seconds_left(probes: int | None, records: Sequence[ProbeRecord], running_s: float) -> float | None:
     """Return the seconds for ``probes`` answers, by the median of the recent ones; None before there is one.
 
-    Args:
-        probes: how many.
-        records: the probes so far; what was known from before took no time and tells nothing.
-        running_s: for how long the current one has been running.
+    The current probe has run for ``running_s``; what was known from before took no time and tells nothing.
     """
     took = [record.wall_s for record in records if not record.cached and record.outcome is not None][-RECENT:]
     if probes is None or not took:

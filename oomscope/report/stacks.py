@@ -16,12 +16,7 @@ Line: TypeAlias = tuple[str, int, str]
 
 
 class Stacks:
-    """The stacks of the lines that hold most.
-
-    Args:
-        live: the live bytes by stack; None where they are unknown, or where nothing is opened.
-        most: how many lines have their stack.
-    """
+    """The stacks of the ``most`` lines that hold most; none where ``live`` is None."""
 
     def __init__(self, live: LiveStacks | None = None, most: int = 60) -> None:
         self._live = live
@@ -35,10 +30,7 @@ class Stacks:
     def cell(self, site: Site | None, category: str = "", text: str = "") -> Cell:
         """Return a line of code in short, or ``text``, with the whole path as its title and its stack behind it.
 
-        Args:
-            site: the line; None where none is known.
-            category: of the blocks whose stack is shown; empty: of any.
-            text: what stands for the line.
+        The stack is one of blocks of ``category``; empty: of any.
         """
         title = str(site or "")
         return Cell(text=text or site_text(site), title=title, details=self._stack(site, category) if site else ())

@@ -116,10 +116,7 @@ def failed_when(event: int | None) -> str:
 def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF") -> str | None:
     """Return what to do: about what grows, then about the failure as far as something was tried.
 
-    Args:
-        verdict: why it failed.
-        has_card: whether the card is known; else nothing is said of how much room is left.
-        variable: where the torch that failed reads its allocator's settings.
+    Without a card nothing is said of how much room is left. The torch that failed reads its settings from ``variable``.
     """
     advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict, variable))
     return "; ".join(text for text in advice if text) or None

@@ -40,10 +40,7 @@ OLDER: Final = Site(file="", line=0, function="(alive before the recording began
 def by_category(timeline: Timeline, event: int, rows: Indices | None = None) -> dict[str, int]:
     """Return requested bytes by category right after ``event``, largest first; ``unknown`` is a row too.
 
-    Args:
-        timeline: the trace.
-        event: the event; -1 for what was there before the first.
-        rows: the blocks that count, as rows of the lifetimes; None for :meth:`Timeline.requested_at`.
+    ``event`` -1 is what was there before the first; ``rows`` of the lifetimes None are :meth:`Timeline.requested_at`.
     """
     totals = _totals(timeline, event, rows, timeline.trace.category)
     return {Category(category).label: size for category, size in totals}
@@ -65,15 +62,8 @@ def by_site(
     """Return requested bytes by line, module and category right after ``event``, largest first.
 
     What was allocated in backward counts for the forward line that caused it, where that is known; what was alive
-    before the recording for the stack that the final segments keep.
-
-    Args:
-        timeline: the trace.
-        event: the event; -1 for what was there before the first.
-        choose: which line stands for a stack.
-        categories: what each row of the lifetimes is for
-            (:attr:`~oomscope.snapshot.infer.categorise.Evidence.category`); None for what the recording itself says.
-        rows: as in :func:`by_category`.
+    before the recording for the stack that the final segments keep. Without ``categories``, one for each of the
+    lifetimes, those of the recording count.
     """
     table, trace = timeline.lifetimes, timeline.trace
     rows = timeline.requested_at(event) if rows is None else rows
@@ -106,17 +96,11 @@ def by_stack(
     name: Callable[[str], str] = str,
     merge_layers: bool = True,
 ) -> LiveStacks:
-    """Return the requested bytes at some moments by stack, module and category.
+    """Return the requested bytes at some moments (rows of the lifetimes each) by stack, module and category.
 
-    What backward allocated has the stack of the forward operation that caused it, where that is known.
-
-    Args:
-        timeline: the trace.
-        moments: of each the blocks that count, as rows of the lifetimes (:meth:`Timeline.requested_at` of an event).
-        categories: as for :func:`by_site`.
-        choose: which frame stands for a stack in a table.
-        name: what a file is called.
-        merge_layers: give the equal modules of a list one name.
+    What backward allocated has the stack of the forward operation that caused it, where that is known. ``choose`` tells
+    which frame stands for a stack in a table, ``name`` what a file is called; ``merge_layers`` gives the equal modules
+    of a list one name.
     """
     table, trace, frames = timeline.lifetimes, timeline.trace, _Frames(choose, name)
     modules = [over_layers(module) if merge_layers else module for module in trace.modules]

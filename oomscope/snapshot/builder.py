@@ -44,12 +44,7 @@ class Interned(Generic[Item]):
 
 
 class TraceBuilder:
-    """Collects one device's events, oldest first.
-
-    Args:
-        device: index of the device that the trace belongs to.
-        missing: what the source does not record (see :attr:`Trace.missing`).
-    """
+    """Collects one device's events, oldest first; ``missing`` is that of :class:`Trace`."""
 
     def __init__(self, device: int = 0, *, missing: tuple[str, ...] = ()) -> None:
         self.device = device
@@ -77,21 +72,7 @@ class TraceBuilder:
         forward_stack: Stack = (),
         pool: tuple[int, int] = DEFAULT_POOL,
     ) -> int:
-        """Append one event and return its index.
-
-        Args:
-            action: what happened.
-            address: address of the block or segment; for ``OOM`` the free device bytes.
-            size: requested bytes in alloc, free and oom events; the segment's bytes in segment events.
-            stream: handle of the stream; 0 is the default stream.
-            time_us: microseconds; -1 where unknown.
-            stack: Python stack, innermost frame first.
-            moment: when in training.
-            category: what the block is for.
-            module: dotted path of the module that allocates.
-            forward_stack: for an allocation made in backward, the stack of the forward operation behind it.
-            pool: id of the memory pool; ``(0, 0)`` is the default.
-        """
+        """Append one event, in the terms of :class:`Trace`, and return its index."""
         stacks = self._stacks
         ids = stacks.id_of(stack), self._moments.id_of(moment), category, self._modules.id_of(module)
         values = action, address, size, stream, time_us, *ids, stacks.id_of(forward_stack), self._pools.id_of(pool)

@@ -66,13 +66,7 @@ class Discrepancy:
 
 
 def discrepancies(trace: Trace, table: Lifetimes, segments: Sequence[Segment]) -> tuple[Discrepancy, ...]:
-    """Return why the blocks that the events leave alive are not those of ``segments``.
-
-    Args:
-        trace: one device's events.
-        table: what :func:`~oomscope.snapshot.lifetimes.pair` made of them and of the segments.
-        segments: the device's segments.
-    """
+    """Return why the blocks that the events leave alive are not those of ``segments``."""
     return tuple(
         Discrepancy(cause=cause, blocks=count, bytes=size, difference_bytes=difference)
         for cause, count, size, difference in _found(trace, table, segments)

@@ -63,13 +63,7 @@ class Lifetimes:
 
 
 def bytes_by(group: NDArray[np.integer], size: Indices, groups: int) -> Indices:
-    """Return the bytes of each of ``groups`` groups, exactly: sums of float64, as of ``bincount``, end at 2^53.
-
-    Args:
-        group: of each block the number of its group.
-        size: of each block the bytes.
-        groups: how many there are.
-    """
+    """Return the bytes of each group of blocks, exactly: sums of float64, as of ``bincount``, end at 2^53."""
     totals = np.zeros(groups, dtype=np.int64)
     np.add.at(totals, group, size)
     return totals
@@ -89,12 +83,7 @@ def active_blocks(segments: Sequence[Segment]) -> tuple[tuple[Segment, Block], .
 
 
 def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
-    """Return the lifetimes of all blocks of ``trace``.
-
-    Args:
-        trace: one device's events.
-        segments: the same device's segments as they stood when the trace ended.
-    """
+    """Return the lifetimes of all blocks of a device's ``trace``; ``segments`` are its own when the trace ended."""
     end = len(trace)
     active = active_blocks(segments)
     blocks = [block for _, block in active]

@@ -94,10 +94,8 @@ def place(name: str) -> Frame:
 def stack_tree(live: LiveStacks, by: By = "stack") -> tuple[Node, ...]:
     """Return the tree of ``live``, parents before their children, of which the largest is first.
 
-    Args:
-        live: what is merged.
-        by: ``stack``: what called what. ``module``: the parts of the modules' names, then the line.
-            ``category``: the category, then what called what.
+    By ``stack``: what called what; by ``module``: the parts of the modules' names, then the line; by ``category``: the
+    category, then what called what.
     """
     root, own = _Branch(place("all"), len(live.moments)), frozenset(live.own)
     for row in live.rows:

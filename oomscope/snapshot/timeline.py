@@ -69,12 +69,7 @@ class Reconciliation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The curves of one device; equal to itself alone.
-
-    Args:
-        trace: the device's events.
-        segments: the device's segments as they stood when the trace ended; None where they are unknown.
-    """
+    """The curves of one device; equal to itself alone. Segments are those at the end, None where they are unknown."""
 
     trace: Trace
     segments: tuple[Segment, ...] | None = None

@@ -55,13 +55,9 @@ def curves(
 ) -> Markup:
     """Return the curves, from zero.
 
-    Args:
-        series: what is drawn.
-        title: what it shows.
-        stretches: names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events.
-        available: what the process may use, as a line across the chart.
-        compared: two of the series; what lies between them is filled, by which of them is higher.
-        name: id of the element with :func:`curves_data`, for a script.
+    ``stretches`` are names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events. What
+    lies between the two ``compared`` is filled, by which of them is higher. ``name`` is the id of the element with
+    :func:`curves_data`.
     """
     level = Level(value=available, label="may use") if available else None
     top = max((max(each.values, default=0) for each in series), default=0)

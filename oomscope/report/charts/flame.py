@@ -80,13 +80,7 @@ def _largest(tree: Sequence[Node], most: int) -> Iterator[Node]:
 
 
 def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
-    """Return the flame graph as a figure.
-
-    Args:
-        graph: what is drawn.
-        name: id of the element with the trees.
-        table: id of the table in which a code line is looked up; empty: there is none.
-    """
+    """Return the flame graph; ``name`` and ``table`` are ids, of its data and of the table of code lines."""
     chart = figure("flame", "Live bytes by stack")
     chart.set("data-flame", name)
     chart.set("data-table", table)

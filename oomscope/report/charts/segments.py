@@ -145,14 +145,9 @@ def kind_text(segment_type: str, *, is_private: bool) -> str:
 
 
 def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str = "") -> Markup:
-    """Return the map as a figure.
+    """Return the map at the moment ``when`` as a figure; ``kept`` says which other moments can be shown, if any.
 
-    Args:
-        strip: what is drawn.
-        name: id of the element with the states that a script draws.
-        table: id of the table in which a code line is looked up.
-        when: the moment, in words.
-        kept: which other moments can be shown; empty where none is known.
+    ``name`` and ``table`` are ids, of the states that a script draws and of the table of code lines.
     """
     chart = figure("segments", f"Segments {when}, to scale")
     chart.set("data-segments", name)

@@ -128,13 +128,10 @@ def _not_placed(area: Area, places: Sequence[Place]) -> list[tuple[int, int]]:
 def _first_fit(
     spans: Sequence[tuple[int, int]], sizes: Sequence[int], taken: list[tuple[int, int, int]], end: int
 ) -> tuple[list[int], int]:
-    """Return where each area begins, and where the strip ends.
+    """Return where each area begins, and where the strip, which ended at ``end``, ends.
 
-    Args:
-        spans: from which moment to which each lasts.
-        sizes: their bytes.
-        taken: what is there at first: until when, where, and how many bytes.
-        end: where the strip ends at first.
+    ``spans`` are the moments that each lasts; ``taken`` says of what is there at first until when, where, and how many
+    bytes.
     """
     heapify(taken)
     free, starts = AddressRanges(), [0] * len(spans)

@@ -39,13 +39,7 @@ INCIDENTS: Final = {
 
 
 def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = None) -> Plot:
-    """Return the timeline in at most ``columns`` columns: the edges of a stack, the highest first.
-
-    Args:
-        drawing: what is known of the run.
-        columns: of the picture.
-        available: what the process may use, in bytes.
-    """
+    """Return the timeline in at most ``columns`` columns: the edges of a stack, the highest first."""
     bins = drawing.bins
     drawn = bins.coarser(max(1, -(-len(bins) // columns)))
     level = Level(value=available, label="may use") if available else None
@@ -87,14 +81,7 @@ def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = Non
 
 
 def timeline_chart(drawing: Drawing, name: str, *, table: str, available: int | None = None) -> Markup:
-    """Return the timeline as a figure.
-
-    Args:
-        drawing: what is known of the run.
-        name: id of the element with the finer bins.
-        table: id of the table in which a code line is looked up.
-        available: what the process may use, in bytes.
-    """
+    """Return the timeline; ``name`` and ``table`` are ids, of the finer bins and of the table of code lines."""
     plot = timeline_plot(drawing, DRAWN, available=available)
     chart = figure(plot.kind, plot.title)
     chart.set("data-timeline", name)

@@ -17,13 +17,7 @@ _ANSWERED: Final = frozenset({Status.SAME, Status.BETTER, Status.WARN, Status.UN
 
 
 def trend_plot(trend: Trend, entries: Sequence[Entry], named: int = NAMED) -> Plot:
-    """Return the chart of ``entries``, the nights of ``trend`` for which there is room.
-
-    Args:
-        trend: what is shown.
-        entries: its nights, oldest first.
-        named: how many of them have their day below the axis, at most.
-    """
+    """Return the chart of the nights for which there is room; at most ``named`` have their day below the axis."""
     axis = axis_of(trend.metric, [entry.value for entry in entries if entry.value is not None])
     heights = [axis.low if entry.value is None else entry.value for entry in entries]
     step = trend.step

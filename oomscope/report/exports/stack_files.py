@@ -21,12 +21,7 @@ from oomscope.snapshot.stack_tree import LiveStacks
 
 
 def speedscope(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
-    """Return a profile for each device and moment: what is live then, by stack.
-
-    Args:
-        found: what was found; of a folder's ranks the worst counts.
-        drawings: those of its devices.
-    """
+    """Return a profile for each device and moment: what is live by stack; of a folder's ranks the worst counts."""
     frames: dict[Frame, int] = {}
     profiles = []
     for device, live in _devices(found, drawings):

@@ -46,12 +46,7 @@ INCIDENTS: Final = {
 
 
 def perfetto_trace(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
-    """Return the trace of a snapshot, or of the worst of a folder's ranks.
-
-    Args:
-        found: what was found.
-        drawings: the timelines, one for each device of the explanation that is shown.
-    """
+    """Return the trace of a snapshot, or of the worst of a folder's ranks."""
     explanation = found.worst if isinstance(found, RankSet) else found
     pairs = zip(explanation.devices, drawings, strict=True)
     document = {

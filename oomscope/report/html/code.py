@@ -21,14 +21,7 @@ CLASSES = {"+": "added", "-": "removed", " ": ""}
 
 
 def excerpts(found: Iterable[Excerpt], sites: Sequence[SiteGrowth], forge: Forge | None, commit: str) -> Markup:
-    """Return ``found`` with the bytes of ``sites`` beside their lines.
-
-    Args:
-        found: pieces of files.
-        sites: lines whose bytes differ.
-        forge: where the files can be seen; None where that is not known.
-        commit: whose files they are.
-    """
+    """Return pieces of files of ``commit`` with the bytes of ``sites`` beside their lines, and links to ``forge``."""
     grown: Grown = defaultdict(list)
     for row in sites:
         if row.site is not None:

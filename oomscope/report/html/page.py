@@ -35,12 +35,7 @@ SHARES: Final = tuple(2.0**-halvings for halvings in range(8))
 
 
 def fitting(page: Callable[[float], str], largest: int | None = None) -> str:
-    """Return ``page`` of the largest share of its detail with which it fits; of the smallest one, where none does.
-
-    Args:
-        page: the page of a share of its detail.
-        largest: bytes that it may have; None: :data:`LARGEST`.
-    """
+    """Return ``page`` of the largest share of its detail with which it fits; of the smallest one, where none does."""
     text = ""
     for share in SHARES:
         text = page(share)
@@ -54,12 +49,7 @@ def render(
 ) -> str:
     """Return the page of ``report``, which runs ``scripts`` of this package beside the one that sorts tables.
 
-    Args:
-        report: what it shows.
-        scripts: files among the templates.
-        title: of the page.
-        share: of the rows that a table has at most.
-        versions: of what was measured with, for the last line.
+    A table has a ``share`` of its rows at most. The last line names the ``versions`` of what was measured with.
     """
     most = max(FEWEST, int(share * ROWS_SHOWN))
     folder = resources.files("oomscope.report.html").joinpath("templates")

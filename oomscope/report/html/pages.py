@@ -77,13 +77,7 @@ def _shown(share: float, most: int) -> int:
 
 
 def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = None) -> str:
-    """Return the page of one rank's measurement.
-
-    Args:
-        result: what was measured.
-        title: of the page.
-        drawing: its pictures, where its snapshot is at hand.
-    """
+    """Return the page of one rank's measurement, with its pictures where its snapshot is at hand."""
     at_peak = result.peak.stacks if result.peak else None
     flames = _flame_graph(drawing.live if drawing is not None and at_peak is None else at_peak)
 
@@ -110,12 +104,7 @@ def _run_figures(result: ProbeResult, flames: FlameGraph | None, share: float) -
 
 
 def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
-    """Return the page of a snapshot, or of a folder's ranks and the worst of them.
-
-    Args:
-        found: what was found.
-        drawings: the pictures, one for each device of the explanation that is shown.
-    """
+    """Return the page of a snapshot, or of a folder's ranks and the worst of them; a drawing for each device shown."""
     explanation = found.worst if isinstance(found, RankSet) else found
     pictures = dict(zip((device.index for device in explanation.devices), drawings, strict=True))
     flames = {index: _flame_graph(drawing.live) for index, drawing in pictures.items()}
@@ -155,16 +144,10 @@ def _device_figures(
     when: str,
     available: int | None,
 ) -> Iterator[parts.Figure]:
-    """Yield the timeline, the map of segments, and the flame graph.
+    """Yield the timeline, the map of segments at the moment ``when``, and the flame graph, with a ``share`` of all
+    detail.
 
-    Args:
-        drawing: what the first two show.
-        flames: what the flame graph shows.
-        index: of the device.
-        share: of all detail.
-        table: id of the table in which a code line is looked up.
-        when: the moment of the map, in words.
-        available: what the process may use, in bytes.
+    ``table`` is the id of the table in which a code line is looked up.
     """
     if len(drawing.bins) > 1:
         name, bins, room = f"timeline-{index}", drawing.bins, int(share * TIMELINE_ROOM)

@@ -47,14 +47,7 @@ Cell = Standing | str
 
 
 class Strip:
-    """A rich renderable as wide as it is given room.
-
-    Args:
-        line: the commits.
-        asked: the probes so far.
-        bracket: between which places the culprit is.
-        running: places that are being probed.
-    """
+    """A rich renderable as wide as it is given room: the commits of a line, with those that are being probed."""
 
     def __init__(self, line: WalkedLine, asked: Sequence[Asked], bracket: Bracket, running: Collection[int]) -> None:
         self.line = line

@@ -47,10 +47,7 @@ def ticker_text(doing: Doing, now: float) -> str:
 def seconds_for(moments: tuple[float, ...], left: int, now: float) -> float | None:
     """Return the seconds for ``left`` more, by the last ones; None before there is one, and where none is left.
 
-    Args:
-        moments: when the counting began, and when each was done, rising.
-        left: how many are not done.
-        now: the time.
+    ``moments`` are those at which the counting began, and at which each was done.
     """
     took = [after - before for before, after in pairwise(moments[-RECENT - 1 :])]
     telling = sum(each >= INSTANT_S for each in took)

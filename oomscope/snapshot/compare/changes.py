@@ -129,13 +129,8 @@ def line_changes(
 ) -> tuple[LineChange, ...]:
     """Return a row for each line and category of either side, the largest change first.
 
-    Args:
-        before: requested bytes by line, module and category.
-        after: those of the other side.
-        before_text: the first side's source, where it is at hand.
-        after_text: the second side's.
-        unchanged: tells which files are the same, where a text is not at hand.
-        by_module: give each module of a line a row of its own, unless one side alone does not know them.
+    Texts and ``unchanged`` are those of :func:`pair_lines`. ``by_module`` gives each module of a line a row of its own,
+    unless one side alone does not know them.
     """
     old, new = _uses(before), _uses(after)
     nothing: Uses = {}

@@ -113,15 +113,10 @@ class Named:
 
 
 def diff(before: Named, after: Named, *, device: int | None = None, phase: str = "") -> Difference:
-    """Return what grew from ``before`` to ``after``.
+    """Return what grew from ``before`` to ``after``, on one ``device`` or on all, in one ``phase`` or at each side's
+    own peak.
 
     Devices are compared with those of the same index; where each side has but one, these two.
-
-    Args:
-        before: the first snapshot, A.
-        after: the second, B.
-        device: compare this one alone.
-        phase: compare the peaks inside this phase, such as ``backward``; empty: each side's own peak.
 
     Raises:
         InputError: a side does not have the device or the phase, or they have no device in common.

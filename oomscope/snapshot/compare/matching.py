@@ -107,13 +107,7 @@ def pair_lines(
     """Return every line of both sides once, with the line of the other side that it is, or None.
 
     The answer does not depend on the direction: the pairs from ``after`` to ``before`` are these, turned round.
-
-    Args:
-        before: what the lines of one program hold.
-        after: what the lines of the other hold.
-        before_text: the files of the first program, where they are at hand.
-        after_text: those of the second.
-        unchanged: tells which files are the same, where a text is not at hand.
+    ``unchanged`` counts where a text is not at hand.
     """
     if sorted(after.items()) < sorted(before.items()):
         turned = _pairs(after, before, after_text, before_text, lambda new, old: unchanged(old, new))

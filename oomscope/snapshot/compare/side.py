@@ -62,13 +62,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Side(Inferred):
-    """A device of a snapshot.
-
-    Args:
-        snapshot: what was recorded.
-        recorded: the events of the device.
-        phase: look for the peak in this phase alone, one of :meth:`phase_peaks`; empty: anywhere.
-    """
+    """A device of a snapshot, at the peak of ``phase`` (one of :meth:`phase_peaks`), or of all where that is empty."""
 
     phase: str = ""
 

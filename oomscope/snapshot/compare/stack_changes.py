@@ -16,14 +16,7 @@ from oomscope.snapshot.stack_tree import LiveStacks, StackBytes
 def side_by_side(
     before: LiveStacks, after: LiveStacks, names: tuple[str, str], unchanged: Unchanged = none_unchanged
 ) -> LiveStacks:
-    """Return the first moment of both, under ``names``; lines are those of ``after`` where it has them.
-
-    Args:
-        before: one program.
-        after: the other.
-        names: what the sides are called.
-        unchanged: tells which files are the same.
-    """
+    """Return the first moment of both, under ``names``; lines are those of ``after`` where it has them."""
     pairs = pair_lines(_lines(before), _lines(after), unchanged=unchanged)
     twins = {old: new for old, new in pairs if old and new}
     numbers = {frame: number for number, frame in enumerate(after.frames)}

@@ -112,14 +112,7 @@ def states_of(
 ) -> States | None:
     """Return the states of a recording; None where its events contradict each other on segments.
 
-    Args:
-        timeline: the trace.
-        here: the moment of interest, known in full.
-        bins: the moments that can be shown.
-        evidence: what each block is for.
-        describe: says by which line it was made.
-        settings: the recorded ones; they round sizes.
-        extra: events to keep beside them.
+    ``here`` is the moment of interest, known in full; ``extra`` are events to keep beside those of ``bins``.
     """
     held = held_over_time(timeline)
     if held is None:
@@ -160,15 +153,9 @@ def summed(
     blocks: Blocks,
     site_of: Callable[[int], Site | None],
 ) -> States:
-    """Return states with sums for what is too small to be drawn.
+    """Return states, as in :class:`States`, with sums for what is too small to be drawn.
 
-    Args:
-        event: as in :class:`States`, and so the next.
-        shown: the moment of interest.
-        areas: all areas.
-        pages: all pages of the expandable ones.
-        blocks: all blocks, with what ``site_of`` knows in place of sites.
-        site_of: says by which line a block was made.
+    ``blocks`` have in place of sites what ``site_of`` knows.
     """
     moments = len(event)
     held = [each for each in areas if each.enter <= shown < each.leave and not each.is_expandable]

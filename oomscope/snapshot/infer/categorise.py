@@ -79,10 +79,7 @@ class Evidence:
 def categorise(timeline: Timeline, activity: Activity | None = None) -> Evidence:
     """Return what each block of a trace is for.
 
-    Args:
-        timeline: the trace, paired; blocks that the recording itself gives a category keep it, but for what it could
-            not tell apart.
-        activity: what the program did; None: what the trace alone tells of that.
+    Blocks that the recording itself gives a category keep it, but for what it could not tell apart.
     """
     table = timeline.lifetimes
     evidence = Evidence.none(len(table))
@@ -128,14 +125,10 @@ def _at_once(rows: Mask, table: Lifetimes) -> Mask:
 def census(size: Indices, freed: Indices, persistent: Mask, gradients: Mask) -> tuple[Mask, Mask]:
     """Return which of ``persistent`` are taken for parameters, and which for optimizer states.
 
-    States may be in twice the precision of the gradient; then they count from two a parameter on.
-
-    Args:
-        size: requested bytes of each block.
-        freed: when each was given up; those that live longest are taken for the parameters, since an optimizer may
-            make its states anew in each step, and parameters stay.
-        persistent: blocks that nothing tells of and that were alive before the recording and at its end, or in a step.
-        gradients: blocks that were alive as gradients at one moment.
+    States may be in twice the precision of the gradient; then they count from two a parameter on. Those given up last
+    are taken for the parameters, since an optimizer may make its states anew in each step. ``persistent`` blocks, of
+    which nothing tells, were alive before the recording and at its end, or in a step; ``gradients`` were alive at one
+    moment.
     """
     longest = np.argsort(-freed, kind="stable")
     parameters, states = np.zeros_like(persistent), np.zeros_like(persistent)

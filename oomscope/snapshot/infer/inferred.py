@@ -46,12 +46,7 @@ NO_ENDS: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Inferred:
-    """One device of a snapshot.
-
-    Args:
-        snapshot: what was recorded.
-        recorded: the events of the device.
-    """
+    """One device of a snapshot."""
 
     snapshot: Snapshot
     recorded: Trace

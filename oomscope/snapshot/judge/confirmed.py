@@ -40,11 +40,8 @@ def confirmed(
 ) -> Verdict:
     """Return a verdict of fragmentation as the runs show it.
 
-    Args:
-        verdict: what the replays showed.
-        runs: one row a setting that was run, in the order of preference among equally roomy ones.
-        untried: settings that there was no time to run.
-        demand_after: largest live requested bytes of the same run without a limit, where that is known.
+    ``runs`` is one row a setting, in the order of preference among equally roomy ones; ``untried`` there was no time to
+    run. ``demand_after`` is the largest live requested bytes of the run without a limit, where that is known.
     """
     cures = in_order_of_preference(runs)
     judged = replace(

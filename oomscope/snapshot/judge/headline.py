@@ -21,12 +21,9 @@ MOST_WORDS: Final = 25
 
 
 def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | None = None) -> str:
-    """Return the sentences on an allocation that the caching allocator refused.
+    """Return the sentences on an allocation of R bytes that the caching allocator refused.
 
-    Args:
-        verdict: the verdict, all but its headline.
-        requested_bytes: R, the request that failed.
-        demand_after: largest held bytes of the run without a limit, where known.
+    ``demand_after`` is the most that the run without a limit holds, where that is known.
     """
     bound = "at most " if "fraction" in verdict.tags else ""
     live, available = format_size(verdict.live_requested_bytes), f"{bound}{format_size(verdict.available_bytes)}"
@@ -58,12 +55,8 @@ def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str) -
 
 
 def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
-    """Return the sentences on a run in which nothing failed.
-
-    Args:
-        verdict: the verdict, all but its headline; its numbers are those at the peak of requested bytes.
-        highest: where the allocator held most, which decides what is left and may be another moment.
-    """
+    """Return the sentences on a run in which nothing failed; numbers of ``verdict`` are at the peak of requested
+    bytes."""
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} requested, {reserved} reserved"
     if highest.reserved_bytes > verdict.reserved_bytes:
@@ -156,10 +149,7 @@ class Refused(NamedTuple):
 def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:
     """Return ``5.88 GiB of 56.91 GiB reserved are overhead at the peak (0.66 GiB with expandable_segments:True)``.
 
-    Args:
-        verdict: the verdict, at the peak of requested bytes; settings were replayed on a card that never refuses.
-        highest: where the allocator held most.
-        when: the moment that the verdict is of, for people.
+    Settings were replayed on a card that never refuses. ``when`` is the moment that the verdict is of, for people.
     """
     live, reserved = verdict.live_requested_bytes, verdict.reserved_bytes
     if live > reserved:
@@ -184,11 +174,6 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
     More requested bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than
     the card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
     Where the recorded card refused one, it is said that this one serves it, and that the recording ends there.
-
-    Args:
-        verdict: the verdict, at the peak of requested bytes; settings were replayed on that card.
-        highest: where the allocator held most, on the recorded card.
-        refused: what the recorded card refused last, if anything.
     """
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:

@@ -130,12 +130,7 @@ class Suspect:
 
 
 def suspects_of(timeline: Timeline, ends: Indices) -> tuple[Suspect, ...]:
-    """Return the suspects, largest first; it takes three iterations to see any.
-
-    Args:
-        timeline: the trace.
-        ends: the last event of each iteration.
-    """
+    """Return the suspects, largest first, by the last event of each iteration; it takes three iterations to see any."""
     if len(ends) < MIN_ITERATIONS:
         return ()
     table, trace = timeline.lifetimes, timeline.trace

@@ -38,12 +38,8 @@ ACTIONS: Final = {action.name.lower(): action for action in Action if action is 
 def snapshot_of(document: object, *, where: str) -> Snapshot:
     """Return the snapshot that plain values, such as ``torch.cuda.memory._snapshot()`` returns, describe.
 
-    Args:
-        document: a dict with ``segments`` and ``device_traces``, or the bare list of segments of early dumps.
-        where: the file's name, for messages.
-
     Raises:
-        SnapshotError: the values do not have the shape of a snapshot; the message names the place.
+        SnapshotError: the values do not have the shape of a snapshot; the message names ``where`` and the place.
     """
     return snapshot_from(flatten(document, where=where))
 
@@ -65,11 +61,7 @@ def snapshot_from(tables: Tables) -> Snapshot:
 
 
 class _File:
-    """The tables of one file, with its stacks made once.
-
-    Args:
-        tables: what the file says.
-    """
+    """The tables of one file, with its stacks made once."""
 
     def __init__(self, tables: Tables) -> None:
         self._columns = tables.columns

@@ -27,11 +27,8 @@ STATM: Final = "/proc/self/statm"
 
 
 def main(limits: str) -> None:
-    """Read the file on standard input and write its tables, or why there are none, to standard output.
-
-    Args:
-        limits: JSON object of the fields of :class:`~oomscope.snapshot.read.limits.Limits`.
-    """
+    """Read the file on standard input under ``limits`` (JSON), and write its tables, or the refusal, to standard
+    output."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # plain values have no cycles worth finding; looking for them takes most of the time
     answer(sys.stdin.buffer, sys.stdout.buffer, json.loads(limits))
@@ -54,11 +51,7 @@ def answer(file: BinaryIO, out: BinaryIO, limits: dict[str, int]) -> None:
 
 
 class _Budget:
-    """The soft resource limits of this process, which grow with the input.
-
-    Args:
-        limits: as for :func:`main`.
-    """
+    """The soft resource limits of this process, which grow with the input."""
 
     def __init__(self, limits: dict[str, int]) -> None:
         self._limits = limits

@@ -48,11 +48,7 @@ Consumed: TypeAlias = Callable[[int], None]
 def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Consumed) -> Any:
     """Return the plain values in ``file``: a pickle or JSON, plain, gzip or zstd.
 
-    Args:
-        file: the content.
-        file_bytes: how long it may be.
-        unpacked_bytes: how long it may be after decompression.
-        consumed: told how many bytes were unpacked, as far as they count, before more of them are used.
+    ``consumed`` is told how many bytes were unpacked, as far as they count, before more of them are used.
 
     Raises:
         SnapshotError: the content is damaged, too long, or tries to run something.
@@ -103,13 +99,7 @@ def printable(text: str) -> str:
 
 
 class _Metered(io.RawIOBase):
-    """Counts what goes by, and ends the reading at the limit.
-
-    Args:
-        source: where bytes come from: a file, or a decompressor around one.
-        limit: how many there may be.
-        consumed: told the total before the bytes are used.
-    """
+    """Counts what goes by, tells the total before the bytes are used, and ends the reading at the limit."""
 
     def __init__(self, source: Any, limit: int, consumed: Consumed) -> None:
         self._source = source

@@ -22,12 +22,7 @@ _NOTHING: Final = (0, 0)
 
 
 class ForwardFrames:
-    """The forward stacks of one file.
-
-    Args:
-        reader: stores texts, frames and stacks.
-        places: what the file says under ``PLACES_KEY``; what is not well formed there counts as unknown.
-    """
+    """The forward stacks of one file; what is not well formed under ``PLACES_KEY`` counts as unknown."""
 
     def __init__(self, reader: Reader, places: object) -> None:
         self._reader = reader
@@ -100,13 +95,8 @@ def event_columns(
     """Return the columns of a trace, and the pools that ``pool`` numbers.
 
     No pools where the events name none; then ``pool`` is 0 throughout. The first event tells it, or any private pool.
-
-    Args:
-        reader: checks values and names what is wrong.
-        events: the event dicts, oldest first, of any schema version. ``oom`` events have ``device_free`` for an
-            address, those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
-        place: where the events stand in the file, for messages.
-        forward: reads what the events say of the forward pass.
+    Events are of any schema version: ``oom`` events have ``device_free`` for an address, those before 2024 no
+    ``time_us``, those before 2026 no ``pool_id``.
 
     Raises:
         SnapshotError: an event lacks its action or has a value of the wrong type.

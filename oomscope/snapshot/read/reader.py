@@ -31,9 +31,6 @@ class Reader:
 
     A place in the file is a path such as ``segments[].address``. The document must stay alive while the reader is used,
     since identities stand for what was read.
-
-    Args:
-        where: the file's name, for messages.
     """
 
     def __init__(self, where: str) -> None:

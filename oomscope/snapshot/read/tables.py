@@ -20,9 +20,7 @@ Column: TypeAlias = "array[int]"
 class Tables:
     """Columns and values by dotted name, such as ``segments.address``.
 
-    Args:
-        columns: arrays of integers.
-        values: what JSON can say: the texts, the allocator's settings, the list of traces, what was missing.
+    Values are what JSON can say: the texts, the allocator's settings, the list of traces, what was missing.
     """
 
     def __init__(self, columns: dict[str, Column], values: dict[str, Any]) -> None:

@@ -36,14 +36,10 @@ TOP_LEVEL: Final = ("allocator_settings", "external_annotations")
 
 
 def flatten(document: object, *, where: str) -> Tables:
-    """Return the tables that plain values describe.
-
-    Args:
-        document: a dict with ``segments`` and ``device_traces``, or the bare list of segments of early dumps.
-        where: the file's name, for messages.
+    """Return the tables that plain values describe: a dict, or the bare list of segments of early dumps.
 
     Raises:
-        SnapshotError: the values do not have the shape of a snapshot; the message names the place.
+        SnapshotError: the values do not have the shape of a snapshot; the message names ``where`` and the place.
     """
     reader = Reader(where)
     root = {"segments": document} if isinstance(document, list) else document

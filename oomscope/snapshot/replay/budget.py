@@ -47,12 +47,8 @@ def budget_of(
 ) -> Budget:
     """Return what the process could hold on the timeline's device.
 
-    Args:
-        snapshot: the file.
-        timeline: the device's curves.
-        settings: the allocator's; they tell what a failed request took from the driver.
-        limit: bytes of a card in all, which the user gives; it counts before the recording.
-        non_torch: bytes of that card that the process held outside PyTorch.
+    A card of ``limit`` bytes in all, which the user gives, counts before the recording; the process held ``non_torch``
+    bytes of it outside PyTorch. ``settings`` tell what a failed request took from the driver.
 
     Raises:
         UsageError: a card without memory.

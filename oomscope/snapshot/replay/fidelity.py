@@ -105,16 +105,10 @@ Steps = dict[int, list[Step]]
 def fidelity_of(
     timeline: Timeline, requests: Requests, outcome: ReplayOutcome, settings: AllocatorSettings
 ) -> Fidelity:
-    """Compare a trace with its replay under its own settings.
+    """Compare a trace with its replay under its own settings, in which the driver gives the recorded addresses.
 
     A step belongs to the next allocation or ``oom`` event, which caused it, or to the call of ``empty_cache``. Steps at
     one request are matched in order, by the longest runs in common.
-
-    Args:
-        timeline: the trace.
-        requests: those of the trace.
-        outcome: what became of them, with the driver giving the recorded addresses.
-        settings: the recorded ones, with the torch version whose rules count.
     """
     recorded, emulated = _recorded_steps(timeline), _emulated_steps(requests, outcome)
     is_recorded = (requests.event > BEFORE) & (requests.block < len(timeline.lifetimes))

@@ -86,19 +86,12 @@ def try_settings(
     baseline: Replay | None = None,
     announce: Callable[[str], None] = lambda _setting: None,
 ) -> Tried:
-    """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
+    """Replay ``requests`` under ``rules`` and under each of ``candidates`` (None: all worth trying) on top of them.
 
-    Where the state before the first request was recovered, settings begin with it as well, for what the allocator
-    held then it also holds under them; but not those that switch expandable segments, since the segments of then are
-    not theirs: they begin with the blocks packed afresh.
-
-    Args:
-        requests: what the program asked.
-        rules: the recorded settings.
-        device: the card.
-        candidates: settings to add; None: all that are worth trying on this device.
-        baseline: the replay under ``rules``, where it was made already.
-        announce: is told of each setting before it is tried.
+    Where the state before the first request was recovered, settings begin with it as well, for what the allocator held
+    then it also holds under them; but not those that switch expandable segments, since the segments of then are not
+    theirs: they begin with the blocks packed afresh. ``baseline`` is the replay under ``rules``, where it was made
+    already; ``announce`` is told of each setting before it is tried.
 
     Raises:
         AllocatorConfError: the recorded settings cannot be replayed.

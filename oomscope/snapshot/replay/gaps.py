@@ -52,11 +52,7 @@ class Request:
 def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int) -> tuple[Gap, ...]:
     """Return the gaps at a failure, largest first; they sum to ``available_bytes`` less requested bytes.
 
-    Args:
-        segments: the device's segments at the failure.
-        request: what failed.
-        available_bytes: D, what this process may use. Where more than that is reserved (the measurement of what
-            others hold was off), nothing counts as free on the device.
+    Where more than D is reserved (the measurement of what others hold was off), nothing counts as free on the device.
     """
     total = dict.fromkeys(ORDER, 0)
     for segment in segments:

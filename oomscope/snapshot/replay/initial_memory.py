@@ -78,12 +78,7 @@ class Owner(NamedTuple):
 
 
 class InitialMemory:
-    """Segments and mapped pages before the first event.
-
-    Args:
-        timeline: a trace, with the segments at its end.
-        pools: those of the trace.
-    """
+    """Segments and mapped pages before the first event."""
 
     def __init__(self, timeline: Timeline, pools: Pools) -> None:
         self.segments: dict[int, tuple[int, Owner]] = {}

@@ -51,13 +51,9 @@ HIGHEST_ADDRESS: Final = 1 << 62
 
 
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
-    """Return what the allocator held before the first event of ``timeline``.
+    """Return what the allocator held before the first event of ``timeline``; the recorded ``settings`` round sizes.
 
     Blocks that were freed, but still pending on a stream, are allocated in it: their free is the first request.
-
-    Args:
-        timeline: a trace, with the segments as they stood at its end.
-        settings: the recorded ones; they round sizes.
     """
     if timeline.segments is None:
         doubt = "the segments at the end are unknown"

@@ -123,11 +123,8 @@ class Recording:
 def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:
     """Return the recording of one device.
 
-    Args:
-        snapshot: the file.
-        timeline: the device's trace.
-        torch_version: whose rules count; None: those of the file's torch, else those that repeat the trace best, of
-            equals the oldest.
+    Without ``torch_version`` the rules of the file's torch count, else those that repeat the trace best, of equals the
+    oldest.
 
     Raises:
         AllocatorConfError: that version, or every version, lacks one of the recorded settings.

@@ -93,14 +93,9 @@ class Replay:
 def replay(
     requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False
 ) -> Replay:
-    """Serve ``requests`` until one fails or all have passed.
+    """Serve ``requests``, as :func:`serve` does, until one fails or all have passed.
 
-    Args:
-        requests: what the program asked, see :func:`~oomscope.snapshot.replay.requests.requests_of`. Where the
-            device is too small for what the allocator held before, the blocks of then are packed afresh.
-        settings: the allocator's, with the torch version whose rules count.
-        device: the card.
-        at_recorded_addresses: see :func:`serve`.
+    Where the device is too small for what the allocator held before, the blocks of then are packed afresh.
     """
     requests = fitting(requests, device)
     outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
@@ -157,13 +152,9 @@ def serve(
 ) -> ReplayOutcome:
     """Serve all requests, whichever fail.
 
-    Args:
-        requests: what the program asked.
-        settings: the allocator's.
-        device: the card.
-        at_recorded_addresses: the driver gives the addresses that it gave in the recording. They decide between equally
-            large blocks up to torch 2.11, and mean something only under the recorded settings.
-        driver: another that gives the memory of ``device``, such as one with other addresses.
+    ``at_recorded_addresses``: the driver gives the addresses that it gave in the recording. They decide between equally
+    large blocks up to torch 2.11, and mean something only under the recorded settings. ``driver`` is another that gives
+    the memory of ``device``, such as one with other addresses.
 
     Raises:
         UsageError: the device is too small for what was held before the first request, or too large to model.

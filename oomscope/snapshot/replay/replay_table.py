@@ -108,15 +108,9 @@ def replay_file(
 ) -> ReplayTable:
     """Replay one device of a snapshot under its own settings and under others.
 
-    Args:
-        snapshot: what a file held.
-        device: index of the device; None: the one that recorded most allocations, of equals one whose last request
-            failed.
-        confs: settings to add to the recorded ones, each a PYTORCH_ALLOC_CONF; None: those worth trying.
-        limit: bytes of a card in all, to replay on instead of the recorded one.
-        non_torch: bytes of that card that the process held outside PyTorch.
-        torch_version: whose rules count; None: see :func:`~oomscope.snapshot.replay.recording.recording_of`.
-        announce: is told of each step before it begins.
+    Without ``device`` it is the one that recorded most allocations, of equals one whose last request failed. ``confs``
+    are added to the recorded settings; None: those worth trying. A card of ``limit`` bytes takes the place of the
+    recorded one. ``announce`` is told of each step before it begins.
 
     Raises:
         SnapshotError: there is no trace, or none of the device.

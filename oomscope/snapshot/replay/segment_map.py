@@ -52,13 +52,7 @@ class SegmentMap:
 
 
 def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) -> SegmentMap:
-    """Return segments and blocks right after ``event``.
-
-    Args:
-        timeline: a trace, with the segments as they stood at its end.
-        event: index of the event; -1 for what was there before the first.
-        settings: the recorded ones; they round sizes.
-    """
+    """Return segments and blocks right after ``event``, -1 being before the first; recorded settings round sizes."""
     table = timeline.lifetimes
     active = np.flatnonzero((table.born <= event) & (table.completed > event))
     row_at = dict(zip(table.address[active].tolist(), active.tolist(), strict=True))

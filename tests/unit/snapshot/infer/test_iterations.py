@@ -74,8 +74,8 @@ def test_only_what_is_alive_before_the_failure_leaks():
     both, rest = (find_leak(timeline, until=until) for until in (while_alive, len(timeline.trace)))
     assert both is not None
     assert rest is not None
-    assert (both.bytes_per_iteration, both.stack[0].line) == (20 * MiB, 12)
-    assert (rest.bytes_per_iteration, rest.stack[0].line) == (2 * MiB, 11)
+    assert (both.bytes_per_iteration, both.site.line) == (20 * MiB, 12)
+    assert (rest.bytes_per_iteration, rest.site.line) == (2 * MiB, 11)
 
 
 def test_gradients_of_a_layer_whose_output_is_kept_are_not_counted():
@@ -95,7 +95,7 @@ def test_gradients_of_a_layer_whose_output_is_kept_are_not_counted():
     trace = replace(trace, forward_stack_id=np.where(trace.size > MiB, forward, 0).astype(np.int32))
     leak = find_leak(Timeline.of(trace, machine.segments()))
     assert leak is not None
-    assert (leak.bytes_per_iteration, leak.stack[0].line) == (8 * MiB, 11)
+    assert (leak.bytes_per_iteration, leak.site.line) == (8 * MiB, 11)
 
 
 def test_a_copy_made_once_between_growing_batches_is_no_leak():
