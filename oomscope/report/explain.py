@@ -267,7 +267,7 @@ def _pin_tables(pins: Pins, when: str, shown: int, stacks: Stacks) -> Iterator[p
 
 def _held_by(segment: PinnedSegment) -> str:
     largest, *others = segment.pins
-    held = f"{format_size(largest.bytes)} {category_text(largest.category)}, {line_text(largest.site)}"
+    held = f"{format_size(largest.bytes)} {category_text(largest.category)}, {largest.site.brief}"
     return f"{held}, and {count(len(others), 'other line')}" if others else held
 
 
@@ -329,15 +329,8 @@ def heading_text(explanation: Explanation, device: DeviceExplanation) -> str:
     return " · ".join(parts)
 
 
-def line_text(site: Site | None) -> str:
-    """Return ``…/model/mlp.py:88 forward``, or what stands for a block without a Python line."""
-    if site is None:
-        return "an unknown line"
-    return site.brief
-
-
 def _at(site: Site | None) -> str:
-    return f", at {line_text(site)}" if site else ""
+    return f", at {site.brief}" if site else ""
 
 
 def status_text(device: DeviceExplanation) -> str:

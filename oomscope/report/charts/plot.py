@@ -80,9 +80,13 @@ def _unit(most: int, *, is_bytes: bool) -> tuple[int, str]:
 
 def _step(span: float, unit: int) -> float:
     """Return 1, 2 or 5 times a power of ten of ``unit``, so that there are some ticks in ``span``; 1 at least."""
-    rough = span / unit / WANTED
+    return max(1.0, unit * round_step(span / unit / WANTED))
+
+
+def round_step(rough: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, ``rough`` or somewhat more."""
     power = 10.0 ** math.floor(math.log10(rough))
-    return max(1.0, unit * next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * rough)
 
 
 def _tells(ticks: Sequence[int], step: float, unit: int, digits: int) -> bool:

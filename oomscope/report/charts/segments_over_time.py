@@ -14,8 +14,7 @@ import numpy as np
 
 from oomscope.report.charts.html import packed
 from oomscope.report.charts.segments import NAMES, NAMES_IN_ORDER, Strip, kind_text
-from oomscope.report.explain import line_text
-from oomscope.report.sentences import category_text, count
+from oomscope.report.sentences import category_text, count, site_text
 from oomscope.snapshot.explain.areas import Area
 from oomscope.snapshot.explain.states import Blocks, States
 from oomscope.snapshot.lifetimes import Indices
@@ -44,7 +43,7 @@ def state_data(states: States, strip: Strip) -> dict[str, Any]:
         "foldedAt": folded_at,
         "styles": NAMES_IN_ORDER,
         "categories": [NAMES.get(name, category_text(name)) for name in NAMES_IN_ORDER],
-        "sites": ["" if site is None else line_text(site) for site in states.sites],
+        "sites": ["" if site is None else site_text(site) for site in states.sites],
         "areas": [area_text(area) for area in states.areas],
         "addresses": [hex(area.address) for area in states.areas],
         "folded": [NAMES_IN_ORDER.index(name) for name in states.in_narrow],

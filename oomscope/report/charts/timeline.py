@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from oomscope.report.charts.html import add_legend, add_plot, box, figure, markup, packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, axis_from_zero
 from oomscope.report.charts.timeline_axis import add_bands, axis_data, axis_ticks
-from oomscope.report.explain import line_text
-from oomscope.report.sentences import category_text, count, moment_text
+from oomscope.report.sentences import category_text, count, moment_text, site_text
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.drawing import Drawing
-from oomscope.snapshot.explain.incidents import Incident
+from oomscope.snapshot.replay.releases import Incident
 from oomscope.units import format_size
 
 DRAWN: Final = 400
@@ -103,7 +102,7 @@ def timeline_data(drawing: Drawing, bins: Bins) -> dict[str, Any]:
         "perBin": bins.per_bin,
         "total": bins.total,
         "categories": [category_text(name) for name in bins.requested],
-        "sites": [line_text(site) for site in bins.sites],
+        "sites": [site_text(site) for site in bins.sites],
         "moments": [
             moment_text(each.iteration, each.phase, each.microbatch) if each.phase or each.iteration >= 0 else ""
             for each in bins.moments

@@ -9,7 +9,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from oomscope.report.charts.html import SIDE, box, share
-from oomscope.report.charts.plot import Tick
+from oomscope.report.charts.plot import Tick, round_step
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.trace import Moment
 
@@ -34,17 +34,13 @@ def bands_of(bins: Bins) -> list[Band]:
     """Return the bands that say something."""
     found = [
         Band(name=name, of_moment=tuple(map(told, bins.moments)))
-        for name, told in (("iteration", _iteration), ("microbatch", _microbatch), ("phase", _phase))
+        for name, told in (
+            ("iteration", lambda each: _numbered(each.iteration)),
+            ("microbatch", lambda each: _numbered(each.microbatch)),
+            ("phase", _phase),
+        )
     ]
     return [band for band in found if any(text for text, _ in band.of_moment)]
-
-
-def _iteration(moment: Moment) -> tuple[str, str]:
-    return _numbered(moment.iteration)
-
-
-def _microbatch(moment: Moment) -> tuple[str, str]:
-    return _numbered(moment.microbatch)
 
 
 def _numbered(number: int) -> tuple[str, str]:
@@ -92,19 +88,9 @@ def axis_ticks(bins: Bins) -> list[Tick]:
     """Return ticks of the axis, which begins at zero: seconds since the first event, or events."""
     end = int(bins.edges[-1])
     unit, name = next((each for each in UNITS if end >= each[0]), UNITS[-1]) if bins.is_by_time else (1, "")
-    step = max(1, round(_round_step(end / unit / WANTED) * unit)) if end else 1
+    step = max(1, round(round_step(end / unit / WANTED) * unit)) if end else 1
     text: Callable[[int], str] = lambda at: f"{at / unit:g} {name}" if bins.is_by_time else f"{at:,}"  # noqa: E731
     return [Tick(x=at, text=text(at)) for at in range(0, max(1, end), step)]
-
-
-def _round_step(rough: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, ``rough`` or somewhat more."""
-    power = 10.0
-    while power > rough:
-        power /= 10
-    while power * 10 <= rough:
-        power *= 10
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * rough)
 
 
 def axis_data(bins: Bins) -> dict[str, Any]:

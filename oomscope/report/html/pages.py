@@ -36,8 +36,8 @@ from oomscope.report.stacks import Stacks
 from oomscope.report.sweep import sweep_report
 from oomscope.report.verdict_text import LINE_TABLE
 from oomscope.snapshot.attribution import AT_PEAK
+from oomscope.snapshot.compare.changes import side_by_side
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
-from oomscope.snapshot.compare.stack_changes import side_by_side
 from oomscope.snapshot.explain.drawing import Drawing, still
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet

@@ -6,25 +6,22 @@ stack, alive before the recording, no category) are rows like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from oomscope.errors import InputError, SnapshotError, UsageError
-from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes
+from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes, side_by_side
 from oomscope.snapshot.compare.matching import unchanged
 from oomscope.snapshot.compare.side import Facts, Overlay, Side, overlay
-from oomscope.snapshot.compare.stack_changes import side_by_side
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.read.rank_files import Announce, Unread, rank_numbers, snapshot_files
 from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 3
-Announce: TypeAlias = Callable[[str, int, int], None]
-"""Told what begins, and how many of how many are done where that is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.areas import Area
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import ORDER, Bins, bins_of
-from oomscope.snapshot.explain.incidents import Incident, incidents_of
 from oomscope.snapshot.explain.states import Blocks, States, states_of, summed
+from oomscope.snapshot.replay.releases import Incident, incidents_of
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.stack_tree import LiveStacks

@@ -6,10 +6,9 @@ so far stays in memory beside the one that is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.explain.analysis import Analysis, analyse
@@ -20,11 +19,8 @@ from oomscope.snapshot.explain.rank_set import RankRow, RankSet, Straggler, stra
 from oomscope.snapshot.judge.verdict import ending_failure
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.read.rank_files import Announce, Unread, rank_numbers, snapshot_files
 from oomscope.units import Bytes
-
-Announce: TypeAlias = Callable[[str, int, int], None]
-"""Told what begins, and how many of how many are done where that is counted."""
 
 
 class Explained(NamedTuple):

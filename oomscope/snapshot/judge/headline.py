@@ -55,8 +55,7 @@ def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str) -
 
 
 def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
-    """Return the sentences on a run in which nothing failed; numbers of ``verdict`` are at the peak of requested
-    bytes."""
+    """Return the sentences on a run in which nothing failed; ``verdict`` tells of the peak of requested bytes."""
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} requested, {reserved} reserved"
     if highest.reserved_bytes > verdict.reserved_bytes:

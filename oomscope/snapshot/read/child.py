@@ -27,8 +27,7 @@ STATM: Final = "/proc/self/statm"
 
 
 def main(limits: str) -> None:
-    """Read the file on standard input under ``limits`` (JSON), and write its tables, or the refusal, to standard
-    output."""
+    """Read the file on standard input within ``limits``, a JSON object, and answer on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # plain values have no cycles worth finding; looking for them takes most of the time
     answer(sys.stdin.buffer, sys.stdout.buffer, json.loads(limits))

@@ -6,13 +6,15 @@ The number after "rank" counts; else the last number in which all names differ; 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from oomscope.errors import SnapshotError
 
+Announce: TypeAlias = Callable[[str, int, int], None]
+"""Told what begins, and how many of how many are done where that is counted."""
 SUFFIXES: Final = (".pickle", ".pkl", ".json")
 COMPRESSED: Final = (".gz", ".zst")
 

@@ -7,6 +7,7 @@ what a failed request released shows how much the device had to give, and is not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -81,3 +82,27 @@ def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None
     failed = np.flatnonzero(trace.action == Action.OOM).tolist()
     bounds += [int(timeline.reserved[event]) + int(trace.address[event]) for event in failed]
     return min(bounds, default=None)
+
+
+class Incident(NamedTuple):
+    """A request that failed, memory given back, or a retry after that."""
+
+    event: int
+    kind: Literal["oom", "retry", "flush"]
+    """``retry``: the driver refused memory, and cached segments were given back for it; ``flush``: the program gave
+    them back."""
+    bytes: int
+    """Asked for, or given back."""
+
+
+def incidents_of(timeline: Timeline) -> tuple[Incident, ...]:
+    """Return the incidents of a recording, in order."""
+    trace = timeline.trace
+    given_back = np.where(np.isin(trace.action, GIVEN_BACK), trace.size, 0)
+    found = [
+        Incident(event, "oom", int(trace.size[event])) for event in np.flatnonzero(trace.action == Action.OOM).tolist()
+    ]
+    for release in releases_of(timeline):
+        size = int(given_back[release.event : release.end].sum())
+        found.append(Incident(release.event, "retry" if release.refused else "flush", size))
+    return tuple(sorted(found))

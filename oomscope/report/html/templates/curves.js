@@ -49,9 +49,5 @@ Charts.start("curves", (figure, data, [place, ...values]) => {
     else return;
     key.preventDefault();
   });
-  plot.tabIndex = 0;
-  plot.setAttribute("role", "slider");
-  plot.setAttribute("aria-label", "place on the axis");
-  plot.setAttribute("aria-valuemin", 0);
-  plot.setAttribute("aria-valuemax", place.length - 1);
+  Charts.slider(plot, "place on the axis", 0, place.length - 1);
 });

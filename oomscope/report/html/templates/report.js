@@ -144,5 +144,23 @@ const Charts = (() => {
     }
   };
 
-  return { size: (bytes, digits = 2) => size(bytes, { digits }), ticks, unpack, pattern, say, start };
+  // The last of `count` places of which `holds` is true; it is true of those before it. The first where it is of none.
+  const lastWhere = (count, holds) => {
+    let [low, high] = [0, count - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (holds(middle)) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  };
+
+  // Let `element` be reached by the keyboard and told of as a slider from `low` to `high`.
+  const slider = (element, label, low, high) => {
+    element.tabIndex = 0;
+    const facts = { role: "slider", "aria-label": label, "aria-valuemin": low, "aria-valuemax": high };
+    for (const [name, value] of Object.entries(facts)) element.setAttribute(name, value);
+  };
+
+  return { size: (bytes, digits = 2) => size(bytes, { digits }), ticks, unpack, pattern, say, start, lastWhere, slider };
 })();

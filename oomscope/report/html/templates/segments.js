@@ -191,15 +191,7 @@ Charts.start("segments", async (figure, data, columns) => {
   });
 
   // The last moment that is not after an event.
-  const momentOf = (wantedEvent) => {
-    let [low, high] = [0, event.length - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (event[middle] <= wantedEvent) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  };
+  const momentOf = (wantedEvent) => Charts.lastWhere(event.length, (at) => event[at] <= wantedEvent);
   const show = (next) => {
     if (next === moment) return;
     moment = next;
@@ -236,9 +228,5 @@ Charts.start("segments", async (figure, data, columns) => {
     figure.querySelector(".controls button").addEventListener("click", () => lead(data.shown));
   }
   tiles = tilesAt();
-  map.tabIndex = 0;
-  map.setAttribute("role", "slider");
-  map.setAttribute("aria-label", "block in the map of segments");
-  map.setAttribute("aria-valuemin", 0);
-  map.setAttribute("aria-valuemax", Math.max(0, tiles.length - 1));
+  Charts.slider(map, "block in the map of segments", 0, Math.max(0, tiles.length - 1));
 });

@@ -32,24 +32,9 @@ Charts.start("timeline", (figure, data, columns) => {
   let edges = data.byTime ? axes.time : axes.event;
 
   // The bin that stands at a place of the axis.
-  const binAt = (place) => {
-    let [low, high] = [0, bins - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (edges[middle] <= place) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  };
-  const binOf = (wanted) => {
-    let [low, high] = [0, bins - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (Math.floor(event[middle] / data.perBin) <= Math.floor(wanted / data.perBin)) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  };
+  const binAt = (place) => Charts.lastWhere(bins, (bin) => edges[bin] <= place);
+  const slot = (when) => Math.floor(when / data.perBin);
+  const binOf = (wanted) => Charts.lastWhere(bins, (bin) => slot(event[bin]) <= slot(wanted));
   const highest = (from, to) => {
     let best = from;
     for (let bin = from + 1; bin < to; bin++) if (total[bin] > total[best]) best = bin;
@@ -407,10 +392,6 @@ Charts.start("timeline", (figure, data, columns) => {
   addEventListener("resize", draw);
 
   figure.querySelector(".controls").hidden = false;
-  plot.tabIndex = 0;
-  plot.setAttribute("role", "slider");
-  plot.setAttribute("aria-label", "moment of the run");
-  plot.setAttribute("aria-valuemin", event[0]);
-  plot.setAttribute("aria-valuemax", event[bins - 1]);
+  Charts.slider(plot, "moment of the run", event[0], event[bins - 1]);
   draw();
 });
