@@ -132,11 +132,14 @@ def _sums(tiles: Iterable[Tile]) -> Counter[str]:
 def _joined(tiles: Sequence[Tile], tiny: float) -> Iterator[Tile]:
     """Yield each tile by itself, and neighbours that are tiny together as one, named after the largest."""
     run: list[Tile] = []
+    together = 0
     for tile in (*tiles, None):
-        if run and (tile is None or sum(size for _, size in run) + tile[1] > tiny):
-            yield max(run, key=lambda each: each[1])[0], sum(size for _, size in run)
-            run = []
-        run += [tile] if tile else []
+        if run and (tile is None or together + tile[1] > tiny):
+            yield max(run, key=lambda each: each[1])[0], together
+            run, together = [], 0
+        if tile:
+            run.append(tile)
+            together += tile[1]
 
 
 def kind_text(segment_type: str, *, is_private: bool) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +29,30 @@ def browse(file: Path, *switches: str) -> subprocess.CompletedProcess[str]:
         check=True,
         timeout=120,
     )
+
+
+TELL = """
+const drive = () => {
+  const found = {};
+  STEPS
+  const note = document.createElement("pre");
+  note.id = "found";
+  note.textContent = JSON.stringify(found);
+  document.body.append(note);
+};
+const wait = () => (READY ? drive() : setTimeout(wait, 20));
+wait();
+"""
+
+
+def driven(page: str, steps: str, folder: Path, ready: str = "true") -> dict[str, Any]:
+    """Run ``steps``, which fill ``found``, on ``page`` once the expression ``ready`` holds; return ``found``."""
+    script = TELL.replace("STEPS", steps).replace("READY", ready)
+    file = folder / "driven.html"
+    page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"<script>{script}</script></body>")
+    file.write_text(page, encoding="utf-8")
+    done = browse(file, "--virtual-time-budget=8000", "--window-size=1200,1600")
+    assert "CONSOLE" not in done.stderr
+    seen = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert seen is not None, "the script did not come to its end"
+    return json.loads(html.unescape(seen[1]))

@@ -36,11 +36,11 @@ def failing(function: str = "forward") -> Snapshot:
 
 
 def long(events: int = 100_000, period: int = 4_000) -> Snapshot:
-    """Iterations of one program under stacks of 30 frames, with the jitter in sizes and times that real ones have."""
+    """Iterations of one program under stacks of 12 frames, with the jitter in sizes and times that real ones have."""
     chance = random.Random(7)
     files = [f"/home/ada/project/model/layer_{index}.py" for index in range(40)]
     stacks = [
-        tuple(Frame(chance.choice(files), chance.randrange(900), f"forward_{chance.randrange(60)}") for _ in range(30))
+        tuple(Frame(chance.choice(files), chance.randrange(900), f"forward_{chance.randrange(60)}") for _ in range(12))
         for _ in range(1_500)
     ]
     program = [

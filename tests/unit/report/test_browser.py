@@ -14,7 +14,7 @@ import pytest
 from oomscope.report.html.pages import diff_page
 from oomscope.units import format_size
 from tests.unit.report import differences, drawn, long_searches
-from tests.unit.report.browser import browse, in_a_browser
+from tests.unit.report.browser import browse, driven, in_a_browser
 from tests.unit.report.test_pages import EVIL, MAKERS, page_of
 
 pytestmark = [pytest.mark.browser, in_a_browser]
@@ -107,7 +107,6 @@ def test_pages_are_readable_in_both_schemes_and_at_any_width(tmp_path: Path, sch
 
 
 SEARCH = """
-const box = document.querySelector('input[data-table]:not([hidden])') || document.querySelector('input[data-table]');
 const table = [...document.querySelectorAll("table")].find((each) => each.textContent.includes("forward"));
 const own = document.querySelector(`input[data-table="${table.id}"]`);
 own.value = "forward 1";
@@ -116,22 +115,16 @@ const [, , difference] = table.querySelectorAll("th[data-sort]");
 difference.click();
 difference.click();
 const shown = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[2].textContent.trim());
-document.title = JSON.stringify([shown, table.tFoot.rows[0].cells[2].textContent, own.nextSibling.textContent]);
+Object.assign(found, { shown, total: table.tFoot.rows[0].cells[2].textContent, counted: own.nextSibling.textContent });
 """
 
 
 def test_a_table_is_searched_and_sorted_and_sums_what_it_shows(tmp_path: Path) -> None:
-    page = re.sub(r"<meta http-equiv=[^>]*>", "", drawn_lines()).replace("</body>", f"<script>{SEARCH}</script></body>")
-    file = tmp_path / "page.html"
-    file.write_text(page, encoding="utf-8")
-    done = browse(file)
-    assert "CONSOLE" not in done.stderr
-    found = re.search("<title>(.*?)</title>", done.stdout)
-    assert found is not None
-    shown, total, counted = json.loads(html.unescape(found[1]))
-    assert shown == ["+1.00 MiB", "+10.00 MiB", "+11.00 MiB", "+12.00 MiB"]
-    assert total == "+34.00 MiB"
-    assert counted == "4 of 12 rows"
+    assert driven(drawn_lines(), SEARCH, tmp_path) == {
+        "shown": ["+1.00 MiB", "+10.00 MiB", "+11.00 MiB", "+12.00 MiB"],
+        "total": "+34.00 MiB",
+        "counted": "4 of 12 rows",
+    }
 
 
 def drawn_lines() -> str:
@@ -152,7 +145,6 @@ DRIVE = """
 const figure = document.querySelector("[data-timeline]");
 const plot = figure.querySelector(".plot");
 const map = document.querySelector(".segments .map");
-const found = {};
 const range = () => [Number(figure.dataset.from), Number(figure.dataset.to)];
 const said = () => figure.querySelector(".readout").textContent;
 const press = (key) => plot.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -165,77 +157,63 @@ const point = (target, kind, x, y = 0.5) => {
 const button = (name) => figure.querySelector(`button[data-do=${name}]`).click();
 const mapSizes = () => Object.fromEntries([...document.querySelectorAll(".segments .key")]
   .map((key) => [key.firstChild.textContent.trim(), key.querySelector(".size").textContent]));
-const drive = () => {
-  found.whole = range();
-  found.bands = [...figure.querySelectorAll(".band-row")].map((row) => row.textContent);
-  found.paths = figure.querySelectorAll("svg path").length;
-  button("peak");
-  found.peak = { said: said(), range: range(), now: plot.getAttribute("aria-valuenow") };
-  button("reset");
-  point(plot, "pointerdown", 0.25);
-  point(plot, "pointermove", 0.4);
-  point(plot, "pointerup", 0.5);
-  found.dragged = range();
-  button("in");
-  found.closer = range();
-  press("0");
-  point(plot, "pointerdown", 0.1);
-  point(plot, "pointerup", 0.1);
-  found.held = said();
-  press("ArrowRight");
-  found.stepped = plot.getAttribute("aria-valuenow");
-  const slider = document.querySelector("input.moments");
-  found.moments = Number(slider.max) + 1;
-  slider.value = 20;
-  slider.dispatchEvent(new Event("input"));
-  found.slid = { sizes: mapSizes(), said: said(), event: document.querySelector(".segments").dataset.event };
-  point(plot, "pointermove", 0.999);
-  found.followed = mapSizes();
-  const seek = figure.querySelector("input.seek");
-  seek.value = "model.py:1[01] ";
-  seek.dispatchEvent(new Event("input"));
-  found.sought = figure.querySelector(".found").textContent;
-  found.marked = document.querySelectorAll(".map path.found[d^=M]").length;
-  press("n");
-  found.match = said();
-  button("incident");
-  found.incident = said();
-  button("axis");
-  found.axis = [...figure.querySelectorAll(".point")].map((each) => each.textContent);
-  button("axis");
-  button("failure");
-  found.failure = said();
-  press("Escape");
-  button("peak");
-  button("in");
-  button("in");
-  figure.querySelector("button.find").click();
-  found.rows = document.querySelector("input[data-table=sites-0]").nextSibling.textContent;
-  found.searched = document.querySelector("input[data-table=sites-0]").value;
-  point(map, "pointermove", 0.001, 0.01);
-  found.block = document.querySelector(".segments .readout").textContent;
-  point(map, "click", 0.9, 0.01);
-  point(map, "pointerleave", 0, 0);
-  found.tile = document.querySelector(".segments .readout").textContent;
-  const note = document.createElement("pre");
-  note.id = "found";
-  note.textContent = JSON.stringify(found);
-  document.body.append(note);
-};
-const wait = () => (map.getAttribute("role") ? drive() : setTimeout(wait, 20));
-wait();
+found.whole = range();
+found.bands = [...figure.querySelectorAll(".band-row")].map((row) => row.textContent);
+found.paths = figure.querySelectorAll("svg path").length;
+button("peak");
+found.peak = { said: said(), range: range(), now: plot.getAttribute("aria-valuenow") };
+button("reset");
+point(plot, "pointerdown", 0.25);
+point(plot, "pointermove", 0.4);
+point(plot, "pointerup", 0.5);
+found.dragged = range();
+button("in");
+found.closer = range();
+press("0");
+point(plot, "pointerdown", 0.1);
+point(plot, "pointerup", 0.1);
+found.held = said();
+press("ArrowRight");
+found.stepped = plot.getAttribute("aria-valuenow");
+const slider = document.querySelector("input.moments");
+found.moments = Number(slider.max) + 1;
+slider.value = 20;
+slider.dispatchEvent(new Event("input"));
+found.slid = { sizes: mapSizes(), said: said(), event: document.querySelector(".segments").dataset.event };
+point(plot, "pointermove", 0.999);
+found.followed = mapSizes();
+const seek = figure.querySelector("input.seek");
+seek.value = "model.py:1[01] ";
+seek.dispatchEvent(new Event("input"));
+found.sought = figure.querySelector(".found").textContent;
+found.marked = document.querySelectorAll(".map path.found[d^=M]").length;
+press("n");
+found.match = said();
+button("incident");
+found.incident = said();
+button("axis");
+found.axis = [...figure.querySelectorAll(".point")].map((each) => each.textContent);
+button("axis");
+button("failure");
+found.failure = said();
+press("Escape");
+button("peak");
+button("in");
+button("in");
+figure.querySelector("button.find").click();
+found.rows = document.querySelector("input[data-table=sites-0]").nextSibling.textContent;
+found.searched = document.querySelector("input[data-table=sites-0]").value;
+point(map, "pointermove", 0.001, 0.01);
+found.block = document.querySelector(".segments .readout").textContent;
+point(map, "click", 0.9, 0.01);
+point(map, "pointerleave", 0, 0);
+found.tile = document.querySelector(".segments .readout").textContent;
 """
 
 
 def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
-    file = tmp_path / "driven.html"
-    driven = re.sub(r"<meta http-equiv=[^>]*>", "", drawn.failing_page())
-    file.write_text(driven.replace("</body>", f"<script>{DRIVE}</script></body>"), encoding="utf-8")
-    done = browse(file, "--virtual-time-budget=8000", "--window-size=1200,1600")
-    assert "CONSOLE" not in done.stderr
-    seen = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert seen is not None, "the script did not come to its end"
-    found = json.loads(html.unescape(seen[1]))
+    ready = "document.querySelector('.segments .map').getAttribute('role')"
+    found = driven(drawn.failing_page(), DRIVE, tmp_path, ready)
     (device,) = drawn.explained(drawn.failing())[0].devices
     last = device.events - 1
     assert found["whole"] == [0, last]
@@ -276,33 +254,20 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
 
 
 COMPARE = """
-const plot = document.querySelector("[data-curves] .plot");
-const read = () => {
-  const told = [];
-  for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft"]) {
-    plot.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey: key === "ArrowRight" }));
-    told.push(document.querySelector("[data-curves] .readout").textContent);
-  }
-  const note = document.createElement("pre");
-  note.id = "found";
-  note.textContent = JSON.stringify(told);
-  document.body.append(note);
-};
-const wait = () => (plot.getAttribute("role") ? read() : setTimeout(wait, 20));
-wait();
+found.told = [];
+for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft"]) {
+  const plot = document.querySelector("[data-curves] .plot");
+  plot.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey: key === "ArrowRight" }));
+  found.told.push(document.querySelector("[data-curves] .readout").textContent);
+}
 """
 
 
 def test_both_runs_are_read_at_one_place(tmp_path: Path) -> None:
-    file = tmp_path / "compared.html"
-    page = re.sub(r"<meta http-equiv=[^>]*>", "", diff_page(differences.GREW))
-    file.write_text(page.replace("</body>", f"<script>{COMPARE}</script></body>"), encoding="utf-8")
-    done = browse(file, "--virtual-time-budget=8000")
-    assert "CONSOLE" not in done.stderr
-    seen = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert seen is not None, "the script did not come to its end"
+    ready = "document.querySelector('[data-curves] .plot').getAttribute('role')"
+    told = driven(diff_page(differences.GREW), COMPARE, tmp_path, ready)["told"]
     timeline = differences.GREW.devices[0].to_json()["timeline"]
-    for place, said in zip((20, 40, 39), json.loads(html.unescape(seen[1])), strict=True):
+    for place, said in zip((20, 40, 39), told, strict=True):
         before, after = timeline["before"][place], timeline["after"][place]
         change = format_size(after - before, signed=True)
         assert said == f"iteration 0 · A {format_size(before)} · B {format_size(after)} · difference {change}"

@@ -15,7 +15,7 @@ from oomscope.errors import UsageError
 from oomscope.gate.ledger.history import trends
 from oomscope.gate.night.status import Status
 from oomscope.report.charts import pictures, png
-from oomscope.report.charts.curves import Series, curves, curves_data, overlaid
+from oomscope.report.charts.curves import Series, curves, curves_data
 from oomscope.report.charts.plot import axis_of
 from oomscope.report.charts.segments import (
     GAP,
@@ -34,7 +34,7 @@ from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import GiB, KiB, MiB
 from tests.unit.gate.nights import case_result
-from tests.unit.report import drawn, long_searches
+from tests.unit.report import drawn
 from tests.unit.report.test_pages import point
 
 HERE = Site(file="here.py", line=1, function="f")
@@ -130,18 +130,6 @@ def test_what_grew_and_what_shrank_between_two_runs_is_filled() -> None:
     assert shrank == "M0.0,500.0L500.0,0.0L750.0,500.0L750.0,750.0L500.0,0.0L0.0,500.0Z"
     data = curves_data((a, b))
     assert (data["labels"], data["columns"], data["rows"]) == (["A", "B"], 3, 4)
-
-
-def test_a_run_that_failed_ends_early_in_its_last_iteration() -> None:
-    """The good run has 4 iterations of 100 points, the bad one the first 250 points of the same."""
-    figure = overlaid(long_searches.GOOD_RUN, long_searches.BAD_RUN)
-    assert figure is not None
-    chart = ET.fromstring(figure.markup)
-    names = [each.text for each in chart.iter("span") if (each.get("class") or "").startswith("end")]
-    assert names == [f"iteration {number}" for number in range(4)]
-    lines = [line.get("d") or "" for line in chart.iter("path") if "curve" in (line.get("class") or "")]
-    ends = [float(re.findall(r"[ML]([\d.]+),", line)[-1]) for line in lines]
-    assert ends == pytest.approx([997.5, 997.5, 622.5, 622.5], abs=2.6)
 
 
 def test_a_trend_is_joined_where_nights_can_be_compared_and_marks_its_largest_step() -> None:

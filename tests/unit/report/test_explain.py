@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.explain.explain import explain, explanation_of
 from oomscope.snapshot.explain.explain_path import explain_path
+from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.units import GiB, MiB
@@ -36,6 +38,12 @@ def explained(path: Path, **asked):
     return explain(load_snapshot(path), file=path.name, **asked)
 
 
+@cache
+def fitting() -> DeviceExplanation:
+    """A recording on a card on which it fits, and would fit better under another setting."""
+    return explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=5632 * MiB).devices[0]
+
+
 def recorded(machine: Machine, **facts) -> Snapshot:
     return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
 
@@ -53,20 +61,21 @@ def test_the_answer_comes_first_and_in_eight_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "variable"),
-    [("2.9", "PYTORCH_CUDA_ALLOC_CONF"), ("2.10", "PYTORCH_ALLOC_CONF"), ("2.13", "PYTORCH_ALLOC_CONF")],
+    ("version", "source", "variable"),
+    [
+        ("2.9", "given", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.10", "given", "PYTORCH_ALLOC_CONF"),
+        ("2.11", "found", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.12", "found", "PYTORCH_ALLOC_CONF"),
+    ],
 )
-def test_a_cure_is_named_as_the_torch_of_the_recording_reads_it(given: str, variable: str) -> None:
-    snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
-    [device] = explain(snapshot, file="a.pickle", limit=5632 * MiB, torch_version=given).devices
+def test_a_cure_is_named_as_the_torch_of_the_recording_reads_it(version: str, source: str, variable: str) -> None:
+    device = replace(fitting(), torch_version=version, version_source=source)
     assert setting_advice(device).startswith(f"set {variable}=expandable_segments:True")
-    [found] = explain(snapshot, file="a.pickle", limit=5632 * MiB).devices
-    old = replace(found, torch_version="2.11", version_source="found")
-    assert setting_advice(old).startswith("set PYTORCH_CUDA_ALLOC_CONF=")
-    assert setting_advice(replace(old, torch_version="2.12")).startswith("set PYTORCH_ALLOC_CONF=")
 
 
-def test_the_cure_of_a_failure_is_named_so_in_text_and_page() -> None:
+def test_the_cure_of_a_failure_on_a_smaller_card_is_named_so_in_text_and_page() -> None:
+    """And what was recorded is told from what would be."""
     snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
     analyses = analyse(snapshot, file="a.pickle", limit=4800 * MiB, torch_version="2.6")
     found = explanation_of(snapshot, analyses, file="a.pickle")
@@ -74,20 +83,17 @@ def test_the_cure_of_a_failure_is_named_so_in_text_and_page() -> None:
     for text in (rendered(found), explain_page(found, [draw(each) for each in analyses])):
         assert "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the same" in text
         assert "set PYTORCH_ALLOC_CONF" not in text
+    text = rendered(found)
+    assert "WOULD RUN OUT OF MEMORY on this card" in text
+    assert "Peak        4.65 GiB requested as recorded in backward" in text
+    assert "Reserved    5.36 GiB at the peak as recorded," in text
+    assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
 
 
 def test_the_sentence_names_the_bytes_that_it_does_not_explain() -> None:
     [device] = explained(OOM).devices
     assert "17.50 MiB were free but unusable. It fails" in device.verdict.headline
     assert sum(gap.bytes for gap in device.verdict.gaps[2:]) == pytest.approx(511.32 * 1024, rel=1e-4)
-
-
-def test_on_a_smaller_card_what_was_recorded_is_told_from_what_would_be() -> None:
-    text = rendered(explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=4 * GiB))
-    assert "WOULD RUN OUT OF MEMORY on this card" in text
-    assert "Peak        4.65 GiB requested as recorded in backward" in text
-    assert "Reserved    5.36 GiB at the peak as recorded," in text
-    assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
 
 
 def test_without_a_card_settings_are_compared_on_one_that_refuses_nothing() -> None:
@@ -99,7 +105,7 @@ def test_without_a_card_settings_are_compared_on_one_that_refuses_nothing() -> N
 
 
 def test_a_setting_under_which_the_job_fails_is_not_advised() -> None:
-    [device] = explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=5632 * MiB).devices
+    device = fitting()
     assert setting_advice(device) is not None
     recorded, better = device.verdict.tried
     for fixes in ((recorded, replace(better, survives=False)), (replace(recorded, survives=False), better)):
@@ -157,10 +163,11 @@ def test_cut_tables_still_sum() -> None:
     )
 
 
-@pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_no_line_is_wider_than_the_terminal(path: Path, width: int) -> None:
-    assert max(map(len, on_terminal(explain_report(explained(path)), width))) <= width
+def test_no_line_is_wider_than_the_terminal(path: Path) -> None:
+    report = explain_report(explained(path))
+    for width in (60, 120):
+        assert max(map(len, on_terminal(report, width))) <= width
 
 
 def test_a_folder_shows_its_ranks_and_explains_the_worst() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Snapshot
 from oomscope.units import MiB
 from tests.unit.report import drawn, searches
-from tests.unit.report.browser import browse, in_a_browser
+from tests.unit.report.browser import driven, in_a_browser
 
 MAIN = Frame("/home/ada/project/train.py", 3, "main")
 
@@ -92,7 +90,7 @@ def test_what_is_too_small_stays_in_its_parent():
     assert graph.trees["stack"][0].bytes[0] == 100 * MiB
 
 
-DRIVE = """
+TOOLS = """
 const figure = document.querySelector("[data-flame]");
 const cells = figure.querySelector(".cells");
 const drawn = () => [...cells.children].map((cell) => `${cell.textContent} ${cell.style.width}`);
@@ -107,33 +105,12 @@ const search = (text) => {
   box.dispatchEvent(new Event("input"));
   return [figure.querySelector("output").textContent, cells.querySelectorAll(".found").length];
 };
-const drive = () => {
-  const found = { buttons: [...figure.querySelectorAll("button")].map((each) => each.textContent), whole: drawn() };
-  STEPS
-  const note = document.createElement("pre");
-  note.id = "found";
-  note.textContent = JSON.stringify(found);
-  document.body.append(note);
-};
-const wait = () => (cells.getAttribute("role") ? drive() : setTimeout(wait, 20));
-wait();
 """
-
-
-def driven(page, steps, folder: Path):
-    """Return what is found by ``steps`` on ``page``."""
-    script = DRIVE.replace("STEPS", steps)
-    file = folder / "driven.html"
-    page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"<script>{script}</script></body>")
-    file.write_text(page, encoding="utf-8")
-    done = browse(file, "--virtual-time-budget=8000", "--window-size=1200,1600")
-    assert "CONSOLE" not in done.stderr
-    seen = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert seen is not None, "the script did not come to its end"
-    return json.loads(html.unescape(seen[1]))
-
+READY = "document.querySelector('[data-flame] .cells').getAttribute('role')"
 
 EXPLORE = """
+found.buttons = [...figure.querySelectorAll("button")].map((each) => each.textContent);
+found.whole = drawn();
 point(cell("mlp"), "pointermove");
 found.pointed = said();
 point(cell("mlp"), "click");
@@ -163,7 +140,7 @@ found.stack = [...document.querySelectorAll("#sites-0 .stack li")].map((each) =>
 @pytest.mark.browser
 @in_a_browser
 def test_a_reader_zooms_searches_and_chooses(tmp_path: Path) -> None:
-    found = driven(drawn.page(RUN), EXPLORE, tmp_path)
+    found = driven(drawn.page(RUN), TOOLS + EXPLORE, tmp_path, READY)
     assert found["buttons"][:5] == ["By call", "By module", "By category", "At the peak", "At the end"]
     assert found["whole"] == ["all 100%", "main train.py:3 100%", "attention model.py:10 60%", "mlp model.py:20 40%"]
     assert found["pointed"] == ("40.00 MiB (40.0 %) in 1 block, mostly temporary · …/ada/project/model.py:20 mlp")
@@ -196,7 +173,7 @@ def test_a_reader_sees_what_grew_between_two_runs(tmp_path: Path) -> None:
     button("A").click();
     found.first = drawn();
     """
-    found = driven(page, steps, tmp_path)
+    found = driven(page, TOOLS + steps, tmp_path, READY)
     assert found["grown"] == "+40.00 MiB, 60.00 MiB → 100.00 MiB · …/ada/project/model.py:14 attention"
     assert found["tones"] == ["cell grew", "cell grew", "cell grew here", "cell shrank"]
     assert found["first"][2:] == ["attention model.py:14 60%", "mlp model.py:24 40%"]

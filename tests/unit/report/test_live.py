@@ -115,14 +115,6 @@ def test_no_more_probes_are_needed_than_are_said_to_be_left(last: int, data) -> 
     assert probes_left(plan, records, asked, bracket_of(asked)) is None
 
 
-def test_before_the_ends_are_known_the_plan_says_what_is_left() -> None:
-    plan = plan_of(9)
-    assert probes_left(plan, [], [], Bracket()) == plan.probes_at_most == 6
-    untestable = replace(searches.PROBES[2])
-    assert probes_left(replace(plan, line=None), [searches.PROBES[0], untestable], [], Bracket()) == 5
-    assert probes_left(replace(plan, line=None), [searches.PROBES[0]] * 6, [], Bracket()) is None
-
-
 def test_time_is_told_by_what_was_really_run() -> None:
     slow = replace(searches.PROBES[0], wall_s=10.0)
     cached = replace(slow, cached=True, wall_s=0.0)
@@ -175,12 +167,6 @@ def test_the_view_of_a_search_side_by_side() -> None:
     ]
     assert "about 8 s for all of them" in text_of(watched, 6.0)[2]
     assert text_of(watched, 6.0, width=36, encoding="ascii")[0].isascii()
-
-
-def test_without_a_line_there_is_no_strip() -> None:
-    watched = Watched(plan=replace(plan_of(4), line=None), asked="two keys")
-    assert text_of(watched) == ["0 probes done, at most 4 more", "probe 1: two keys"]
-    assert text_of(Watched(asked="\x1b[31mred")) == ["0 probes done", r"probe 1: \x1b[31mred"]
 
 
 def test_a_second_plan_counts_from_where_it_was_made() -> None:

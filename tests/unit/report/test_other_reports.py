@@ -12,9 +12,7 @@ from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.sweep import Axis, Sweep, SweepRow, with_front
 from oomscope.probe.tuning.variants import Variant, VariantOutcome
 from oomscope.report.advise import advice_report
-from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.pictures import sweep_picture
-from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.doctor import doctor_report
 from oomscope.report.html.pages import sweep_page
 from oomscope.report.replay import replay_report
@@ -156,13 +154,6 @@ def test_text_and_page_of_a_sweep_hold_every_combination(grid: Sweep) -> None:
     assert page.count('class="dot good"') == 2
     assert page.count('class="dot bad faint"') == 1
     assert page.count("●") == 3, "two of the best, and what that means"
-
-
-def test_a_far_level_is_named_and_not_drawn(grid: Sweep) -> None:
-    assert "may use 90.00 GiB: off the scale" in html_chart(sweep_plot(replace(grid, available_bytes=90 * GiB)))
-    near = html_chart(sweep_plot(replace(grid, available_bytes=20 * GiB)))
-    assert "off the scale" not in near
-    assert 'style="bottom:100.00%"' in near
 
 
 def test_a_picture_is_drawn_where_there_are_times(grid: Sweep) -> None:

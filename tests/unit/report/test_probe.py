@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.report.probe import probe_report, probe_summary, status_text
+from oomscope.report.probe import probe_report, probe_summary
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB, MiB
 from tests.unit.report import results
-from tests.unit.report.printed import folded, on_terminal, printed
+from tests.unit.report.printed import printed
 
 LEAK = replace(
     results.FITS,
@@ -66,15 +66,6 @@ def test_the_same_module_of_several_layers_is_one_name() -> None:
     assert any(line.endswith("in h.*.mlp") for line in printed(probe_summary(result)).splitlines())
 
 
-def test_what_fits() -> None:
-    text = folded(probe_report(results.FITS, title="gpt-tiny"))
-    for piece in (
-        *("gpt-tiny · rank 0 of 1", "FITS, 2.00 GiB to spare", "activation", "83.3 %", "backward of iteration 1"),
-        *("14.3 %", "recomputed", "model.py:88 forward in layers.3.mlp", "default settings", "█"),
-    ):
-        assert piece in text
-
-
 def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
     text = printed(probe_report(results.OOM))
     for piece in (
@@ -107,31 +98,3 @@ def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     crashed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="crash", message="signal 11"))
     assert printed(probe_report(crashed)).splitlines()[1:] == ["NOT MEASURED (crash): signal 11"]
     assert printed(probe_summary(results.BROKEN)).splitlines()[1].startswith("NOT MEASURED (import)")
-
-
-def test_the_rows_of_sites_beyond_the_table_stay_in_the_sum() -> None:
-    site = results.SITES[0].site
-    many = tuple(replace(results.SITES[0], bytes=1024, count=1, site=replace(site, line=n)) for n in range(20))
-    text = folded(probe_report(replace(results.FITS, peak=replace(results.PEAK, sites=many))))
-    assert "12.00 KiB 12 12 further lines" in text
-    assert "20.00 KiB 20 all" in text
-
-
-@pytest.mark.parametrize("columns", ["40", "400"])
-def test_in_a_log_the_answer_is_one_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    assert status_text(results.OOM) in printed(probe_report(results.OOM)).splitlines()
-
-
-def test_markup_in_names_is_text() -> None:
-    site = replace(results.LOSS, function="[bold]f[/bold]")
-    assert "[bold]f[/bold]" in printed(probe_report(replace(results.FITS, peak=replace(results.PEAK, site=site))))
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_word_is_broken_in_the_middle(columns: int) -> None:
-    narrow, wide = (
-        set(re.findall(r"[A-Za-z0-9]+", " ".join(on_terminal(probe_report(results.OOM), width))))
-        for width in (columns, 400)
-    )
-    assert narrow == wide

@@ -62,20 +62,6 @@ def test_demand_names_where_the_whole_run_peaks() -> None:
     assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
 
 
-def test_unknowns_are_left_out() -> None:
-    assert sentences.moment_text(-1, "init") == "init"
-    assert probe.peak_place(replace(results.PEAK, site=None)) == "backward of iteration 1, microbatch 0"
-    assert sentences.site_text(None) == "an unknown line"
-    assert probe.flops_text(replace(results.FITS, flops={})) is None
-
-
-@pytest.mark.parametrize(
-    ("flops", "text"), [(0, "0 FLOP"), (999, "999 FLOP"), (1_500_000, "1.5 MFLOP"), (3 * 10**18, "3,000 PFLOP")]
-)
-def test_flops(flops: int, text: str) -> None:
-    assert probe.format_flops(flops) == text
-
-
 def test_kind_with_tags() -> None:
     both = replace(results.FRAGMENTATION, uncured=True, tags=("leak", "later: capacity"))
     assert verdict_text.kind_text(both) == "fragmentation, uncured (leak; later: capacity)"
@@ -153,32 +139,6 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     assert failed.endswith("reduce live memory (smaller batch, recompute, offload, parallelism)")
 
 
-def test_counts_and_shares() -> None:
-    assert sentences.count(1, "probe") == "1 probe"
-    assert sentences.count(1200, "probe") == "1,200 probes"
-    assert sentences.percent(1, 0) == "-"
-
-
-def test_an_emptied_cache_and_what_it_hid() -> None:
-    assert probe.retries_text(results.FITS) is None
-    emptied = replace(results.FITS, num_alloc_retries=2)
-    assert probe.retries_text(emptied) == "the allocator emptied its cache 2 times"
-    known = replace(emptied, demand_peak=replace(results.PEAK, reserved_bytes=12 * GiB))
-    assert probe.retries_text(known).endswith("2 times; without a limit it would hold 12.00 GiB")
-
-
-@pytest.mark.parametrize(
-    ("date", "said"),
-    [
-        ("2025-01-06T19:24:00+00:00", "2025-01-06 19:24 UTC"),
-        ("2025-01-06T19:24:00+05:30", "2025-01-06 19:24 +05:30"),
-        ("", ""),
-    ],
-)
-def test_dates_for_people(date: str, said: str) -> None:
-    assert sentences.date_text(date) == said
-
-
 def test_the_cost_of_a_step_names_what_is_spent() -> None:
     cost = dict.fromkeys(("activation_offload_s", "optimizer_offload_s", "collectives_s", "bubble_s"), 0.0)
     cost |= {"seconds": 1.5, "recompute_s": 0.25}
@@ -190,13 +150,30 @@ def test_the_cost_of_a_step_names_what_is_spent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0456, "45.6 ms"), (1.234, "1.23 s"), (999.7, "1,000 s"), (1234.5, "1,234 s"), (98765, "98,765 s")],
+    ("written", "text"),
+    [
+        (probe.format_flops(0), "0 FLOP"),
+        (probe.format_flops(1_500_000), "1.5 MFLOP"),
+        (probe.format_flops(3 * 10**18), "3,000 PFLOP"),
+        (sentences.format_seconds(0.0456), "45.6 ms"),
+        (sentences.format_seconds(1.234), "1.23 s"),
+        (sentences.format_seconds(98765), "98,765 s"),
+        (sentences.duration_text(4.21), "4.2 s"),
+        (sentences.duration_text(200), "3 min 20 s"),
+        (sentences.duration_text(7500), "2 h 5 min"),
+        (sentences.date_text("2025-01-06T19:24:00+00:00"), "2025-01-06 19:24 UTC"),
+        (sentences.date_text("2025-01-06T19:24:00+05:30"), "2025-01-06 19:24 +05:30"),
+        (sentences.date_text(""), ""),
+        (sentences.count(1, "probe"), "1 probe"),
+        (sentences.count(1200, "probe"), "1,200 probes"),
+        (sentences.percent(1, 0), "-"),
+        (sentences.moment_text(-1, "init"), "init"),
+        (sentences.site_text(None), "an unknown line"),
+        (probe.peak_place(replace(results.PEAK, site=None)), "backward of iteration 1, microbatch 0"),
+        (probe.flops_text(replace(results.FITS, flops={})), None),
+        (probe.retries_text(results.FITS), None),
+        (probe.retries_text(replace(results.FITS, num_alloc_retries=2)), "the allocator emptied its cache 2 times"),
+    ],
 )
-def test_no_time_is_written_with_an_exponent(seconds: float, text: str) -> None:
-    assert sentences.format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
-def test_long_durations_are_in_minutes_and_hours(seconds: float, text: str) -> None:
-    assert sentences.duration_text(seconds) == text
+def test_numbers_dates_and_unknowns(written: str | None, text: str | None) -> None:
+    assert written == text

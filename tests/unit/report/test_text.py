@@ -24,7 +24,7 @@ from tests.unit.gate.nights import case_result, night
 from tests.unit.report import differences, results, searches
 from tests.unit.report.printed import on_terminal, printed
 
-HOSTILE = "name\x1b[2J\x1b]0;title\x07\x9b31m"
+HOSTILE = "name[bold]\x1b[2J\x1b]0;title\x07\x9b31m"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 TABLE = Report((Table(columns=columns("head"), rows=[(HOSTILE,)]),))
 
@@ -35,7 +35,7 @@ def test_no_control_sequence_of_the_measured_reaches_the_terminal(report, is_ter
     console = Console(file=io.StringIO(), width=80, force_terminal=is_terminal, color_system="standard", markup=False)
     show(console, report)
     shown = COLOURS.sub("", console.file.getvalue())
-    assert r"name\x1b[2J\x1b]0;title" in shown
+    assert r"name[bold]\x1b[2J\x1b]0;title" in shown
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
 
 
@@ -101,15 +101,16 @@ def sizes(lines: list[str]) -> set[str]:
     return set(SIZE.findall(" ".join(" ".join(lines).split())))
 
 
-@pytest.mark.parametrize("width", [40, 60, 80])
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_narrow_terminal_is_told_the_same_sizes(name: str, width: int) -> None:
-    lines = [line for line in on_terminal(REPORTS[name], width) if not line.startswith("  oomscope ")]
-    assert sizes(on_terminal(REPORTS[name], 200)) - sizes(lines) == set()
-    assert max(map(len, lines)) <= width
+def test_a_narrow_terminal_is_told_the_same_sizes(name: str) -> None:
+    wide = on_terminal(REPORTS[name], 200)
+    for width in (40, 60, 80):
+        lines = [line for line in on_terminal(REPORTS[name], width) if not line.startswith("  oomscope ")]
+        assert sizes(wide) - sizes(lines) == set()
+        assert max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+@pytest.mark.parametrize("width", [30, 60, 200])
 def test_no_number_is_broken_however_narrow_the_terminal_is(width: int) -> None:
     rows = [
         ("llama3-70b-tp8", "62.17 GiB", "64.00 GiB", "+1.83 GiB"),

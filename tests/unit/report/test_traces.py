@@ -7,13 +7,13 @@ import shutil
 import subprocess
 from collections import defaultdict
 from importlib.util import find_spec
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 import oomscope
-from oomscope.report.exports.traces import TRACKS, perfetto_trace
+from oomscope.report.exports.traces import perfetto_trace
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.write import write_snapshot
@@ -70,14 +70,6 @@ def test_a_failure_on_another_card_is_marked_as_one_that_would_be(tmp_path: Path
     marks = {event["name"]: event["args"] for event in events(explained.found, explained.drawings)["i"]}
     asked = explained.found.devices[0].verdict.requested_bytes
     assert marks["would run out of memory on this card"]["bytes"] == asked < marks["out of memory"]["bytes"]
-
-
-def test_slices_of_phases_follow_each_other_without_a_gap() -> None:
-    found, drawings = drawn.explained(load_snapshot(RECORDED))
-    [phase] = [number for number, track in enumerate(TRACKS, start=1) if track.name == "phases"]
-    phases = [event for event in events(found, drawings)["X"] if event["tid"] == phase]
-    assert [event["name"] for event in phases[:5]] == ["init", "forward", "loss", "backward", "optimizer"]
-    assert all(one["ts"] + one["dur"] == other["ts"] for one, other in pairwise(phases))
 
 
 @pytest.mark.skipif(NODE is None, reason="no Node.js on PATH to run Perfetto's trace processor with")
