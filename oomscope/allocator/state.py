@@ -35,20 +35,17 @@ def add_stream(m: Memory, handle: int) -> int:
 
 
 def add_pool(m: Memory, number: int) -> int:
-    """Return a new private pool, in use and without a stream, at the end of a list."""
+    """Return a new private pool, in use and without a stream, chained to the others in order of numbers."""
     m.extend([0] * (m[TOP] + POOL_ROW - len(m)))
     pool = take(m, POOL_ROW)
     m[pool + POOL_NUMBER] = number
-    m[pool + NEXT_POOL] = NONE
     m[pool + POOL_IN_USE] = 1
     m[pool + LOWEST_OF_POOL] = NONE
-    if m[FIRST_POOL] == NONE:
-        m[FIRST_POOL] = pool
-        return pool
-    last = m[FIRST_POOL]
-    while m[last + NEXT_POOL] != NONE:
-        last = m[last + NEXT_POOL]
-    m[last + NEXT_POOL] = pool
+    before, after = NONE, m[FIRST_POOL]
+    while after != NONE and m[after + POOL_NUMBER] < number:
+        before, after = after, m[after + NEXT_POOL]
+    m[pool + NEXT_POOL] = after
+    m[FIRST_POOL if before == NONE else before + NEXT_POOL] = pool
     return pool
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.allocator import AllocatorSettings, Driver, Replay, ReplayOp, replay
+from oomscope.allocator import AllocatorSettings, Driver, ReplayOp, replay
 from oomscope.allocator.compiled import is_compiled
 from oomscope.allocator.replay import pays_compiled
 from oomscope.errors import UsageError
@@ -94,25 +94,6 @@ def test_no_device_holds_an_exbibyte(conf, nbytes):
     outcome = replay([0, 0], [0, 1], [512, nbytes], settings=settings, driver=Driver(GiB), compiled=False)
     assert outcome.failed.tolist() == [False, True]
     assert len(outcome.ooms) == 1
-
-
-def test_state_carries_over_from_run_to_run():
-    allocator = Replay(DEFAULTS, Driver(GiB), ids=2)
-    first = allocator.run([ReplayOp.MALLOC], [0], [30 * MiB])
-    allocator.run([ReplayOp.FREE], [0], [0])
-    allocator.set_settings("expandable_segments:True")
-    second = allocator.run([ReplayOp.MALLOC], [1], [20 * MiB])
-    assert second.addresses[0] == first.addresses[0]
-    assert allocator.allocated_bytes == 20 * MiB
-
-
-def test_memory_grows_with_the_trace():
-    length = 5000
-    outcome = replay([0] * length, range(length), [512] * length, settings=DEFAULTS, driver=Driver(GiB))
-    assert outcome.allocator.allocated_bytes == 512 * length
-    assert len(set(outcome.addresses.tolist())) == length
-    everything_freed = outcome.allocator.run([1] * length, range(length), [0] * length)
-    assert everything_freed.allocator.allocated_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from oomscope.allocator import (
     AllocatorBlock,
     AllocatorSegment,
     AllocatorSettings,
-    CachingAllocator,
     Driver,
     Held,
     Replay,
@@ -112,13 +111,3 @@ def segment(*blocks: AllocatorBlock, total: int = 2 * MiB) -> AllocatorSegment:
 def test_what_contradicts_itself_is_refused(held, message):
     with pytest.raises(UsageError, match=message):
         Replay(AllocatorSettings.parse(""), Driver(GiB), ids=1, held=Held(segments=(held,)))
-
-
-def test_the_online_allocator_shows_what_a_replay_takes():
-    allocator = CachingAllocator(AllocatorSettings.parse(""), Driver(GiB))
-    address = allocator.malloc(5 * MiB).address
-    replay = Replay(
-        AllocatorSettings.parse(""), Driver(GiB), ids=1, held=Held(segments=allocator.segments(), ids={address: 0})
-    )
-    replay.run([ReplayOp.FREE, ReplayOp.EMPTY_CACHE], [0, 0], [0, 0])
-    assert replay.reserved_bytes == 0

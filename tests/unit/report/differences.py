@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.compare.diff import Difference, Named, diff
+from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import MiB
 
@@ -50,9 +50,4 @@ EQUAL = diff(Named("a.pickle", snapshot(BEFORE)), Named("b.pickle", snapshot(BEF
 TWO_DEVICES = diff(
     Named("a.pickle", both(snapshot(BEFORE), snapshot(BEFORE, device=1))),
     Named("b.pickle", both(snapshot(BEFORE), snapshot(AFTER, device=1))),
-)
-EVIL = "<script>alert('x')</script>"
-HOSTILE: Difference = diff(
-    Named(EVIL, snapshot(((9, 1, EVIL, Category.ACTIVATION),), file=f"/{EVIL}.py")),
-    Named(EVIL, snapshot(((8, 1, f"{EVIL}2", Category.ACTIVATION),), file=f"/{EVIL}.py")),
 )

@@ -17,8 +17,6 @@ from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segm
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine
 
-EVIL = "</script><script>alert('x')</script>"
-
 
 def failing(function: str = "forward") -> Snapshot:
     """A program on a card of 128 MiB: what stays, gaps between what comes and goes, and a request that fails."""

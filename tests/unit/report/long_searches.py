@@ -260,8 +260,3 @@ def _square_searched() -> BisectResult:
 
 BOTH = _square_searched()
 EVERY = {"commits": THOUSAND, "environment": FORTY_KEYS, "both": BOTH}
-
-
-def place_of(probe: ProbeRecord) -> int:
-    """Where on the line of ``THOUSAND`` a probe was."""
-    return THOUSAND.lines[0].position[probe.commit]

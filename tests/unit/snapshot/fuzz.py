@@ -1,30 +1,25 @@
 """Read damaged snapshots by the thousand: each must load or be refused, and nothing else may happen.
 
-    python tests/unit/snapshot/fuzz.py --count 20000 --commands fixtures/snapshots/*.* ../shared/data/snapshots/*
+    python tests/unit/snapshot/fuzz.py 0 20000 commands fixtures/snapshots/*.* ../shared/data/snapshots/*
 
 A worker does what the reading process does (``child.answer``, with its limits on memory and time), then what a command
-does with the answer; with ``--commands`` all that ``explain``, ``replay`` and ``diff`` do, and their printers. It reads
-many files, each damaged in one to four places, so a mutation costs milliseconds. Where one ends the worker, as it may
-end a reading process, the next worker goes on behind it; the number of such ends is told, and any exception but a
-refusal is a failure. A mutation is named by its number: the same numbers give the same bytes.
+does with the answer; with ``commands`` all that ``explain``, ``replay`` and ``diff`` do, and their printers. A mutation
+is named by its number: the same numbers give the same bytes. Where one ends the worker by a signal, as it may end a
+reading process, the next worker goes on behind it.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
-import contextlib
 import gzip
 import io
 import json
 import random
-import resource
-import signal
 import struct
 import subprocess
 import sys
 import warnings
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import zstandard
@@ -32,7 +27,6 @@ import zstandard
 from oomscope.errors import OomscopeError
 from oomscope.report.diff import diff_report
 from oomscope.report.explain import explain_report
-from oomscope.report.parts import Report
 from oomscope.report.replay import replay_report
 from oomscope.report.text.console import result_console, show
 from oomscope.snapshot.compare.diff import Named, diff
@@ -48,41 +42,14 @@ from oomscope.units import MiB
 
 LIMITS = Limits(memory=512 * MiB, seconds=5)
 SNIPPETS = (
-    b"r\xff\xff\xff\x7f",  # LONG_BINPUT
-    b"j\xff\xff\xff\xff",  # LONG_BINGET
-    b"\x8e" + struct.pack("<Q", 2**40),  # BINBYTES8
-    b"\x8d" + struct.pack("<Q", 2**33),  # BINUNICODE8
-    b"\x96" + struct.pack("<Q", 2**36),  # BYTEARRAY8
-    b"\x95" + struct.pack("<Q", 2**62),  # FRAME
-    b"\x8b\xff\xff\xff\x7f",  # LONG4
-    b"cos\nsystem\n",
-    b"\x8c\x02os\x8c\x06system\x93",  # STACK_GLOBAL
-    b"(" * 50,
-    b"2" * 50,  # DUP
-    b"0" * 20,  # POP
-    b")" + b"\x85" * 2000,  # a nested tuple
-    b"]" * 500 + b"a" * 499,  # a nested list
-    b"}" * 100 + b"\x8c\x01a",
-    b"h\x00",
-    b"h\x05a",
-    b"e",
-    b"u",
-    b"t",
-    b"b",
-    b"R",
-    b"\x81",
-    b"\x92",
-    b"Q",
-    b".",
-    b"N",
-    b"G\x7f\xf8\x00\x00\x00\x00\x00\x00",  # nan
-    b"\x8a\x09" + b"\xff" * 8 + b"\x7f",  # a long int
-    b"I99999999999999999999\n",
-    b"\x88",
-    b"C\x03abc",
-    b"\x91",
-    b"\x8f",
+    *(b"r\xff\xff\xff\x7f", b"j\xff\xff\xff\xff", b"\x8e" + struct.pack("<Q", 2**40)),
+    *(b"\x8d" + struct.pack("<Q", 2**33), b"\x96" + struct.pack("<Q", 2**36), b"\x95" + struct.pack("<Q", 2**62)),
+    *(b"\x8b\xff\xff\xff\x7f", b"cos\nsystem\n", b"\x8c\x02os\x8c\x06system\x93", b"(" * 50, b"2" * 50, b"0" * 20),
+    *(b")" + b"\x85" * 2000, b"]" * 500 + b"a" * 499, b"}" * 100 + b"\x8c\x01a", b"h\x00", b"h\x05a"),
+    *(b"e", b"u", b"t", b"b", b"R", b"\x81", b"\x92", b"Q", b".", b"N", b"G\x7f\xf8" + bytes(6)),
+    *(b"\x8a\x09" + b"\xff" * 8 + b"\x7f", b"I99999999999999999999\n", b"\x88", b"C\x03abc", b"\x91", b"\x8f"),
 )
+"""Opcodes of pickle: lengths of far more bytes than there are, calls, deep nesting, odd numbers."""
 
 
 def mutation(content: bytes, number: int) -> bytes:
@@ -113,11 +80,8 @@ def mutation(content: bytes, number: int) -> bytes:
     return bytes(damaged)
 
 
-def read(content: bytes, *, commands: bool = False) -> str:
-    """Return ``loaded`` or ``refused``; raise whatever a reading process or a command would fail with.
-
-    With ``commands`` also ``command refused``, where a command has one line to say and nothing else.
-    """
+def read(content: bytes, *, commands: bool) -> str:
+    """Return ``loaded``, ``refused`` or ``command refused``; raise whatever else would happen."""
     out = io.BytesIO()
     answer(io.BytesIO(content), out, asdict(LIMITS))
     out.seek(0)
@@ -127,89 +91,43 @@ def read(content: bytes, *, commands: bool = False) -> str:
         return "refused"
     snapshot = snapshot_from(tables)
     for trace in snapshot.traces:
-        timeline = Timeline.of(trace, snapshot.segments)
-        found = timeline.reconciliation
+        found = Timeline.of(trace, snapshot.segments).reconciliation
         assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes, found
     return used(snapshot) if commands else "loaded"
 
 
 def used(snapshot: Snapshot) -> str:
     """Return ``loaded`` once every command has read, told and printed ``snapshot``, or ``command refused``."""
-    screen = result_console(io.StringIO())
     outcome = "loaded"
-    for command in (_explain, _replay, _diff):
+    for command, report in (
+        (lambda: explain(snapshot, file="damaged"), explain_report),
+        (lambda: replay_file(snapshot), replay_report),
+        (lambda: diff(Named("damaged", snapshot), Named("again", snapshot)), diff_report),
+    ):
         try:
-            told, shown = command(snapshot)
+            found = command()
         except OomscopeError:
             outcome = "command refused"
         else:
-            json.dumps(told, allow_nan=False)
-            show(screen, shown)
+            json.dumps(found.to_json(), allow_nan=False)
+            show(result_console(io.StringIO()), report(found))
     return outcome
 
 
-def _explain(snapshot: Snapshot) -> tuple[object, Report]:
-    explanation = explain(snapshot, file="damaged")
-    return explanation.to_json(), explain_report(explanation)
-
-
-def _replay(snapshot: Snapshot) -> tuple[object, Report]:
-    table = replay_file(snapshot)
-    return table.to_json(), replay_report(table)
-
-
-def _diff(snapshot: Snapshot) -> tuple[object, Report]:
-    difference = diff(Named("damaged", snapshot), Named("again", snapshot))
-    return difference.to_json(), diff_report(difference)
-
-
-@dataclass
-class Found:
-    """What became of the mutations."""
-
-    outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
-    failures: list[str] = field(default_factory=list)
-    """Number of the mutation and traceback."""
-    peak_mib: int = 0
-    """The largest resident set of a worker."""
-
-
-def run(files: list[Path], first: int, count: int, *, timeout: float, commands: bool = False) -> Found:
-    """Read mutations ``first`` to ``first + count`` of the files in turn, in workers."""
-    found, behind = Found(), first + count
+def run(files: list[Path], first: int, count: int, *, timeout: float, commands: bool = False) -> Counter[str]:
+    """Read mutations ``first`` to ``first + count`` of the files in turn, in workers; count what became of them."""
+    outcomes: Counter[str] = Counter()
+    behind = first + count
     while first < behind:
-        command = [sys.executable, __file__, "--worker", "--first", str(first), "--count", str(behind - first)]
-        command += ["--commands"] if commands else []
+        command = [sys.executable, __file__, str(first), str(behind - first), "commands" if commands else "reading"]
         done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, timeout=timeout)
-        rows = [json.loads(line) for line in done.stdout.splitlines()]
-        found.outcomes.update(row["outcome"] for row in rows if "outcome" in row)
-        found.peak_mib = max([found.peak_mib, *(row["peak_mib"] for row in rows)])
-        first += len([row for row in rows if "outcome" in row])
+        assert done.returncode <= 0, f"mutation {first + len(done.stdout.splitlines())}: {done.stderr}"
+        outcomes.update(done.stdout.splitlines())
+        first += len(done.stdout.splitlines())
         if done.returncode:
-            end = signal.Signals(-done.returncode).name if done.returncode < 0 else "failed"
-            found.outcomes[end] += 1
-            if done.returncode > 0:
-                found.failures.append(f"mutation {first}: {done.stderr}")
+            outcomes["ended"] += 1
             first += 1
-    return found
-
-
-def work(files: list[Path], first: int, count: int, *, commands: bool) -> None:
-    """Print a line a mutation."""
-    warnings.simplefilter("error")
-    contents = [unpacked(path.read_bytes()) for path in files]
-    for number in range(first, first + count):
-        outcome = read(mutation(contents[number % len(contents)], number), commands=commands)
-        print(json.dumps({"outcome": outcome, "peak_mib": peak_mib()}), flush=True)
-
-
-def peak_mib() -> int:
-    """Return the largest resident set of this program; ``ru_maxrss`` counts that of whoever started it as well."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) // 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return outcomes
 
 
 def unpacked(content: bytes) -> bytes:
@@ -219,23 +137,9 @@ def unpacked(content: bytes) -> bytes:
     return zstandard.decompress(content) if content.startswith(b"\x28\xb5\x2f\xfd") else content
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutation")
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--commands", action="store_true", help="run explain, replay and diff on what loads")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        work(options.files, options.first, options.count, commands=options.commands)
-        return
-    found = run(options.files, options.first, options.count, timeout=6 * 3600, commands=options.commands)
-    print(dict(found.outcomes), f"largest worker {found.peak_mib} MiB")
-    for failure in found.failures:
-        print(failure)
-    sys.exit(bool(found.failures))
-
-
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("error")
+    _, start, number_of_them, mode, *paths = sys.argv
+    contents = [unpacked(Path(path).read_bytes()) for path in paths]
+    for number in range(int(start), int(start) + int(number_of_them)):
+        print(read(mutation(contents[number % len(contents)], number), commands=mode == "commands"), flush=True)

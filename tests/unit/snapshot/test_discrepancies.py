@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,15 +114,3 @@ def test_the_reasons_sum_to_the_difference_whatever_was_put_together(one, other,
     found = Timeline.of(one[0], one[1][:kept] + other[1][kept:]).reconciliation
     assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
     assert bool(found.reasons) or found.difference_bytes == 0
-
-
-@given(recordings(clean_start=True), st.data())
-def test_a_trace_that_ended_before_its_segments_says_so(recording, data):
-    trace, segments, _ = recording
-    end = data.draw(st.integers(0, len(trace)))
-    columns = {name: value[:end] for name, value in vars(trace).items() if isinstance(value, np.ndarray)}
-    shorter = Timeline.of(replace(trace, **columns), segments)
-    found = shorter.reconciliation
-    assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
-    later = {Cause.ALLOC_NOT_RECORDED, Cause.FREE_NOT_RECORDED, Cause.SIZES_DIFFER}
-    assert {reason.cause for reason in found.reasons} <= later

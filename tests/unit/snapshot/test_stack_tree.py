@@ -64,20 +64,18 @@ LAYERS = timeline_of(
                 *((2, "mlp", 30), (3, "forward", 30)),
             ],
         ),
+        (
+            "category",
+            [
+                *((0, "all", 230), (1, "activation", 200), (2, "main", 200), (3, "step", 200), (4, "forward", 200)),
+                *((5, "forward", 200), (1, "temporary", 30), (2, "main", 30), (3, "step", 30), (4, "forward", 30)),
+                (5, "forward", 30),
+            ],
+        ),
     ],
 )
 def test_layers_are_one_and_passing_calls_are_left_out(by, expected):
     assert drawn(stack_tree(by_stack(LAYERS, at(LAYERS, 2)), by)) == expected
-
-
-def test_the_tree_by_category_begins_with_the_categories():
-    tree = stack_tree(by_stack(LAYERS, at(LAYERS, 2)), "category")
-    assert [row[1:] for row in drawn(tree) if row[0] == 1] == [("activation", 200), ("temporary", 30)]
-
-
-def test_layers_are_kept_apart_where_that_is_asked_for():
-    live = by_stack(LAYERS, at(LAYERS, 2), merge_layers=False)
-    assert {row.module for row in live.rows} == {"h.0.attn", "h.1.attn", "h.1.mlp"}
 
 
 def test_several_moments_stand_side_by_side():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -16,9 +14,6 @@ from oomscope.snapshot.trace import Action, Block, Moment, Segment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import recordings
-
-GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
-REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))
 
 
 @given(recordings())

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import pickletools
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,10 @@ from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.metadata import Metadata, from_text, to_text
 from oomscope.snapshot.provenance import Card, Provenance, Refused, provenance_of
 from oomscope.snapshot.read.build_snapshot import snapshot_of
-from oomscope.snapshot.read.load import Limits, load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Annotation, Category, Frame, Moment, Snapshot, Trace
 from oomscope.snapshot.write import to_document, write_snapshot
 from tests.unit.snapshot.strategies import recordings
-
-GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
-REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))
 
 
 def events_of(trace: Trace) -> list[tuple[object, ...]]:
@@ -52,25 +48,16 @@ def test_a_snapshot_survives_the_round_trip(recording):
         allocator_settings={"expandable_segments": True},
         annotations=(Annotation(name="step", stage="START", device=0, time_us=5),),
     )
-    document = pickle.loads(pickle.dumps(to_document(snapshot), protocol=4))
-    again = snapshot_of(document, where="x")
-    assert again.segments == segments
-    assert again.allocator_settings == {"expandable_segments": True}
-    assert again.annotations == snapshot.annotations
-    assert events_of(again.traces[0]) == events_of(trace)
-    for field in fields(Trace):
-        column = getattr(trace, field.name)
+    document = to_document(snapshot)
+    for copy in (pickle.loads(pickle.dumps(document, protocol=4)), json.loads(json.dumps(document))):
+        again = snapshot_of(copy, where="x")
+        assert again.segments == segments
+        assert again.allocator_settings == {"expandable_segments": True}
+        assert again.annotations == snapshot.annotations
+        assert events_of(again.traces[0]) == events_of(trace)
+    for name, column in vars(trace).items():
         if isinstance(column, np.ndarray):
-            assert getattr(again.traces[0], field.name).dtype == column.dtype
-
-
-@given(recordings())
-def test_json_says_the_same_as_pickle(recording):
-    trace, segments, _ = recording
-    document = to_document(Snapshot(segments=segments, traces=(trace,)))
-    again = snapshot_of(json.loads(json.dumps(document)), where="x")
-    assert again.segments == segments
-    assert events_of(again.traces[0]) == events_of(trace)
+            assert getattr(again.traces[0], name).dtype == column.dtype
 
 
 METADATA = st.builds(
@@ -92,16 +79,9 @@ def test_foreign_metadata_is_unknown_and_never_fails(text):
     from_text(text)
 
 
-@pytest.mark.parametrize(
-    "known",
-    [
-        {"phase": 3, "iter": "x", "mb": True, "cat": "soup", "mod": []},
-        {"fwd": [["a.py", "1", "f"]], "iter": -7, "mb": 2**40},
-        {"fwd": "a.py"},
-    ],
-)
-def test_metadata_of_wrong_types_is_unknown(known):
-    assert from_text(json.dumps(known)) == Metadata()
+def test_metadata_of_wrong_types_is_unknown():
+    for known in ({"phase": 3, "iter": "x", "mb": True, "cat": "soup", "mod": []}, {"fwd": [["a.py", "1", "f"]]}):
+        assert from_text(json.dumps(known)) == Metadata()
 
 
 def one_event(action: Action = Action.ALLOC, **keywords) -> Snapshot:
@@ -166,12 +146,6 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gzip_is_written_and_read(tmp_path):
-    path = write_snapshot(one_event(), tmp_path / "s.pickle.gz")
-    assert path.read_bytes().startswith(b"\x1f\x8b")
-    assert len(load_snapshot(path).traces[0]) == 1
-
-
 # --- what must be refused ------------------------------------------------------------------------------------
 
 
@@ -182,15 +156,11 @@ def test_gzip_is_written_and_read(tmp_path):
         (b"not a pickle at all", "no readable pickle"),
         (pickle.dumps({"segments": []})[:-3], "no readable pickle"),
         (b"\x80\x04P1\n.", "outside itself"),
-        (b"\x1f\x8b\x08broken", "damaged gzip"),
         (b'{"segments": ', "no readable pickle or JSON"),
-        (b"[" * 100_000, "no readable pickle or JSON"),
         (pickle.dumps(3), "no memory snapshot"),
-        (pickle.dumps({"a": 1}), "no memory snapshot"),
         (pickle.dumps({"segments": 3}), "segments is no list"),
         (pickle.dumps({"segments": [3]}), r"segments\[\] is no mapping"),
         (pickle.dumps({"segments": [{"address": "x"}]}), r"segments\[\]\.address is no 64-bit integer"),
-        (pickle.dumps({"segments": [{"address": 2**70, "total_size": 1}]}), "is no 64-bit integer"),
         (pickle.dumps({"segments": [{"address": 1, "total_size": -1}]}), "is no number of bytes"),
         (
             pickle.dumps({"segments": [{"address": 1, "total_size": 1, "blocks": [{"size": 1, "state": "odd"}]}]}),
@@ -203,41 +173,20 @@ def test_gzip_is_written_and_read(tmp_path):
             r"device_traces\[0\]\[\]\.size is no 64-bit integer",
         ),
         (
-            pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": -1, "size": 1}]]}),
-            r"device_traces\[0\]\[\]\.addr is no 64-bit integer",
-        ),
-        (
-            pickle.dumps(
-                {"segments": [], "device_traces": [[{"action": "oom", "addr": 0, "device_free": 0.5, "size": 1}]]}
-            ),
-            r"device_traces\[0\]\[\]\.addr is no 64-bit integer",
-        ),
-        (
             pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "frames": [{"line": "x"}]}]]}),
             "a frame of",
         ),
     ],
 )
 def test_malformed_files_are_refused_in_one_line(tmp_path, content, message):
+    with pytest.raises(SnapshotError, match=r"nowhere\.pickle: cannot read: No such file"):
+        load_snapshot(tmp_path / "nowhere.pickle")
     path = tmp_path / "bad.pickle"
     path.write_bytes(content)
     with pytest.raises(SnapshotError, match=message) as refusal:
         load_snapshot(path)
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).startswith(str(path))
-
-
-def test_a_missing_file_is_said(tmp_path):
-    with pytest.raises(SnapshotError, match=r"nowhere\.pickle: cannot read: No such file"):
-        load_snapshot(tmp_path / "nowhere.pickle")
-
-
-def test_files_over_the_limits_are_refused(tmp_path):
-    path = write_snapshot(one_event(), tmp_path / "s.pickle.gz")
-    with pytest.raises(SnapshotError, match="more than the 10 B allowed"):
-        load_snapshot(path, limits=Limits(file=10))
-    with pytest.raises(SnapshotError, match="more than the 100 B allowed"):
-        load_snapshot(path, limits=Limits(unpacked=100))
 
 
 # --- schema versions -----------------------------------------------------------------------------------------
@@ -312,11 +261,9 @@ TOLD = Provenance(
     cards=(Card(index=1, name="H200", total_bytes=150, free_bytes=4, memory_fraction=0.5),),
     refused=Refused(device=1, requested_bytes=9, allowed_bytes=75, free_bytes=4),
 )
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ROWS = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=3), PLAIN, max_size=3)
+VALUES = ROWS | st.lists(ROWS, max_size=3)
 
 
 def test_it_travels_in_the_file(tmp_path: Path) -> None:

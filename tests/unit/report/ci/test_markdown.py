@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -54,11 +53,6 @@ def test_nothing_ends_a_block_of_code(lines: list[str]) -> None:
 
 def test_nobody_is_called() -> None:
     assert escaped("thanks @ada") == "thanks @\u200bada"
-
-
-@pytest.mark.parametrize(("room", "kept", "left"), [(2, "ab", 2), (4, "abäo"[:3], 1), (6, "abäö", 0)])
-def test_a_block_is_taken_whole_or_not_at_all(room: int, kept: str, left: int) -> None:
-    assert fitted("ab", ["ä", "ö"], room) == (kept, left)
 
 
 @given(st.text(max_size=5), st.lists(st.text(max_size=9), max_size=9), st.integers(0, 60))

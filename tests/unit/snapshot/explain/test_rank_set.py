@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.errors import InputError, SnapshotError
+from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.report.diff import not_compared
 from oomscope.snapshot.compare.diff import diff_paths
+from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
+from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import rank_numbers
-from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import Bytes, GiB, MiB
 from tests.unit.snapshot.explain.test_explain import snapshot_of
@@ -64,11 +66,9 @@ def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
 
 
 def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
-    told = Provenance(rank=5)
-    write_snapshot(snapshot_of(machine(GiB, 100), provenance=told), tmp_path / "snap-0.pickle")
+    write_snapshot(snapshot_of(machine(GiB, 100), provenance=Provenance(rank=5)), tmp_path / "snap-0.pickle")
     found = explain_path(tmp_path).found
-    assert [row.rank for row in found.rows] == [5]
-    assert found.worst.rank == 5
+    assert ([row.rank for row in found.rows], found.worst.rank) == ([5], 5)
 
 
 ALIKE = RankRow(
@@ -155,20 +155,22 @@ def test_folders_are_compared_without_the_ranks_that_cannot_be_read(folder: Path
         diff_paths(folder, other)
 
 
-RANKS = Path(__file__).resolve().parents[4] / "fixtures" / "snapshots" / "ranks"
+def test_a_file_is_explained_and_a_folder_by_its_worst_rank(folder: Path):
+    file = folder / "snap-1.pickle"
+    explained = explain_path(file)
+    assert explained.found.to_json() == explain(load_snapshot(file), file=str(file)).to_json()
+    assert [each.recorded.device for each in explained.analyses] == [row.index for row in explained.found.devices]
+    for path, devices in ((file, lambda found: found.devices), (folder, lambda found: found.worst.devices)):
+        explained = explain_path(path, limit=64 * MiB, torch_version="2.6")
+        [device] = devices(explained.found)
+        assert (device.verdict.kind, device.is_predicted, device.torch_version) == ("capacity", True, "2.6")
+        assert explained.analyses[0].cut_short is not None
 
 
-@pytest.mark.parametrize("rank", range(4))
-def test_each_rank_tells_who_it_is_and_only_the_last_fails(rank: int) -> None:
-    snapshot = load_snapshot(RANKS / f"snap-{rank}.pickle.gz")
-    [trace] = snapshot.traces
-    assert (snapshot.provenance.rank, snapshot.provenance.world_size) == (rank, 4)
-    assert bool((trace.action == Action.OOM).any()) == (rank == 3)
-
-
-@pytest.mark.parametrize("rank", range(4))
-def test_no_path_of_a_machine_is_in_it(rank: int) -> None:
-    [trace] = load_snapshot(RANKS / f"snap-{rank}.pickle.gz").traces
-    paths = {frame.filename for stack in trace.stacks for frame in stack}
-    assert any(path.startswith("oomscope/model/") for path in paths)
-    assert not any(path.startswith("/") for path in paths)
+def test_a_device_that_is_not_there_is_refused(folder: Path):
+    with pytest.raises(UsageError, match="nothing on device 3"):
+        explain_path(folder / "snap-0.pickle", device=3)
+    with pytest.raises(SnapshotError, match="no file has anything on this device"):
+        explain_path(folder, device=3)
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle"):
+        explain_path(folder, limits=Limits(file=10))

@@ -17,7 +17,7 @@ from oomscope.units import KiB, MiB
 from tests.unit.snapshot.machine import Machine
 
 
-def busy(conf: str, *, steps: int = 60) -> Machine:
+def busy(conf: str, *, steps: int = 40) -> Machine:
     """A program that allocates and frees at random on two streams, and empties the cache now and then."""
     chance, machine = random.Random(3), Machine(900 * MiB, conf)
     live: list[int] = []

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from oomscope.snapshot.judge.headline import headline_of
-from oomscope.snapshot.judge.verdict import FailedElsewhere, ending_failure, judge
-from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.replay.replay import Device
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.judge.verdict import FailedElsewhere, ending_failure
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, KiB, MiB
 from tests.unit.snapshot import cases
@@ -27,7 +24,6 @@ from tests.unit.snapshot.cases import (
 )
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.replay.test_replay import STEPS, run
-from tests.unit.snapshot.test_timeline import REAL_FILES
 
 
 def verdict_on(machine: Machine, **facts) -> Verdict:
@@ -142,12 +138,6 @@ def test_foreign_it_would_have_fitted_alone():
     assert verdict.available_bytes == 524 * MiB
 
 
-def test_what_needs_more_than_the_card_in_the_end_is_not_helped_by_ending_others():
-    assert verdict_on(beside_others(), demand_after=700 * MiB).tags == ("foreign",)
-    verdict = verdict_on(beside_others(), demand_after=2 * GiB)
-    assert (verdict.kind, verdict.tags) == ("capacity", ())
-
-
 def test_leak_with_the_line_that_grows():
     verdict = verdict_on(leaking())
     assert verdict.kind == "capacity"
@@ -182,19 +172,6 @@ def test_later_capacity_nothing_cures_a_run_that_goes_on_to_need_more():
     assert "the run later needs 2.00 GiB" in verdict.headline
 
 
-def test_headroom():
-    machine = Machine(GiB)
-    large = machine.alloc(200 * MiB)
-    machine.free(large)
-    machine.alloc(30 * MiB, category=Category.INPUT)
-    verdict = verdict_on(machine)
-    assert verdict.kind == "headroom"
-    assert verdict.event == 1
-    assert verdict.live_requested_bytes == verdict.reserved_bytes == 200 * MiB
-    assert [fix.name for fix in verdict.tried] == ["as recorded", "expandable_segments:True"]
-    assert "824.00 MiB to spare" in verdict.headline
-
-
 def test_headroom_compares_what_is_live_and_reserved_at_one_moment():
     machine = fragmented(total=2 * GiB)
     verdict = verdict_on(machine)
@@ -223,18 +200,6 @@ def test_no_cure_is_claimed_where_the_replay_does_not_reproduce_the_failure():
     assert verdict.cured_by == ()
     assert not verdict.uncured
     assert "does not reproduce" in verdict.headline
-
-
-@pytest.mark.skipif(not REAL_FILES, reason="real snapshots are absent (OOMSCOPE_GROUND_TRUTH)")
-@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
-def test_real_files_are_judged(path):
-    snapshot = load_snapshot(path)
-    for trace in snapshot.traces:
-        verdict = judge(trace, Device(total_bytes=100 * GiB), segments=snapshot.segments)
-        assert verdict.kind == "headroom"
-        assert sum(verdict.categories.values()) == verdict.live_requested_bytes
-        assert all(fix.survives for fix in verdict.tried)
-        assert all(fix.peak_reserved_bytes >= verdict.packing_lower_bound_bytes for fix in verdict.tried)
 
 
 @settings(max_examples=40, deadline=None)

@@ -30,35 +30,36 @@ def explained(value: dict[str, Any]) -> dict[str, Any]:
     return explain(snapshot_of(value, where="hostile.pickle"), file="hostile.pickle").to_json()
 
 
-def test_more_devices_than_torch_knows_are_refused() -> None:
-    segments = [
-        {"device": index, "address": BASE, "total_size": 2 * MiB, "stream": 0, "segment_type": "small", "blocks": []}
-        for index in range(129)
-    ]
-    with pytest.raises(SnapshotError, match=r"about 129 devices, but torch knows no more than 128; give a file"):
-        snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
+SEGMENT = {"device": 0, "address": BASE, "total_size": 2 * MiB, "stream": 0, "segment_type": "small", "blocks": []}
+HUGE = {**SEGMENT, "total_size": 2**62}
 
 
-@pytest.mark.parametrize("end", [2**64, 2**64 + MiB])
-def test_memory_that_ends_beyond_every_address_is_refused(end: int) -> None:
-    memory = {"device": 0, "address": end - 2 * MiB, "total_size": 2 * MiB, "stream": 0, "segment_type": "small"}
-    with pytest.raises(SnapshotError, match=r"segments\[\] is no memory that a device could have; give a file"):
-        snapshot_of({"segments": [{**memory, "blocks": []}], "device_traces": []}, where="hostile.pickle")
-
-
-def test_segments_that_no_sum_can_hold_are_refused() -> None:
-    segment = {"device": 0, "total_size": 2**62, "stream": 0, "segment_type": "large", "blocks": []}
-    segments = [{**segment, "address": 2 * MiB}, {**segment, "address": 2 * MiB + 2**62}]
-    with pytest.raises(SnapshotError, match=r"segments is no list of segments: their sizes add up to more than 8 EiB"):
-        snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
-
-
-def test_sizes_that_no_sum_can_hold_are_refused() -> None:
-    events = [alloc(BASE + index, 2**62) for index in range(2)]
-    with pytest.raises(
-        SnapshotError, match=r"device_traces\[0\] is no trace: its sizes and those of the segments add up to more"
-    ):
-        snapshot_of(document(*events), where="hostile.pickle")
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            {"segments": [{**SEGMENT, "device": index} for index in range(129)]},
+            r"about 129 devices, but torch knows no more than 128; give a file",
+        ),
+        (
+            {"segments": [{**SEGMENT, "address": 2**64 - 2 * MiB}]},
+            r"segments\[\] is no memory that a device",
+        ),
+        ({"segments": [{**SEGMENT, "address": 2**64 - MiB}]}, r"segments\[\] is no memory that a device"),
+        (
+            {"segments": [{**HUGE, "address": 2 * MiB}, {**HUGE, "address": 2 * MiB + 2**62}]},
+            r"segments is no list of segments: their sizes add up to more than 8 EiB",
+        ),
+        (
+            document(*(alloc(BASE + index, 2**62) for index in range(2))),
+            r"device_traces\[0\] is no trace: its sizes and those of the segments add up to more",
+        ),
+    ],
+    ids=["devices", "the last address", "beyond it", "segments", "events"],
+)
+def test_what_no_device_has_and_no_sum_can_hold_is_refused(value: dict[str, Any], message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
+        snapshot_of({"device_traces": []} | value, where="hostile.pickle")
 
 
 @settings(max_examples=60)
@@ -86,18 +87,6 @@ def test_a_share_of_the_card_that_is_none_counts_as_unknown(fraction: float) -> 
     found = snapshot_of(document(alloc(BASE, MiB), **{KEY: {"cards": cards}}), where="hostile.pickle")
     assert found.provenance is not None
     assert found.provenance.cards[0].memory_fraction == 1.0
-
-
-def test_a_wait_gets_a_handle_beside_the_largest_stream() -> None:
-    stream = 2**63 - 1
-    events = [
-        alloc(BASE, MiB, stream=stream),
-        {"action": "free_requested", "addr": BASE, "size": MiB, "stream": stream, "frames": []},
-        alloc(BASE + 2 * MiB, MiB, stream=stream),
-        {"action": "free_completed", "addr": BASE, "size": MiB, "stream": stream, "frames": []},
-    ]
-    (device,) = explained(document(*events))["devices"]
-    assert device["peak"]["requested_bytes"] == 2 * MiB, "the first block waits for a stream meanwhile"
 
 
 @pytest.mark.parametrize("size", [2**53 + 1, 2**62 + 1, 2**63 - 1])

@@ -86,22 +86,6 @@ def test_an_address_given_back_is_no_longer_that_of_the_block_that_had_it(taken,
     assert [pools.ids[pools.of_event[event]] for event in (0, 4, 5)] == [(0, 0), (0, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("names_pools", [True, False], ids=["named", "unnamed"])
-@pytest.mark.parametrize("conf", ["", EXPANDABLE])
-@pytest.mark.parametrize("since", [0, 4, 8, 10])
-def test_a_recording_with_pools_is_repeated_exactly(conf, names_pools, since):
-    machine = two_pools(conf, names_pools=names_pools)
-    machine.alloc(25 * MiB)
-    machine.alloc(45 * MiB, pool=GRAPH)
-    machine.alloc(45 * MiB)
-    timeline = timeline_of(machine, since)
-    snapshot = Snapshot(segments=machine.segments(), traces=(timeline.trace,))
-    recording = recording_of(snapshot, timeline, "2.13")
-    assert recording.fidelity.is_exact
-    pool_at = {segment.address: segment.pool_id for segment in machine.segments()}
-    assert {segment.address: segment.pool_id for segment in recording.baseline.segments} == pool_at
-
-
 def test_a_pool_that_gave_memory_back_was_given_up():
     """A MemPool that dies gives back its own segments; a reset graph's go with the next empty_cache."""
     machine = Machine(GiB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
-from tests.unit.snapshot.strategies import recordings
 
 CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
 SIZES = st.sampled_from((1, 500, 4096, 300_000, MiB, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
@@ -62,32 +60,6 @@ def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf
     assert outcome.retries == machine.retries
     assert outcome.peak_reserved_bytes == machine.allocator.reserved_peak
     assert outcome.segments == (failure.segments if failure else machine.segments())
-
-
-@given(recordings())
-def test_requests_allocate_and_free_each_block_once_in_order(recording):
-    trace, segments, _ = recording
-    requests = requests_of(Timeline.of(trace, segments))
-    held = set()
-    for kind, block in zip(requests.kind.tolist(), requests.block.tolist(), strict=True):
-        if kind == Kind.MALLOC:
-            assert block not in held
-            held.add(block)
-        elif kind == Kind.FREE:
-            held.remove(block)
-    assert (np.diff(requests.event) >= 0).all()
-
-
-@given(recordings())
-def test_what_was_there_before_the_recording_comes_first(recording):
-    trace, segments, _ = recording
-    timeline = Timeline.of(trace, segments)
-    requests = requests_of(timeline)
-    older = requests.event == -1
-    assert requests.packed_before == older.sum()
-    assert (requests.kind[older] == Kind.MALLOC).all()
-    addresses = timeline.lifetimes.address[requests.block[older]]
-    assert (addresses[1:] > addresses[:-1]).all()
 
 
 def test_a_failure_that_the_program_survived_is_asked_again_and_keeps_nothing():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from oomscope.snapshot.replay.requests import Last, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB, MiB
-from tests.unit.snapshot.cases import freed_by_the_last_wait
 from tests.unit.snapshot.cuts import STEPS, cut, tail
 from tests.unit.snapshot.machine import Machine
 
@@ -65,6 +63,9 @@ def test_rows_say_what_each_setting_reserves_and_wastes():
     assert (recorded.overhead_bytes, expandable.overhead_bytes) == (120 * MiB, 80 * MiB)
     assert table.fidelity.is_exact
     assert (table.torch_version, table.version_source) == ("2.11", "found")
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert (document["schema_version"], document["fidelity"]["share"]) == (3, 1.0)
+    assert [row["name"] for row in document["rows"]] == ["as recorded", "expandable_segments:True"]
 
 
 def test_a_limit_makes_requests_fail_and_gives_margins():
@@ -81,6 +82,15 @@ def test_a_limit_makes_requests_fail_and_gives_margins():
     assert replay_file(snapshot_of(fragmented()), limit=296 * MiB, non_torch=MiB).available_bytes == 295 * MiB
 
 
+def test_what_cannot_be_replayed_is_said():
+    with pytest.raises(UsageError, match="a card of 0 bytes serves nothing"):
+        replay_file(snapshot_of(fragmented()), limit=0)
+    with pytest.raises(UsageError, match="no trace of device 3; it has those of 0"):
+        replay_file(snapshot_of(fragmented()), device=3)
+    with pytest.raises(SnapshotError, match="holds no trace"):
+        replay_file(Snapshot(segments=(), traces=()))
+
+
 def test_a_recording_that_ends_in_a_failure_fails_as_recorded():
     machine = fragmented(295 * MiB)
     last = len(machine.trace()) - 1
@@ -91,23 +101,6 @@ def test_a_recording_that_ends_in_a_failure_fails_as_recorded():
     assert expandable.peak_reserved_bytes == 260 * MiB, "what was refused is served"
     larger = replay_file(snapshot_of(machine), confs=[], limit=GiB).rows[0]
     assert larger.survives
-
-
-def test_a_failure_while_a_stream_was_waited_for_is_read_as_such():
-    machine = freed_by_the_last_wait()
-    assert replay_file(snapshot_of(machine), confs=[]).rows[0].failed_event == len(machine.trace()) - 1
-
-
-def test_a_card_with_nothing_held_and_nothing_free():
-    machine = Machine(MiB)
-    machine.alloc(60 * MiB)
-    trace = machine.trace()
-    nothing_free = replace(trace, address=np.zeros(len(trace), dtype=np.uint64))
-    table = replay_file(Snapshot(segments=(), traces=(nothing_free,)), confs=[])
-    assert table.available_bytes == 0
-    assert table.rows[0].margin_bytes == -60 * MiB
-    with pytest.raises(UsageError, match="a card of 0 bytes serves nothing"):
-        replay_file(snapshot_of(fragmented()), limit=0)
 
 
 def test_a_refusal_shows_how_small_the_card_is():
@@ -172,23 +165,3 @@ def test_a_switch_during_the_recording_is_said():
 def test_an_ill_formed_setting_is_refused_with_torchs_column():
     with pytest.raises(AllocatorConfError, match=r"PYTORCH_ALLOC_CONF, column 21: .*'True' or 'False'"):
         replay_file(snapshot_of(fragmented()), confs=["expandable_segments:Maybe"])
-
-
-def test_devices_are_chosen_by_number_or_by_what_they_recorded():
-    snapshot = snapshot_of(fragmented())
-    assert replay_file(snapshot, device=0, confs=[]).devices == (0,)
-    with pytest.raises(UsageError, match="no trace of device 3; it has those of 0"):
-        replay_file(snapshot, device=3)
-
-
-def test_without_a_trace_there_is_nothing_to_replay():
-    with pytest.raises(SnapshotError, match="holds no trace"):
-        replay_file(Snapshot(segments=(), traces=()))
-
-
-def test_the_document_is_plain_json():
-    document = replay_file(snapshot_of(fragmented()), confs=["expandable_segments:True"]).to_json()
-    assert json.loads(json.dumps(document)) == json.loads(json.dumps(document, allow_nan=False))
-    assert document["schema_version"] == 3
-    assert document["fidelity"]["share"] == 1.0
-    assert [row["name"] for row in document["rows"]] == ["as recorded", "expandable_segments:True"]
