@@ -115,8 +115,6 @@ class Trainer:
         microbatches = _Microbatches(self, iteration)
         self.mixed_precision.zero_grad()
         output_layer = self.model[-1].output_layer
-        if output_layer is not None:
-            output_layer.begin_step()
         self._run(microbatches)
         with self.observer.phase("backward", iteration=iteration):
             if output_layer is not None:

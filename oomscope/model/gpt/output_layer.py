@@ -41,10 +41,6 @@ class OutputLayer(nn.Module):
             _keep(self._inputs, self._limit, x)
         return column_parallel_linear(x, self.weight, None, self._tp)
 
-    def begin_step(self) -> None:
-        """Discard the inputs of forward passes that had no backward."""
-        self._inputs.clear()
-
     def finish_step(self) -> None:
         """Add what was put off to ``weight.main_grad``, while the next input is gathered already."""
         gathered = deque([self._gather(0)] if self._inputs else [])
