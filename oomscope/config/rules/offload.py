@@ -100,13 +100,11 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
         remedy="leave moe out of recompute_modules, or those out of offload_modules",
         source=TRANSFORMER,
     ),
-    error(
-        id="F7",
-        keys="model.transformer_impl offload.fine_grained_activation_offloading",
-        applies=lambda c: _on(c) and c.model.transformer_impl != "transformer_engine",
-        message="the local layers cannot offload the activations of single modules",
-        remedy="set transformer_impl to transformer_engine",
-        source=f"{ARGS}; Megatron-Bridge training/config.py",
+    needs(
+        "F7",
+        "offload.fine_grained_activation_offloading",
+        "model.transformer_impl=transformer_engine",
+        f"{ARGS}; Megatron-Bridge training/config.py",
     ),
     error(
         id="F8",

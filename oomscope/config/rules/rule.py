@@ -81,10 +81,11 @@ def needs(id_: str, setting: str, other: str, source: str, *, why: str = "", rem
     needed = _name(other) + (" above 1" if default_of(other) == "1" else "")
     return error(
         id=id_,
-        keys=f"{_key(setting)} {other}",
+        keys=f"{_key(setting)} {_key(other)}",
         applies=lambda c: holds(c, setting) and not holds(c, other),
         message=f"{_name(setting)} needs {needed}{', ' + why if why else ''}",
-        remedy=remedy or f"set {needed}, or remove {_name(setting)}",
+        remedy=remedy
+        or f"set {needed.replace(' ', ' to ', 1) if '=' in other else needed}, or remove {_name(setting)}",
         source=source,
     )
 

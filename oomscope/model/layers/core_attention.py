@@ -47,11 +47,9 @@ def fused_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropou
             where="model.attention_dropout",
             remedy="set it to 0, or model.attention_backend to unfused",
         )
-    is_even = q.shape[-1] == v.shape[-1]
-    if q.device.type == "cpu" and not is_even:
+    if q.device.type == "cpu" and q.shape[-1] != v.shape[-1]:
         return unfused_attention(q, k, v, dropout_p=0.0)
-    attend = _FlashAttention if is_even else _UnevenFlashAttention
-    context_bash = attend.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
+    context_bash = _FlashAttention.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
     return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
 
 
@@ -71,9 +69,15 @@ def flash_forward(
 ) -> FlashOutput:
     """Attend from q [b, a, s, d] to k and v [b, g, s', d] with torch's own flash kernel.
 
-    With ``causal`` the last query sees all s' keys, the one before it one less (as ``torch.nn.attention.bias``
-    ``causal_lower_right``).
+    Where values have another width, cuDNN's kernel takes its place, since FlashAttention 2 wants equal ones, as in
+    Transformer Engine. With ``causal`` the last query sees all s' keys, the one before it one less (as
+    ``torch.nn.attention.bias`` ``causal_lower_right``).
     """
+    if q.shape[-1] != v.shape[-1]:
+        out, lse, _, _, _, _, seed, offset, _ = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, dropout_p, causal, False
+        )
+        return FlashOutput(out, lse, (seed, offset))
     if q.device.type == "cpu":
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, **_cpu_causality(q, k, causal=causal)
@@ -99,7 +103,11 @@ def flash_backward(
 
     ``saved`` may come from attention to more keys than ``k``: the gradients are then the part that ``k`` has in it.
     """
-    if grad.device.type == "cpu":
+    if q.shape[-1] != v.shape[-1]:
+        grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            grad, q, k, v, saved.out, saved.lse, *saved.random, *[None] * 3, q.shape[2], k.shape[2], dropout_p, causal
+        )
+    elif grad.device.type == "cpu":
         grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, saved.out, saved.lse, 0.0, **_cpu_causality(q, k, causal=causal)
         )
@@ -120,7 +128,7 @@ def _cpu_causality(q: torch.Tensor, k: torch.Tensor, *, causal: bool) -> dict[st
 
 
 class _FlashAttention(Function):
-    """q [b, a, s, d], k and v [b, g, s, d] → [b, a, s, d]."""
+    """q [b, a, s, d], k [b, g, s, d], v [b, g, s, d'] → [b, a, s, d']."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
@@ -134,30 +142,6 @@ class _FlashAttention(Function):
         q, k, v, out, lse, *random = ctx.saved_tensors
         saved = FlashOutput(out, lse, tuple(random))
         return *flash_backward(grad, q, k, v, saved, dropout_p=ctx.dropout_p), None
-
-
-class _UnevenFlashAttention(Function):
-    """q and k [b, a, s, d], v [b, a, s, d'] → [b, a, s, d'], by cuDNN's kernel: FlashAttention 2 wants equal widths.
-
-    Transformer Engine chooses alike.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
-        ctx.dropout_p = dropout_p
-        out, lse, _, _, ctx.max_q, ctx.max_k, seed, offset, _ = torch.ops.aten._scaled_dot_product_cudnn_attention(
-            q, k, v, None, True, dropout_p, True, False
-        )
-        ctx.save_for_backward(q, k, v, out, lse, seed, offset)
-        return out  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        q, k, v, out, lse, *random = ctx.saved_tensors
-        grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-            grad, q, k, v, out, lse, *random, None, None, None, ctx.max_q, ctx.max_k, ctx.dropout_p, True
-        )
-        return grads[0], grads[1], grads[2], None
 
 
 def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tensor:
