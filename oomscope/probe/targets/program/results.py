@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
@@ -25,8 +25,11 @@ from oomscope.probe.result import WITHOUT_TORCH, ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
+
+_MOST_LINES: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,9 +257,18 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         who = who or "a process of the program"
         return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
-        raised = f": {receipt.raised.text}" if receipt.raised else ""
+        raised = f": {receipt.raised.text}{_read_before(receipt)}" if receipt.raised else ""
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt)
+
+
+def _read_before(receipt: Receipt) -> str:
+    """Say where a program that raised had read values of a virtual card: a check of its own may have failed by them."""
+    lines = _unanswered([receipt]).lines
+    if not lines:
+        return ""
+    places = dict.fromkeys(f"{short_path(line.filename)}:{line.line}" for line in lines)
+    return f" (it had read values that a virtual card does not compute, at {', '.join(list(places)[:_MOST_LINES])})"
 
 
 def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
