@@ -64,10 +64,6 @@ def test_aliases_and_merge_keys() -> None:
             MODEL + "  sequence_parallel: true\n",
             "cfg.yaml:5: unknown key model.sequence_parallel; sequence_parallel belongs to parallel: move it there",
         ),
-        (
-            MODEL + "recompute: {activations_checkpoint_method: block}\n",
-            "cfg.yaml:5: unknown key recompute.activations_checkpoint_method; did you mean recompute_method?",
-        ),
         (MODEL + "\n\nparalel: {}\n", 'cfg.yaml:7: unknown section "paralel"; did you mean parallel?'),
         (
             MODEL + "seq_length: 8\n",
@@ -75,10 +71,6 @@ def test_aliases_and_merge_keys() -> None:
         ),
         (MODEL + "tp: 8\n", 'cfg.yaml:5: unknown section "tp"; did you mean parallel.tensor_model_parallel_size?'),
         (MODEL + "  num_layers: 3\n", 'cfg.yaml:5: "num_layers" is given twice (first in line 2); keep one of them'),
-        (
-            MODEL + "data:\n  # how long\n  seq_length: long\n",
-            'cfg.yaml:7: data.seq_length is "long", but must be a whole number of at least 1',
-        ),
         (
             MODEL + "data: {seq_length: '8'}\n",
             (
@@ -104,10 +96,6 @@ def test_aliases_and_merge_keys() -> None:
             MODEL + "data:\n  seq_length:\n",
             "cfg.yaml:6: data.seq_length has no value, but must be a whole number of at least 1",
         ),
-        (
-            MODEL + "data: {seq_length: [1]}\n",
-            "cfg.yaml:5: data.seq_length is a list, but must be a whole number of at least 1",
-        ),
         (MODEL + "data: 3\n", "cfg.yaml:5: data is 3, but must be a mapping of keys"),
         (
             MODEL + "recompute:\n  recompute_granularity: None\n",
@@ -127,10 +115,6 @@ def test_aliases_and_merge_keys() -> None:
         (
             MODEL + "device: {limit: 80 Gibs}\n",
             'cfg.yaml:5: device.limit is "80 Gibs", but must be a size such as 80GiB or null',
-        ),
-        (
-            MODEL + "device: {non_torch_bytes: -1}\n",
-            "cfg.yaml:5: device.non_torch_bytes is -1, but must be a size such as 80GiB",
         ),
         (
             MODEL + "probe: {rank: second}\n",

@@ -150,7 +150,7 @@ def switch_loss(scores: torch.Tensor, k: int) -> torch.Tensor:
 def test_each_loss_is_its_definition(kind, function):
     """One microbatch: the global batch is the microbatch; by sequences it is the mean of their losses."""
     model = model_of(moe_router_score_function=function, moe_router_load_balancing_type=kind)
-    router = router_of(model, Balance(aux_loss_coeff=0.1, scale=0.5))
+    router = router_of(model, Balance(aux_loss_coeff=0.1, z_loss_coeff=0.01, scale=0.5))
     hidden = noise(20, 3, 16)
     router(hidden).probabilities.sum().backward()
     plain = router_of(model)
@@ -161,7 +161,8 @@ def test_each_loss_is_its_definition(kind, function):
         loss = sum(switch_loss(scores[:, sequence], 4) for sequence in range(3)) / 3
     else:
         loss = switch_loss(scores.flatten(0, 1), 4)
-    (expected,) = torch.autograd.grad(0.5 * 0.1 * loss, router.weight)
+    z_loss = logits.logsumexp(-1).square().mean()  # Zoph et al. 2022, equation 5
+    (expected,) = torch.autograd.grad(0.5 * (0.1 * loss + 0.01 * z_loss), router.weight)
     torch.testing.assert_close(router.weight.grad, plain.weight.grad + expected, rtol=1e-4, atol=1e-7)
 
 
