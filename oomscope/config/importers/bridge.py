@@ -78,7 +78,6 @@ TABLE: dict[str, Row] = {
     "model.num_moe_experts": To("model.num_moe_experts", positive_or_none),
     "model.should_pad_vocab": Kept(is_on),
     "model.cuda_graph_scope": Kept(listed),
-    "model.moe_layer_recompute": Kept(is_on),
     "tokenizer.vocab_size": Kept(whole),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
@@ -153,7 +152,7 @@ def finish(draft: Draft) -> None:
     note_ramp(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
-    megatron_arguments.take_old_names(draft, "model.")
+    megatron_arguments.rename_graph_scope(draft, "model.cuda_graph_scope")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"

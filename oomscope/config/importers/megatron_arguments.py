@@ -101,7 +101,6 @@ TABLE: dict[str, Row] = {
     "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
     "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
-    "moe_layer_recompute": Kept(is_on),
     "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
     "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
     "cuda_graph_scope": Kept(listed),
@@ -194,7 +193,7 @@ def finish(draft: Draft) -> None:
     _shape(draft)
     _attention(draft)
     _sequence_parallel(draft)
-    take_old_names(draft)
+    rename_graph_scope(draft, "cuda_graph_scope")
     if draft.given.get("empty_unused_memory_level"):
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading_and_optimizer(draft)
@@ -256,17 +255,7 @@ def _sequence_parallel(draft: Draft) -> None:
         draft.assume("sequence_parallel is off, as in the launcher where tensor_model_parallel_size is 1")
 
 
-def take_old_names(draft: Draft, prefix: str = "") -> None:
-    """Take deprecated names for what TransformerConfig.__post_init__ makes of them."""
-    if draft.given.get(prefix + "moe_layer_recompute"):
-        modules = draft.value("recompute.recompute_modules") or ["core_attn"]
-        because = "moe_layer_recompute is an old name of this"
-        draft.default("recompute.recompute_granularity", "selective", because=because)
-        draft.set("recompute.recompute_modules", list(dict.fromkeys([*modules, "moe"])), because=because)
-    _rename_graph_scope(draft, prefix + "cuda_graph_scope")
-
-
-def _rename_graph_scope(draft: Draft, name: str) -> None:
+def rename_graph_scope(draft: Draft, name: str) -> None:
     """Take the old ``cuda_graph_scope`` for cuda_graph_modules, or for the graph of a full iteration."""
     words = [str(word) for word in draft.given.get(name) or () if word != "full"]
     if words == ["full_iteration"]:

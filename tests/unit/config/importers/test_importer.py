@@ -74,10 +74,7 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             {"parallel.sequence_parallel": True, "parallel.tensor_model_parallel_size": 2},
         ),
         ("--recompute-activations", {"recompute.recompute_granularity": "selective"}),
-        (
-            "--moe-layer-recompute",
-            {"recompute.recompute_granularity": "selective", "recompute.recompute_modules": ["core_attn", "moe"]},
-        ),
+        ("--moe-layer-recompute", {"recompute.moe_layer_recompute": True}),
         ("--cpu-offloading-num-layers 4", {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 4}),
         ("--optimizer-cpu-offload", {"optimizer.optimizer_offload_fraction": 1.0}),
         (
