@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^(\S.*?)  +[-+!x] (?:ok|note|missing|fails) ", PAGE, re.MULTILINE)
 """The parts in the report that the page shows."""
@@ -48,16 +46,9 @@ def test_this_machine(tmp_path: Path) -> None:
     assert [part for part in states if part not in ROWS and not part.startswith(optional)] == []
 
 
-@pytest.mark.parametrize(
-    ("torch", "said"),
-    [
-        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-        ("import os; os.abort()", "SIGABRT"),
-    ],
-)
-def test_a_broken_torch(tmp_path: Path, torch: str, said: str) -> None:
-    run = doctor(tmp_path, torch)
+def test_a_broken_torch(tmp_path: Path) -> None:
+    run = doctor(tmp_path, "import os; os.abort()")
     assert run.returncode == 5
     assert run.stdout.startswith("UNFIT: nothing can be measured here (torch)")
-    assert said in run.stdout
+    assert "SIGABRT" in run.stdout
     assert "Traceback" not in run.stdout + run.stderr

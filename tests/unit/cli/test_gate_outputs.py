@@ -87,14 +87,13 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
         assert sum(line.startswith("oomscope: ") for line in err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("name", "code"), [("red", ExitCode.REGRESSION), ("green", ExitCode.OUTPUT_LOST)])
-def test_a_full_disk_under_standard_output_hides_no_red(place: Path, name: str, code: ExitCode) -> None:
+def test_a_full_disk_under_standard_output_hides_no_red() -> None:
     with Path("/dev/full").open("w") as full:
-        command = [str(OOMSCOPE), "gate", "report", f"{name}.json", "--junit", f"{name}.xml"]
+        command = [str(OOMSCOPE), "gate", "report", "red.json", "--junit", "red.xml"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
-    assert done.returncode == code
+    assert done.returncode == ExitCode.REGRESSION
     assert "oomscope: standard output: cannot write: No space left on device" in done.stderr
-    assert Path(f"{name}.xml").exists()
+    assert Path("red.xml").exists()
 
 
 def test_the_document_and_its_summary_replace_the_report(capsys) -> None:
