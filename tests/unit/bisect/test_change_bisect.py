@@ -135,21 +135,6 @@ def test_a_key_that_is_valid_only_with_another_is_never_probed_alone(world: Worl
         assert config["parallel"]["tensor_model_parallel_size"] == 2 or not config["parallel"]["sequence_parallel"]
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "outcome", "said"),
-    [
-        (100, 200, "no_culprit", "the bad end is good"),
-        (900, 950, "ends_invalid", "bad already"),
-        (900, 100, "ends_invalid", "swap them"),
-    ],
-)
-def test_ends_that_answer_by_themselves(world: World, good: int, bad: int, outcome: str, said: str) -> None:
-    world.good.write_text(GOOD.replace("seq_length: 100", f"seq_length: {good}"))
-    result = world.bisect(GOOD.replace("seq_length: 100", f"seq_length: {bad}"))
-    assert result.outcome == outcome
-    assert said in result.message
-
-
 def test_the_commands_repeat_the_probes(world: World) -> None:
     bad = GOOD.replace("seq_length: 100", "seq_length: 800") + "recompute: {recompute_granularity: null}\n"
     bad = bad.replace("lr: 0.001", "lr: 0.1") + "allocator: {conf: 'expandable_segments:True,max_split_size_mb:64'}\n"

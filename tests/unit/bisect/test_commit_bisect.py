@@ -30,11 +30,6 @@ from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
     hashes = world.sizes([500, 510, 510, 700, 700, 1200, 1210, 1250])
     result = world.bisect(hashes[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,6 @@ from oomscope.errors import ConfigError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.worlds import World, culprit, measure
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
 
 CONFIG = """\
 model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 128}

@@ -22,13 +22,6 @@ def files(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_the_report_goes_to_standard_output(files: list[str], capsys) -> None:
-    assert run(["diff", *files]) == 0
-    said = capsys.readouterr()
-    assert "THE PEAK GREW by 134.00 MiB" in said.out
-    assert said.err == ""
-
-
 def test_the_document_sums(files: list[str], capsys) -> None:
     assert run(["diff", *files, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -20,11 +20,6 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_an_explained_oom_is_an_answer_and_no_failure(capsys):
-    assert run(["explain", OOM]) == 0
-    assert "OUT OF MEMORY asking for 9.00 MiB" in capsys.readouterr().out
-
-
 def test_json(capsys):
     found = document(capsys, OOM)
     assert found["schema_version"] == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.config.problems import InvalidConfigError
-from oomscope.errors import ExitCode, InputError, NothingMeasuredError
+from oomscope.errors import ExitCode
 from oomscope.gate.suite.bands import Band, Bands
 from oomscope.gate.suite.suite import Suite, load_suite
 from oomscope.units import MiB
@@ -136,20 +136,6 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, where: 
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == ExitCode.USAGE
-
-
-def test_an_empty_suite_is_never_green(tmp_path: Path) -> None:
-    with pytest.raises(NothingMeasuredError, match=r"memory\.yaml:2: the suite has no cases") as caught:
-        load(tmp_path, "defaults: {}\ncases: []")
-    assert caught.value.exit_code == ExitCode.NOTHING_MEASURED
-
-
-def test_some_cases_can_be_chosen(tmp_path: Path) -> None:
-    suite = load(tmp_path, WHOLE)
-    assert [one.name for one in suite.only(("own", "own")).cases] == ["own"]
-    assert suite.only(()) is suite
-    with pytest.raises(InputError, match="cases are big, own, train"):
-        suite.only(("owm",))
 
 
 LONG, CUT = "x" * 9000, "x" * 55 + "…"

@@ -36,11 +36,6 @@ def exported(world: World) -> str:
     return git_bisect_log(JournalStore(world.places.journals).read(1))
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def test_git_finds_the_same_commit(world: World, tmp_path: Path) -> None:
     sizes = [100, 101, "import", 103, 104, "crash", 2000, 2001, 2002, 2003]
     hashes = world.repo.import_line("size.txt", [f"{size}\n" for size in sizes], "commit {0}")

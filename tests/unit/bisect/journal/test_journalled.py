@@ -30,11 +30,6 @@ SIZES = [100 + index for index in range(12)] + [2000 + index for index in range(
 CONFIG = "preset: gpt-tiny\nmodel: {{position_embedding_type: rope, hidden_size: {0}}}\ndata: {{seq_length: {1}}}\n"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def sizes(world: World, contents: Sequence[int | str]) -> list[str]:
     return world.repo.import_line("size.txt", [f"{content}\n" for content in contents], "commit {0}")
 

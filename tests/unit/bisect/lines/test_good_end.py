@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-
-import pytest
 
 from oomscope.bisect.lines.good_end import DAYS
 from oomscope.bisect.results.result import BisectResult
@@ -14,11 +11,6 @@ from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
 
 DAY_MINUTES = 24 * 60
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def daily(world: World, sizes: Sequence[int | str]) -> list[str]:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from oomscope.bisect.results.result import BisectResult
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from tests.unit.bisect.worlds import Flaky, World, culprit, harness_code, with_c
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
 REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def line(world: World, commits: int, at: int) -> list[str]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
-import pytest
-
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
@@ -29,11 +27,6 @@ model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 128}
 data: {seq_length: %s}
 # %d
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def rows(result: BisectResult) -> list[tuple[str, int]]:

@@ -6,8 +6,6 @@ import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pytest
-
 from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import ConfigRequest
@@ -96,11 +94,6 @@ def test_keys_are_found_although_probes_are_wrong(tmp_path: Path) -> None:
         assert ends["good end"].keys == ()
         assert len({(each.keys, each.repeat) for each in result.probes}) == len(result.probes)
     assert sum(probe.wrong for probe in probes) > 0
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_a_good_end_is_believed_when_several_probes_say_so(world: World) -> None:

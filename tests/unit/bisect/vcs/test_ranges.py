@@ -10,8 +10,6 @@ from oomscope.bisect.vcs.ranges import (
     FileAt,
     FileRange,
     RevisionRange,
-    parse_ends,
-    parse_open,
     parse_range,
 )
 from oomscope.errors import UsageError
@@ -66,18 +64,3 @@ def test_files_as_they_stand_in_commits(tmp_path: Path) -> None:
     assert parse_range("v1.2:conf/a.yaml..HEAD~1:b.yaml") == FileRange(good=old, bad=new)
     assert parse_range(f"v1.2:conf/a.yaml..{file}") == FileRange(good=old, bad=file)
     assert str(FileRange(good=old, bad=new)) == "v1.2:conf/a.yaml..HEAD~1:b.yaml"
-
-
-def test_one_end_is_both_where_only_the_surroundings_change(tmp_path: Path) -> None:
-    file = tmp_path / "a..b.yaml"
-    file.touch()
-    assert parse_ends(str(file)) == FileRange(good=file, bad=file)
-    assert parse_ends("v1.2") == RevisionRange(good="v1.2", bad="v1.2")
-    assert parse_ends("v1..v2") == RevisionRange(good="v1", bad="v2")
-
-
-@pytest.mark.parametrize(("text", "bad"), [("..main", "main"), ("..", "HEAD"), ("v2", "v2")])
-def test_an_open_range_has_only_a_bad_end(text: str, bad: str) -> None:
-    found = parse_open(text)
-    assert (found.is_open, found.bad) == (True, bad)
-    assert not RevisionRange(good="v1", bad="v2").is_open
