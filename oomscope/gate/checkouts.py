@@ -63,7 +63,6 @@ def standings() -> StandsAt:
 
 
 def _standing(folder: Path) -> Standing | None:
-
     try:
         commit = Repository.open(folder).resolve("HEAD")
         return Standing(commit=commit.hash, subject=commit.subject, dirty=has_uncommitted_changes(folder))
@@ -88,7 +87,6 @@ def home_of(file: Path) -> Home | None:
 
 
 def _git(folder: Path) -> Git:
-
     return Git(real_path(folder), (real_path(folder),))
 
 

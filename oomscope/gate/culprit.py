@@ -128,7 +128,6 @@ def _bad(case: CaseResult) -> str:
 
 
 def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
-
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
         repo=real_path(folder_of(measured)),
@@ -158,7 +157,6 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
 
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
-
     if case.own_kind is not None:
         target = own_target(case, case.own_kind).at("")  # which is no commit's
         return own_code_of(target, harness_settings(case.overrides), case.overrides)
@@ -166,7 +164,6 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
 
 
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
-
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
     culprit = Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
     commit = found.culprit

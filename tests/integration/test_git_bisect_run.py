@@ -22,6 +22,7 @@ probe:
 def test_git_finds_the_commit(tmp_path: Path) -> None:
     repo = new_repo(tmp_path / "repo")
     good = commit(repo, "small batch", {"cfg.yaml": CONFIG.format(sequences=2)})
+    commit(repo, "words", {"README.md": "words"})
     broken = commit(repo, "broken", {"cfg.yaml": "preset: gpt-tiny\nmodel: {hiden_size: 1}\n"})
     commit(repo, "mended", {"cfg.yaml": CONFIG.format(sequences=2) + "  seed: 3\n"})
     culprit = commit(repo, "larger batch", {"cfg.yaml": CONFIG.format(sequences=64)})
