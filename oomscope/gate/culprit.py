@@ -16,13 +16,13 @@ from oomscope.bisect.run.places import InterruptedSearch, JournalUse, Places
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode, own_code_of, subject_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
-from oomscope.errors import GitError, OomscopeError
+from oomscope.errors import GitError, InconclusiveError, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.checkouts import folder_of, newest_before, path_inside
 from oomscope.gate.ledger.ledger import Ledger
 from oomscope.gate.night.cases import own_target, traced
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Standing, with_variables
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, with_variables
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import series_of
 from oomscope.gate.suite.suite import Case, Suite
@@ -73,10 +73,7 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
 def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit:
     """Return the commit that made ``case`` worse, or why it cannot be searched."""
     try:
-        reason, good = _start(case, measured, night, how.book)
-        if reason:
-            return Culprit(outcome=NOT_SEARCHED, message=reason)
-
+        good = _start(case, measured, night, how.book)
         request = _request(case, measured, good, how)
         with how.reporter() as reporter:
             found = commit_bisect.bisect_commits(request, reporter=reporter)
@@ -88,29 +85,31 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         return Culprit(outcome=NOT_SEARCHED, message=f"internal error: {traced(error)}; please report it")
 
 
-def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
-    """Return why no search is possible, or the commit that it begins with."""
+def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> str:
+    """Return the commit that the search begins with: that of the last green night before what was measured.
+
+    Raises:
+        InconclusiveError: there is none, or no search could tell.
+        GitError: the history cannot be read.
+    """
     if measured.kind == "preset":
-        return "a preset has no history: what changed is oomscope, torch or the machine", ""
+        raise InconclusiveError("a preset has no history: what changed is oomscope, torch or the machine")
     if case.standing is None:
-        return "what was measured lies in no git repository", ""
+        raise InconclusiveError("what was measured lies in no git repository")
     if book is None:
-        return "no ledger knows the last green night", ""
+        raise InconclusiveError("no ledger knows the last green night")
     if not _bad(case):
-        return "the search knows requested and reserved bytes, and running out of memory, only", ""
-    return _last_green(measured, case.standing, book.green_commits(case, series_of(night.suite, night.home)))
-
-
-def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
-    """Return why no green night can be searched from, or the commit of the last one before what was measured."""
+        raise InconclusiveError("the search knows requested and reserved bytes, and running out of memory, only")
+    green = book.green_commits(case, series_of(night.suite, night.home))
     if not green:
-        return "the ledger has no green night of this case at another commit", ""
+        raise InconclusiveError("the ledger has no green night of this case at another commit")
     folder = folder_of(measured)
-    nearest = newest_before(folder, standing.commit, green)
-    if nearest is not None:
-        return "", nearest
-    why = "the clone is shallow: run git fetch --unshallow" if Repository.open(folder).is_shallow else "other branches"
-    return f"no green night of this case is at an earlier commit of this history ({why})", ""
+    nearest = newest_before(folder, case.standing.commit, green)
+    if nearest is None:
+        shallow = "the clone is shallow: run git fetch --unshallow"
+        why = shallow if Repository.open(folder).is_shallow else "other branches"
+        raise InconclusiveError(f"no green night of this case is at an earlier commit of this history ({why})")
+    return nearest
 
 
 def _decisive(case: CaseResult) -> MetricRow | None:
