@@ -3,8 +3,9 @@
     python benchmarks/programs/run.py [NAME…] [--checkouts DIR] [--python PYTHON]
 
 PYTHON has torch and the packages that a program needs (the table names them); DIR holds the checkouts that it names:
-``git clone`` of karpathy/nanoGPT, karpathy/nanochat, pytorch/torchtitan. What is not there is skipped by name. Data are
-made on the spot. Prints a table; the exit status is 1 where a program that ran has no answer.
+``git clone`` of karpathy/nanoGPT, karpathy/nanochat, pytorch/torchtitan, huggingface/peft (at d787f51bb^: later its
+run.py asserts what a loss is), NVIDIA/Megatron-LM (which needs Python 3.12). What is not there is skipped by name. Data
+are made on the spot. Prints a table; the exit status is 1 where a program that ran has no answer.
 """
 
 from __future__ import annotations
@@ -33,6 +34,20 @@ NANOCHAT = (
     "python -m scripts.base_train --depth 2 --aspect-ratio 32 --head-dim 32 --max-seq-len 256 --device-batch-size 2 "
     "--total-batch-size 1024 --num-iterations 4 --eval-every -1 --core-metric-every -1 --sample-every -1"
 )
+LITGPT = (
+    "litgpt pretrain pythia-14m --data LitData --data.data_path data/litgpt --data.split_names ['train','val'] "
+    "--train.max_seq_length 512 --train.micro_batch_size 4 --train.global_batch_size 8 --train.max_tokens 100000 "
+    "--eval.max_iters 1 --eval.initial_validation false --logger_name csv --out_dir data/litgpt-out"
+)
+PEFT = "env PYTHONPATH=../../src HF_HUB_OFFLINE=1 python run.py experiments/lora/llama-3.2-3B-rank32"
+MEGATRON = (
+    "pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 512 "
+    "--max-position-embeddings 512 --position-embedding-type rope --micro-batch-size 2 --global-batch-size 8 "
+    "--train-iters 5 --lr 1e-4 --bf16 --clip-grad 0.0 --transformer-impl local --no-persist-layer-norm "
+    "--no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-rope-fusion --mock-data "
+    "--tokenizer-type NullTokenizer --vocab-size 1000 --split 99,1,0 --eval-iters 0 --eval-interval 100"
+)
+PARALLEL = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"
 
 
 @dataclass(frozen=True)
@@ -46,14 +61,39 @@ class Program:
     """Its folder among the checkouts; empty for a loop of a few lines around an installed package."""
     options: str = ""
     """Of ``oomscope probe``."""
+    data: str = ""
+    """The function of ``data`` that makes what it reads."""
 
 
 PROGRAMS = {
-    "nanogpt": Program(f"python {NANOGPT}", "numpy", "nanoGPT"),
-    "nanogpt-compiled": Program(f"python {NANOGPT.replace('False', 'True')}", "triton numpy", "nanoGPT"),
-    "nanogpt-ddp": Program(f"torchrun --standalone --nproc-per-node 2 {NANOGPT}", "numpy", "nanoGPT"),
-    "nanochat": Program(NANOCHAT, "rustbpe tiktoken wandb kernels pyarrow", "nanochat"),
-    "torchtitan": Program(TITAN, "tyro grain spmd_types torch_checkpointing", "torchtitan", "--rank 3 --world-size 8"),
+    "nanogpt": Program(f"python {NANOGPT}", "numpy", "nanoGPT", data="nanogpt"),
+    "nanogpt-compiled": Program(
+        f"python {NANOGPT.replace('False', 'True')}", "triton numpy", "nanoGPT", data="nanogpt"
+    ),
+    "nanogpt-ddp": Program(f"torchrun --standalone --nproc-per-node 2 {NANOGPT}", "numpy", "nanoGPT", data="nanogpt"),
+    "nanochat": Program(NANOCHAT, "rustbpe tiktoken wandb kernels pyarrow", "nanochat", data="nanochat"),
+    "torchtitan": Program(
+        TITAN, "tyro grain spmd_types torch_checkpointing", "torchtitan", "--rank 3 --world-size 8", "torchtitan"
+    ),
+    "torchtune": Program(
+        "tune run lora_finetune_single_device --config torchtune.yaml", "torchtune torchao datasets", data="torchtune"
+    ),
+    "litgpt": Program(LITGPT, "litgpt litdata triton", data="litgpt"),
+    "peft": Program(
+        PEFT, "bitsandbytes transformers datasets accelerate", "peft/method_comparison/MetaMathQA", data="peft"
+    ),
+    "megatron": Program(
+        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --standalone --nproc-per-node 1 {MEGATRON}",
+        "pybind11 triton einops",
+        "Megatron-LM",
+    ),
+    "megatron-parallel": Program(
+        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 python {MEGATRON} {PARALLEL}",
+        "pybind11 triton einops",
+        "Megatron-LM",
+        "--rank 4 --world-size 8",
+    ),
+    "lightning": Program("python lightning_loop.py", "lightning"),
     "accelerate": Program("accelerate launch accelerate_loop.py", "accelerate"),
     "accelerate-ddp": Program("accelerate launch --num_processes 2 --multi_gpu accelerate_loop.py", "accelerate"),
     "trl-peft": Program("python sft.py", "trl peft"),
@@ -84,11 +124,11 @@ class Place:
         return f"no package {package}" if subprocess.run([self.python, "-c", find], check=False).returncode else ""
 
     def run(
-        self, *command: str, cwd: Path, options: str = "", stdin: str = "", probed: bool = True
+        self, *command: str | Path, cwd: Path, options: str = "", stdin: str = "", probed: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run a command by the place's Python, under a probe unless told otherwise."""
         probe = f"-m oomscope probe --backend virtual --gpu h100-80gb --timeout {self.timeout} --json --quiet {options}"
-        argv = [*((sys.executable, *probe.split(), "--") if probed else ()), *command]
+        argv: list[str | Path] = [*((sys.executable, *probe.split(), "--") if probed else ()), *command]
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
         environment = os.environ | {"PATH": path, "NANOCHAT_BASE_DIR": str(cwd / "oomscope_base")}
         argv[0] = argv[0] if probed else str(self.python)
@@ -102,8 +142,8 @@ def row(name: str, place: Place) -> tuple[str, bool]:
     if lack := place.lacks(program):
         return f"| {name} | skipped: {lack} | | |", True
     cwd = place.folder(program)
-    make = getattr(importlib.import_module("data"), program.checkout.lower(), None)
-    if make is not None:
+    if program.data:
+        make = getattr(importlib.import_module("data"), program.data)
         make(cwd, lambda *command, **how: place.run(*command, cwd=cwd, **how))
     began = time.monotonic()
     done = place.run(*program.command.split(), cwd=cwd, options=program.options)
