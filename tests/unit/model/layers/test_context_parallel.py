@@ -9,17 +9,12 @@ from oomscope.model.layers import context_attention
 from tests.ledgers.layer import kept_layer_ledger
 from tests.unit.model.pairs import pairs
 
-WAYS = ("p2p", "a2a", "all_gather", "a2a+p2p")
 
-
-@pytest.mark.parametrize("flash_attn", [False, True])
-@pytest.mark.parametrize("communication", WAYS)
-@pytest.mark.parametrize("split", [(1, 2), (1, 4), (2, 2)])
-def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch, communication, split, flash_attn):
-    t, c = split
-    monkeypatch.setattr(context_attention, "capability", lambda device: (8, 0) if flash_attn else (9, 0))
-    options = ("rope", "learned_absolute"), (False, True), ([], ["core_attn"]), (0.0, 0.1)
-    for positions, normed, modules, dropout in pairs(*options):
+@pytest.mark.parametrize("communication", ["p2p", "a2a", "all_gather", "a2a+p2p"])
+def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch, communication):
+    splits, options = [(1, 2), (1, 4), (2, 2)], (("rope", "learned_absolute"), (False, True), ([], ["core_attn"]))
+    for (t, c), flash_attn, positions, normed, modules, dropout in pairs(splits, (False, True), *options, (0.0, 0.1)):
+        monkeypatch.setattr(context_attention, "capability", lambda device, old=flash_attn: (8, 0) if old else (9, 0))
         config = config_of(
             model={
                 "num_query_groups": 8,
@@ -43,6 +38,8 @@ def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch
         hidden = torch.empty(16 // (t * c), 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
         out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
         assert meter.bytes == sum(kept_layer_ledger(config, flash_attn=flash_attn).values()), (
+            (t, c),
+            flash_attn,
             positions,
             normed,
             modules,
