@@ -45,11 +45,11 @@ class CasePlan:
 
     def rank_text(self, rank: int) -> str:
         """Return ``8 of 16, stage 2 of 2``, where ``rank`` stands in its world; empty in a world of one."""
-        from oomscope.model.parallel.parallel_state import rank_coordinates
+        from oomscope.model.parallel.parallel_state import stage_of
 
         parallel = self.config.parallel
         stages = parallel.pipeline_model_parallel_size
-        stage = "" if stages == 1 else f", stage {rank_coordinates(self.config, rank).pp + 1} of {stages}"
+        stage = "" if stages == 1 else f", stage {stage_of(self.config, rank) + 1} of {stages}"
         return "" if parallel.world_size == 1 else f"{rank} of {parallel.world_size}{stage}"
 
 

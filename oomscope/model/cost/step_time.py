@@ -14,7 +14,7 @@ from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.cost.parameters import element_bytes, expert_parameters, prediction_layers, stage_parameters
 from oomscope.model.cost.work import Work, head_work, heads_of_stage, layers_of_stage, offloaded_bytes, stage_work
-from oomscope.model.parallel.parallel_state import Axis, group_of, rank_coordinates
+from oomscope.model.parallel.parallel_state import Axis, group_of, stage_of
 from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 _HOST_ADAM_BYTES = 28
@@ -105,7 +105,7 @@ class _Estimate:
         cost = config.cost
         self._config = config
         self._rank = rank
-        self._stage = rank_coordinates(config, rank).pp
+        self._stage = stage_of(config, rank)
         self._matmul = tflops * _TERA * cost.matmul_efficiency
         self._memory = card.memory_gbps * _GIGA * cost.memory_efficiency
         self._nvlink = (card.nvlink_gbps or card.pcie_gbps) * _GIGA * cost.link_efficiency

@@ -18,7 +18,7 @@ from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import element_bytes
 from oomscope.model.memory.layer_groups import layer_groups, recomputes_predictions
-from oomscope.model.parallel.parallel_state import Axis, expert_tensor_parallel_size, rank_coordinates
+from oomscope.model.parallel.parallel_state import Axis, expert_tensor_parallel_size, stage_of
 
 _PROBABILITY_PASSES = 4
 """Element passes of unfused attention over the scores: written by the product, read by the softmax, probabilities
@@ -237,7 +237,7 @@ def iteration_flops(config: Config, *, rank: int) -> dict[str, int]:
         UsageError: the world has no such rank.
         ConfigError: the layers cannot be shared out.
     """
-    stage = rank_coordinates(config, rank).pp
+    stage = stage_of(config, rank)
     works = stage_work(config, stage)
     forward = sum(work.flops for work, _ in works) + heads_of_stage(config, stage) * head_work(config).flops
     again = sum(work.flops for _, work in works)

@@ -51,18 +51,6 @@ _MEMBERS: dict[Axis, tuple[str, ...]] = {
 """The axes that a group runs along: those of dense layers, or those of experts."""
 
 
-class RankCoordinates(NamedTuple):
-    """Where a rank stands on every axis."""
-
-    tp: int
-    cp: int
-    dp: int
-    pp: int
-    expert_tp: int
-    ep: int
-    expert_dp: int
-
-
 class Place(NamedTuple):
     """One rank's place among the ranks of an axis."""
 
@@ -160,8 +148,8 @@ def _places(sizes: dict[str, int], rank: int) -> dict[str, int]:
     return places
 
 
-def rank_coordinates(config: Config, rank: int) -> RankCoordinates:
-    """Return where ``rank`` stands on every axis.
+def stage_of(config: Config, rank: int) -> int:
+    """Return the pipeline stage of ``rank``.
 
     Raises:
         UsageError: the world of ``config`` has no such rank.
@@ -169,8 +157,7 @@ def rank_coordinates(config: Config, rank: int) -> RankCoordinates:
     world_size = config.parallel.world_size
     if not 0 <= rank < world_size:
         raise UsageError(f"a world of {world_size} ranks has no rank {rank}", remedy=f"give 0 to {world_size - 1}")
-    dense, experts = (_places(_sizes(config, expert=expert), rank) for expert in (False, True))
-    return RankCoordinates(**{**dense, **experts})
+    return rank // stage_size(config)
 
 
 def groups(config: Config, axis: Axis) -> Iterator[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import get_args
 
 import pytest
@@ -53,14 +54,12 @@ def test_groups_partition_the_world(config: Config, axis: mesh.Axis) -> None:
         assert all(mesh.group_of(config, rank, axis) == ranks for rank in ranks)
 
 
-@given(worlds)
-def test_a_group_varies_its_own_axis_only(config: Config) -> None:
-    for axis in ("tp", "cp", "dp", "pp"):
-        for ranks in mesh.groups(config, axis):
-            places = [mesh.rank_coordinates(config, rank)[:4] for rank in ranks]
-            column = ("tp", "cp", "dp", "pp").index(axis)
-            assert [place[column] for place in places] == list(range(len(ranks)))
-            assert len({place[:column] + place[column + 1 :] for place in places}) == 1
+@given(worlds, st.data())
+def test_groups_along_two_axes_share_one_rank(config: Config, data: st.DataObject) -> None:
+    rank = data.draw(st.integers(0, config.parallel.world_size - 1))
+    for one, two in itertools.combinations(("tp", "cp", "dp", "pp"), 2):
+        assert set(mesh.group_of(config, rank, one)) & set(mesh.group_of(config, rank, two)) == {rank}
+    assert mesh.group_of(config, rank, "pp")[mesh.stage_of(config, rank)] == rank
 
 
 def test_experts_cut_the_stage_in_their_own_way() -> None:
@@ -105,7 +104,7 @@ def test_embedding_group_joins_first_and_last_stage() -> None:
 
 def test_rank_outside_the_world_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank 4"):
-        mesh.rank_coordinates(make_config(tp=2, pp=2), 4)
+        mesh.stage_of(make_config(tp=2, pp=2), 4)
 
 
 def test_one_process_plays_a_rank_of_thousands() -> None:
