@@ -15,11 +15,7 @@ from oomscope.bisect.results.result import (
     StepRow,
 )
 from oomscope.bisect.results.sections import (
-    CodeVsConfig,
-    Corner,
-    HunkChange,
     LinePlace,
-    Narrowed,
     UnseenStretch,
     WalkedLine,
     Waterfall,
@@ -129,7 +125,7 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
         date="2025-01-01T00:00:00Z",
         delta=searches.CHANGE,
         sites=searches.SITES,
-        narrowed=NARROWED,
+        narrowed=searches.NARROWED,
     )
     return replace(
         searches.COMMITS,
@@ -168,32 +164,6 @@ BAD_RUN = replace(
         reserved_bytes=_BAD_CURVES.reserved_bytes[:250],
         iterations=_BAD_CURVES.iterations[:250],
     ),
-)
-NARROWED = Narrowed(
-    candidates=5,
-    hunks=(
-        HunkChange(
-            number=1,
-            name="tinytrain/loss.py:10,4 → 10,9",
-            path="tinytrain/loss.py",
-            section="def cross_entropy(logits, labels):",
-            is_guilty=True,
-            delta=Bytes(requested_bytes=2 * GiB, reserved_bytes=GiB),
-            sites=searches.SITES[:1],
-        ),
-        HunkChange(
-            number=2,
-            name="tinytrain/<b>.py:1 → 1,2",
-            path="tinytrain/<b>.py",
-            section="",
-            is_guilty=False,
-            delta=None,
-            sites=searches.SITES[2:],
-        ),
-    ),
-    delta=Bytes(requested_bytes=2 * GiB, reserved_bytes=GiB),
-    interaction=Bytes(),
-    rest=Bytes(requested_bytes=16 * MiB),
 )
 THOUSAND = thousand_commits()
 
@@ -244,19 +214,5 @@ def _keys_searched() -> BisectResult:
 FORTY_KEYS = _keys_searched()
 
 
-def _square_searched() -> BisectResult:
-    old, new = THOUSAND.good, THOUSAND.bad
-    sizes = Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB)
-    more = Bytes(requested_bytes=8 * GiB, reserved_bytes=9 * GiB)
-    square = CodeVsConfig(
-        path="configs/train.yaml",
-        old_old=Corner(code=old, config=old, answer=Answer.GOOD, reason="fits", peak=sizes),
-        new_old=Corner(code=new, config=old, answer=Answer.BAD, reason="out of memory", peak=more),
-        old_new=Corner(code=old, config=new, answer=Answer.BAD, reason=HOSTILE[0], peak=more),
-        new_new=Corner(code=new, config=new, answer=Answer.BAD, reason="out of memory", peak=more),
-    )
-    return replace(THOUSAND, axis="both", square=square, also=searches.KEYS.culprit)
-
-
-BOTH = _square_searched()
+BOTH = replace(THOUSAND, axis="both", square=searches.SQUARE, also=searches.KEYS.culprit)
 EVERY = {"commits": THOUSAND, "environment": FORTY_KEYS, "both": BOTH}

@@ -15,7 +15,7 @@ from oomscope.bisect.results.result import (
     StepRow,
     SuspectedChange,
 )
-from oomscope.bisect.results.sections import UnseenStretch, Waterfall
+from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed, UnseenStretch, Waterfall
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.steps import Threshold
 from oomscope.units import Bytes, GiB, MiB
@@ -166,3 +166,39 @@ STEPS = replace(
     ),
 )
 EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, NO_ANSWER, UNTESTABLE_END, KEYS)
+
+
+def hunk(name: str, **fields: object) -> HunkChange:
+    given: dict[str, object] = {"number": 1, "is_guilty": True, "delta": None, "sites": (), "section": "", **fields}
+    return HunkChange(name=name, path=name.partition(" ")[0], **given)  # type: ignore[arg-type]
+
+
+def size(live: int) -> Bytes:
+    return Bytes(requested_bytes=live, reserved_bytes=live)
+
+
+NARROWED = Narrowed(
+    candidates=41,
+    hunks=(
+        hunk("loss.py @@ -8,7 +8,9 @@", section="def loss(logits):", delta=size(GiB)),
+        hunk("model.py @@ -1,3 +1,3 @@"),
+        hunk("data.py", is_guilty=False, sites=SITES[:1]),
+    ),
+    delta=size(2 * GiB),
+    interaction=size(GiB),
+    rest=size(-MiB),
+)
+
+
+def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
+    measured = None if live is None else size(live * GiB)
+    return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", peak=measured)
+
+
+SQUARE = CodeVsConfig(
+    path="conf/train.yaml",
+    old_old=corner(GOOD, GOOD, Answer.GOOD, 1),
+    new_old=corner(BAD, GOOD, Answer.GOOD, 2),
+    old_new=corner(GOOD, BAD, Answer.GOOD, 4),
+    new_new=corner(BAD, BAD, Answer.BAD, 9),
+)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
-from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
+from oomscope.bisect.results.sections import Narrowed
 from oomscope.bisect.search.line import Answer
 from oomscope.report import bisect_sentences
 from oomscope.report.bisect import bisect_report, growth_table, plan_report
 from oomscope.report.parts import Report
 from oomscope.report.text.probes import ProbeLine
-from oomscope.units import Bytes, GiB, MiB
+from oomscope.units import Bytes, GiB
 from tests.unit.report import results, searches
 from tests.unit.report.printed import folded, on_terminal, printed
 
@@ -213,28 +213,6 @@ def test_folded_steps_still_sum(sizes: list[int]) -> None:
     assert sum(row.delta == Bytes() for row in after) <= 1
 
 
-def hunk(name: str, **fields: object) -> HunkChange:
-    given: dict[str, object] = {"number": 1, "is_guilty": True, "delta": None, "sites": (), "section": "", **fields}
-    return HunkChange(name=name, path=name.partition(" ")[0], **given)  # type: ignore[arg-type]
-
-
-def size(live: int) -> Bytes:
-    return Bytes(requested_bytes=live, reserved_bytes=live)
-
-
-NARROWED = Narrowed(
-    candidates=41,
-    hunks=(
-        hunk("loss.py @@ -8,7 +8,9 @@", section="def loss(logits):", delta=size(GiB)),
-        hunk("model.py @@ -1,3 +1,3 @@"),
-        hunk("data.py", is_guilty=False, sites=searches.SITES[:1]),
-    ),
-    delta=size(2 * GiB),
-    interaction=size(GiB),
-    rest=size(-MiB),
-)
-
-
 def with_narrowed(narrowed: Narrowed) -> str:
     assert isinstance(searches.COMMITS.culprit, CommitCulprit)
     culprit = replace(searches.COMMITS.culprit, narrowed=narrowed)
@@ -242,7 +220,7 @@ def with_narrowed(narrowed: Narrowed) -> str:
 
 
 def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() -> None:
-    text = with_narrowed(NARROWED)
+    text = with_narrowed(searches.NARROWED)
     for piece in (
         "At fault: 2 hunks of 41 in this commit",
         "loss.py @@ -8,7 +8,9 @@ def loss(logits): +1.00 GiB +1.00 GiB",
@@ -253,42 +231,28 @@ def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() ->
         "the commit +2.00 GiB",
     ):
         assert piece in text
-    alone = with_narrowed(replace(NARROWED, candidates=1, hunks=NARROWED.hunks[:1]))
+    alone = with_narrowed(replace(searches.NARROWED, candidates=1, hunks=searches.NARROWED.hunks[:1]))
     assert "At fault: 1 hunk of 1" in alone
     assert "only together" not in alone
     assert "all other hunks" not in alone
-    keys = replace(NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
+    keys = replace(searches.NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
     assert "At fault of the 9 keys: data.seq_length, model.num_layers" in with_narrowed(keys)
-    assert "At fault, but they cannot be told apart: 2 hunks of 41" in with_narrowed(replace(NARROWED, lumped=2))
-    three = replace(NARROWED, lumped=2, hunks=(*NARROWED.hunks, hunk("more.py")))
+    lumped = replace(searches.NARROWED, lumped=2)
+    assert "At fault, but they cannot be told apart: 2 hunks of 41" in with_narrowed(lumped)
+    three = replace(lumped, hunks=(*lumped.hunks, searches.hunk("more.py")))
     assert "At fault: 3 hunks of 41 in this commit, 2 of which cannot be told apart" in with_narrowed(three)
-
-
-OLD, NEW = "a" * 40, "d" * 40
-
-
-def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
-    measured = None if live is None else size(live * GiB)
-    return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", peak=measured)
-
-
-SQUARE = CodeVsConfig(
-    path="conf/train.yaml",
-    old_old=corner(OLD, OLD, Answer.GOOD, 1),
-    new_old=corner(NEW, OLD, Answer.GOOD, 2),
-    old_new=corner(OLD, NEW, Answer.GOOD, 4),
-    new_new=corner(NEW, NEW, Answer.BAD, 9),
-)
 
 
 def test_code_against_configuration_and_what_only_both_bring() -> None:
     assert isinstance(searches.KEYS.culprit, KeysCulprit)
-    text = folded(bisect_report(replace(searches.COMMITS, axis="both", square=SQUARE, also=searches.KEYS.culprit)))
+    text = folded(
+        bisect_report(replace(searches.COMMITS, axis="both", square=searches.SQUARE, also=searches.KEYS.culprit))
+    )
     assert "aaaaaaaaaa dddddddddd good 4.00 GiB 4.00 GiB seen 4" in text
     assert "only together +4.00 GiB +4.00 GiB" in text
     assert "Keys of conf/train.yaml that contribute" in text
     assert searches.KEYS.culprit.keys[0].key in text
-    unknown = replace(SQUARE, old_new=corner(OLD, NEW, Answer.UNTESTABLE, None))
+    unknown = replace(searches.SQUARE, old_new=searches.corner(searches.GOOD, searches.BAD, Answer.UNTESTABLE, None))
     text = rendered(replace(searches.NO_ANSWER, axis="both", square=unknown))
     assert "untestable" in text
     assert "only together" not in text

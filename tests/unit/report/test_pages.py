@@ -217,7 +217,7 @@ def test_without_a_script_a_page_says_what_the_terminal_says() -> None:
             *("the request that failed", "git clone --shared repo copy\noomscope probe 1"),
             *("import: No module named", "expandable_segments:True"),
         ),
-        "commits": ("The range", "At fault: 1 hunk of 5 in this commit", "Both runs over each other", "Probes"),
+        "commits": ("The range", "At fault: 2 hunks of 41 in this commit", "Both runs over each other", "Probes"),
         "environment": ("What each probe changed", "Keys, variables and packages"),
         "both": ("Code and configuration", "Keys of configs/train.yaml that contribute"),
         "search 1": ("One of these is at fault", "Steps seen on the way"),
