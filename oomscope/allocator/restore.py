@@ -66,7 +66,6 @@ def _check(segment: AllocatorSegment) -> None:
 
 
 def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> dict[int, int]:
-    """Restore one segment of cudaMalloc."""
     size = segment.total_size
     _charge(m, size, 1)
     whole = segment_at(m, segment.address, stream, pool, size, 0)
@@ -85,7 +84,6 @@ def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> di
 
 
 def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool: int) -> dict[int, int]:
-    """Restore one reservation with all of its mapped runs."""
     page = page_of(m, pool)
     base = runs[0].address - runs[0].offset
     end = runs[-1].address + runs[-1].total_size
@@ -152,7 +150,6 @@ def _charge(m: Memory, page: int, pages: int) -> None:
 
 
 def _take_addresses(m: Memory, address: int, size: int) -> None:
-    """Let the driver know that the addresses are in use."""
     if m[POLICY] == POLICY_DOWN:
         m[NEXT_ADDRESS] = min(m[NEXT_ADDRESS], address)
         return

@@ -131,7 +131,6 @@ def _event(m: Memory, row: int) -> AllocatorEvent:
 
 
 def _unallocated(m: Memory) -> Iterator[int]:
-    """Yield every block that is free, or waits for a stream."""
     for stream in _stream_rows(m):
         for pool in (SMALL, LARGE):
             of = stream + FREE_SETS + pool * SET_ROW

@@ -85,7 +85,6 @@ def write(document: dict[str, Any], path: Path, *, since: float, max_entries: in
 
 @contextmanager
 def _packed(file: BinaryIO, path: Path) -> Iterator[Any]:
-    """Yield what compresses into ``file`` as the name asks."""
     if path.suffix == ".gz":
         with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=GZIP_LEVEL, filename="", mtime=0) as packed:
             yield packed
@@ -160,7 +159,6 @@ class Keeper:
         )
 
     def _origin(self, document: dict[str, Any], reason: Reason, step: int, refusal: Refused | None) -> Provenance:
-        """Return the provenance of ``document``, taken just now."""
         world_size = names.world_size_of_process(os.environ)
         return Provenance(
             reason=reason,

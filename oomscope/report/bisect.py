@@ -379,7 +379,6 @@ def _untestable_parts(result: BisectResult) -> Iterator[parts.Part]:
 
 
 def _probe_table(probes: Sequence[ProbeRecord]) -> parts.Table:
-    """Return every probe."""
     return parts.Table(
         title="Probes",
         name="probes",
@@ -406,7 +405,6 @@ def _probe_table(probes: Sequence[ProbeRecord]) -> parts.Table:
 
 
 def _cost_parts(result: BisectResult) -> Iterator[parts.Part]:
-    """Yield what the search took, and what was compared."""
     cached = sum(probe.cached for probe in result.probes)
     asked = count(len(result.probes), "probe")
     rows = [("Asked", f"{asked}, {cached} of them known from before" if cached else asked)]

@@ -222,7 +222,6 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, str | parts.Curve]]
 
 
 def _category_table(held: Composition, title: str) -> parts.Table:
-    """Return the bytes of each category and how sure it is; they sum to the last row."""
     total = sum(row.bytes for row in held.categories)
     return parts.Table(
         title=title,
@@ -300,7 +299,6 @@ def _small_tables(device: DeviceExplanation, shown: int, stacks: Stacks) -> Iter
 
 
 def _tried(device: DeviceExplanation) -> parts.Table:
-    """Return the settings tried; without a card, what each would reserve above the peak of requested bytes."""
     title = "Allocator settings tried on the same allocations"
     verdict = device.verdict
     if device.available_bytes is not None:

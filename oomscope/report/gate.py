@@ -152,7 +152,6 @@ def _cause(case: CaseResult, forge: Forge | None) -> parts.Line:
 
 
 def _commit_line(culprit: Culprit, forge: Forge | None) -> parts.Line:
-    """Return the commit at fault and its author."""
     return parts.Line(
         label="Culprit",
         strong=f"{short_hash(culprit.commit)} {shortened(culprit.subject, 240)}",

@@ -58,7 +58,6 @@ def _overview(trends: Sequence[Trend]) -> parts.Table:
 
 
 def _nights(trend: Trend, entries: Sequence[Entry]) -> parts.Table:
-    """Return a row a night, oldest first."""
     return parts.Table(
         columns=columns("number:Night (UTC)", "Verdict", f"number:{trend.metric}", "number:Change", "Commit"),
         rows=[

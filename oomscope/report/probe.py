@@ -222,7 +222,6 @@ def status_text(result: ProbeResult) -> str:
 
 
 def _without_card(result: ProbeResult) -> str:
-    """Return the answer of a run that went through, where nothing is known of what it had left."""
     if result.backend != "command":
         return "FITS: it allocated nothing on the device"
     if result.peak is None:
@@ -242,7 +241,6 @@ def result_advice(result: ProbeResult) -> str | None:
 
 
 def _room_advice(result: ProbeResult) -> str | None:
-    """Return what to do about a run that went through with little room."""
     if result.num_alloc_retries:
         return f"{retries_text(result)}: {LESS}, or try expandable_segments:True"
     if is_tight(result.margin_bytes or 0, result.available_bytes or 0):

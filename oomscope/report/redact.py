@@ -156,7 +156,6 @@ class _Redactor:
         return parent if name == "name" and parent in MODULE_FIELDS else name
 
     def _place(self, file: str, line: int, function: str) -> tuple[str, int, str]:
-        """Return the place of a line of code."""
         if public := PUBLIC.search(file.replace("\\", "/")):
             return public[1], line, function
         if file in UNKNOWN_FILES:

@@ -117,7 +117,6 @@ def strip_of(plan: FloorPlan, tiny: float = TINY) -> Strip:
 
 
 def _tiles(segment: Segment, plan: FloorPlan) -> list[Tile]:
-    """Return a tile for each block."""
     names = {"inactive": GAP, "active_pending_free": PENDING}
     return [(names.get(block.state) or plan.made[block.address][1], block.size) for block in segment.blocks]
 
@@ -183,5 +182,4 @@ def _add_slider(chart: ET.Element, when: str, kept: str) -> None:
 
 
 def _box(line: int, left: float, right: float) -> str:
-    """Return the path of a part of a block."""
     return f"M{left:.2f},{line * HEIGHT + 2}H{right:.2f}v{HEIGHT - 4}H{left:.2f}z"

@@ -187,6 +187,5 @@ def _cut(
 
 
 def _sorted(columns: Sequence[Indices]) -> list[Indices]:
-    """Return rows in the order of the strip."""
     order = np.argsort(columns[0], kind="stable")
     return [column[order] for column in columns]

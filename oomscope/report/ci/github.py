@@ -205,7 +205,6 @@ def _next(night: GateResult, commands: Commands) -> Iterator[str]:
 
 
 def _details(case: CaseResult, commands: Commands) -> str:
-    """Return what is behind the status of a case, folded up."""
     parts = [f"\n<details><summary>{escaped(case.name)}: {case.status}</summary>\n\n"]
     if case.reason:
         parts.append(f"{escaped(shortened(case.reason, _LONGEST))}\n\n")
@@ -232,7 +231,6 @@ def _odd_rows(case: CaseResult) -> list[MetricRow]:
 
 
 def _culprit(culprit: Culprit) -> str:
-    """Return whose commit it was, the lines that grew, and how to see it again."""
     if not culprit.commit:
         return f"Culprit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
     subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)

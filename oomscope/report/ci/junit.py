@@ -65,7 +65,6 @@ def _add_case(suite: ET.Element, case: CaseResult, class_name: str, *, passes: b
 
 
 def _lines(case: CaseResult) -> list[str]:
-    """Return all that is said of a case, the metrics first."""
     lines = [f"{row.status}: {gate_sentences.exact_text(row)}" for row in case.rows]
     lines += [text for text in (case.reason, *case.notes) if text]
     if case.culprit is not None:

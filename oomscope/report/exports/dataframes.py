@@ -241,7 +241,6 @@ def table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _sites(trace: Trace, stack_ids: NDArray[np.int32], choose: SiteOf) -> pd.Categorical[str]:
-    """Return the line that stands for each event's stack."""
     chosen = [choose(stack, "") for stack in trace.stacks]
     return _words(stack_ids, [str(site) if site else "" for site in chosen])
 
@@ -271,7 +270,6 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
 
 
 def _explained(device: DeviceExplanation) -> dict[str, Iterable[Mapping[str, Any]]]:
-    """Return the rows of each table of a device."""
     parts, curves = device.composition, device.curves
     unknown = {"margin_bytes": None} if device.available_bytes is None else {}
     points = zip(curves.events, curves.requested, curves.reserved, strict=True)

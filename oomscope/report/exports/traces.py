@@ -61,7 +61,6 @@ def perfetto_trace(found: Explanation | RankSet, drawings: Sequence[Drawing]) ->
 
 
 def _device_events(file: str, device: DeviceExplanation, drawing: Drawing) -> Iterator[dict[str, Any]]:
-    """Yield the events of one device."""
     bins = drawing.bins
     has_times = bool((bins.time_us >= 0).all())
     times = np.maximum.accumulate(bins.time_us if has_times else bins.event).tolist()
@@ -95,7 +94,6 @@ def _curves(bins: Bins) -> dict[str, list[int]]:
 
 
 def _counters(times: list[int], curves: dict[str, list[int]]) -> Iterator[dict[str, Any]]:
-    """Yield the value of each counter wherever it changes."""
     last: dict[str, int] = {}
     for place, time in enumerate(times):
         for name, curve in curves.items():

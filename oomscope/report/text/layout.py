@@ -48,7 +48,6 @@ def _drawn(part: Part) -> Iterator[RenderableType]:
 
 
 def _title(text: str) -> Iterator[Text]:
-    """Yield a title, set off by a blank line."""
     if text:
         yield Text()
         yield Text(text, style="bold")

@@ -162,7 +162,6 @@ def largest_first(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _uses(rows: Iterable[SiteBytes]) -> dict[Place, Uses]:
-    """Return what each line holds."""
     lines: dict[Place, dict[tuple[str, str], Held]] = defaultdict(dict)
     for row in rows:
         uses = lines[Place(row.site.file, row.site.function, row.site.line)]
@@ -172,7 +171,6 @@ def _uses(rows: Iterable[SiteBytes]) -> dict[Place, Uses]:
 
 
 def _profiles(lines: Mapping[Place, Uses]) -> Lines:
-    """Return what each line holds by category, by which it is recognised."""
     return {
         place: tuple(sorted(Use(category, *held) for (_, category), held in _over_modules(uses).items()))
         for place, uses in lines.items()
@@ -279,7 +277,6 @@ def side_by_side(
 
 
 def _lines(live: LiveStacks) -> Lines:
-    """Return what lies below each line of code, by category."""
     held: defaultdict[Place, Counter[str]] = defaultdict(Counter)
     blocks: defaultdict[Place, Counter[str]] = defaultdict(Counter)
     for row in live.rows:

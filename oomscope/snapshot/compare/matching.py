@@ -160,7 +160,6 @@ def _files(old: Mapping[str, Sequence[Place]], new: Mapping[str, Sequence[Place]
 
 
 def _common_end(one: str, other: str) -> int:
-    """Return how many last components two paths share."""
     ends = (path.replace("\\", "/").split("/")[: -LONGEST_END - 1 : -1] for path in (one, other))
     same = [first == second for first, second in zip(*ends, strict=False)]
     return same.index(False) if False in same else len(same)
@@ -241,12 +240,10 @@ def _scores(old: Sequence[Profile], new: Sequence[Profile], left: Sequence[Place
 
 
 def _blocks(profile: Profile) -> Hashable:
-    """Return how many blocks of each category a line holds."""
     return tuple((use.category, use.blocks) for use in profile)
 
 
 def _equal(before: Sequence[Hashable], after: Sequence[Hashable]) -> NDArray[np.bool_]:
-    """Return for each pair whether both are equal."""
     number: dict[Hashable, int] = {}
     old, new = (np.array([number.setdefault(each, len(number)) for each in side]) for side in (before, after))
     equal: NDArray[np.bool_] = np.equal.outer(old, new)

@@ -164,7 +164,6 @@ def curves_of(timeline: Timeline, evidence: Evidence) -> Curves:
 
 
 def _highest(curve: Indices, per_bin: int) -> Indices:
-    """Return the first event of the largest value in each bin."""
     padded = np.full(-(-len(curve) // per_bin) * per_bin, -1, dtype=np.int64)
     padded[: len(curve)] = curve
     rows = padded.reshape(-1, per_bin)
@@ -173,7 +172,6 @@ def _highest(curve: Indices, per_bin: int) -> Indices:
 
 
 def _largest(curve: Indices, per_bin: int) -> Indices:
-    """Return the largest value in each bin."""
     return np.maximum.reduceat(curve, np.arange(0, len(curve), per_bin)) if len(curve) else curve
 
 

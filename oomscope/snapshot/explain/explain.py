@@ -58,7 +58,6 @@ def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str
 
 
 def _device(analysis: Analysis) -> DeviceExplanation:
-    """Return all that is known of a device."""
     timeline, trace, verdict = analysis.timeline, analysis.timeline.trace, analysis.verdict
     recording, iterations, describe = analysis.recording, analysis.iterations, analysis.describe
     event, failure_event = timeline.peak_event(), analysis.failure_event
@@ -125,7 +124,6 @@ def _place(timeline: Timeline, event: int, describe: Describe, *, failed: bool =
 
 
 def _pending(timeline: Timeline, event: int, describe: Describe) -> Iterator[PendingBytes]:
-    """Yield blocks that wait for a stream right after ``event``, by line, largest first."""
     table = timeline.lifetimes
     found: dict[tuple[Site, int], list[int]] = {}
     for row in table.pending_at(event).tolist():
@@ -135,7 +133,6 @@ def _pending(timeline: Timeline, event: int, describe: Describe) -> Iterator[Pen
 
 
 def _pools(timeline: Timeline) -> Iterator[PoolBytes]:
-    """Yield the private pools at the end."""
     segments = timeline.segments or ()
     for pool_id in sorted({segment.pool_id for segment in segments} - {DEFAULT_POOL}):
         own = [segment for segment in segments if segment.pool_id == pool_id]

@@ -127,7 +127,6 @@ _ANNOTATED: Final = (
 
 
 def _mark_of(frame: Frame) -> Mark:
-    """Return what a frame says by itself."""
     is_python = frame.filename.endswith(".py")
     name = frame.name.rpartition(".")[2] if is_python else frame.name
     for clue in PYTHON_CLUES if is_python else CPP_CLUES:

@@ -110,7 +110,6 @@ def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[
 
 
 def _recorded(timeline: Timeline) -> Indices:
-    """Return ends by the iteration numbers of the events, which must rise."""
     trace = timeline.trace
     numbers = np.array([moment.iteration for moment in trace.moments])[trace.moment_id]
     known = np.flatnonzero(numbers >= 0)

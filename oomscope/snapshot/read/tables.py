@@ -55,7 +55,6 @@ class Tables:
 
 
 def _column(file: BinaryIO, typecode: str, count: int) -> Column:
-    """Return the next ``count`` integers of the message."""
     column = array(typecode)
     try:
         column.frombytes(file.read(count * column.itemsize))

@@ -90,7 +90,6 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:
-    """Return what the recording says of its card."""
     cards = snapshot.provenance.cards if snapshot.provenance else ()
     card = next((card for card in cards if card.index == timeline.trace.device), None)
     if card is None or card.total_bytes < 0 or card.free_bytes < 0:

@@ -189,7 +189,6 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
 
 
 def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Caveat]:
-    """Yield what the file cannot tell."""
     initial = recording.requests.initial
     older = int((recording.timeline.lifetimes.born == BEFORE).sum())
     starts_as_recorded = initial is not None and initial.held is not None

@@ -16,6 +16,7 @@ from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import segment
 
 
 def failing(function: str = "forward") -> Snapshot:
@@ -75,15 +76,7 @@ def _segment(start: int, size: int, live: list[tuple[int, int]]) -> Segment:
         blocks.append(Block(address=address, size=at - address, requested_size=requested, state="active_allocated"))
     blocks.append(Block(address=at, size=start + size - at, requested_size=0, state="inactive"))
     assert all(one.address + one.size == other.address for one, other in pairwise(blocks))
-    return Segment(
-        device=0,
-        address=start,
-        total_size=size,
-        stream=0,
-        segment_type="large",
-        is_expandable=False,
-        blocks=tuple(blocks),
-    )
+    return segment(size, *blocks, address=start)
 
 
 def explained(snapshot: Snapshot, file: str = "job/snap.pickle") -> tuple[Explanation, tuple[Drawing, ...]]:

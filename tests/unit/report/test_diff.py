@@ -10,10 +10,11 @@ from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
+from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Snapshot
 from oomscope.units import MiB
 from tests.unit.report.differences import AFTER, BEFORE, EQUAL, GREW, TWO_DEVICES, snapshot
 from tests.unit.report.printed import folded, printed
+from tests.unit.snapshot.strategies import segment
 
 
 def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
@@ -75,10 +76,7 @@ def test_remarks_say_what_the_tables_cannot() -> None:
         "categories and phases of B are inferred from stacks and lifetimes",
     ]
     block = Block(address=0, size=MiB, requested_size=MiB, state="active_allocated")
-    segment = Segment(
-        device=0, address=0, total_size=2 * MiB, stream=0, segment_type="large", is_expandable=False, blocks=(block,)
-    )
-    bare = Snapshot(segments=(segment,), traces=(TraceBuilder().build(),))
+    bare = Snapshot(segments=(segment(2 * MiB, block),), traces=(TraceBuilder().build(),))
     (device,) = diff(Named("a", bare), Named("b", snapshot(BEFORE))).devices
     assert next(remarks(device)) == "A holds no events: what it held at the end stands for its peak"
     assert place(device.before) == "at the end"

@@ -219,7 +219,7 @@ def test_without_a_script_a_page_says_what_the_terminal_says() -> None:
         ),
         "commits": ("The range", "At fault: 2 hunks of 41 in this commit", "Both runs over each other", "Probes"),
         "environment": ("What each probe changed", "Keys, variables and packages"),
-        "both": ("Code and configuration", "Keys of configs/train.yaml that contribute"),
+        "both": ("Code and configuration", "Keys of conf/train.yaml that contribute"),
         "search 1": ("One of these is at fault", "Steps seen on the way"),
         "night": ("NOT GREEN", "cccccccccc", "Verdict Grow", "Grow.py:", "fix it, or accept it"),
         "grew": ("THE PEAK GREW by 134.00 MiB", "Requested memory over the iterations", "model.py:40 loss (new)"),

@@ -27,6 +27,12 @@ TIMES = st.integers(0, 2**40)
 SIZES = st.integers(1, 10_000)
 
 
+def segment(total: int, *blocks: Block, address: int = 0, **facts) -> Segment:
+    """Return a large segment of the default stream and pool, unless ``facts`` say otherwise."""
+    known = {"device": 0, "stream": 0, "segment_type": "large", "is_expandable": False}
+    return Segment(address=address, total_size=total, blocks=blocks, **known | facts)
+
+
 @st.composite
 def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tuple[Segment, ...], list[int]]:
     """Return a trace, the segments at its end, and the requested bytes after each of its events.

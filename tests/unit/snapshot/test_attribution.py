@@ -9,8 +9,8 @@ from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_modul
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site, is_user_code, user_frame
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Block, Category, Frame, Segment
-from tests.unit.snapshot.strategies import recordings
+from oomscope.snapshot.trace import Action, Block, Category, Frame
+from tests.unit.snapshot.strategies import recordings, segment
 
 
 @given(recordings())
@@ -79,18 +79,10 @@ def test_what_cannot_be_attributed_is_a_row_of_its_own():
     def block(address: int, stack: tuple[Frame, ...] = ()) -> Block:
         return Block(address=address, size=512, requested_size=400, state="active_allocated", stack=stack)
 
-    segment = Segment(
-        device=0,
-        address=0,
-        total_size=2048,
-        stream=0,
-        segment_type="small",
-        is_expandable=False,
-        blocks=(block(0), block(512, (USER,)), block(1024)),
-    )
+    held = segment(2048, block(0), block(512, (USER,)), block(1024))
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 1024, 400)
-    rows = {row.site: row.bytes for row in by_site(Timeline.of(builder.build(), (segment,)), 0)}
+    rows = {row.site: row.bytes for row in by_site(Timeline.of(builder.build(), (held,)), 0)}
     assert rows == {
         OLDER: 400,
         NO_STACK: 400,

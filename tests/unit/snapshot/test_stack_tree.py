@@ -12,8 +12,8 @@ from oomscope.snapshot.attribution import NO_STACK, OLDER, by_site, by_stack
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.stack_tree import stack_tree
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Block, Category, Frame, Segment
-from tests.unit.snapshot.strategies import recordings
+from oomscope.snapshot.trace import Action, Block, Category, Frame
+from tests.unit.snapshot.strategies import recordings, segment
 
 TORCH = "/usr/lib/python3.11/site-packages/torch/"
 MAIN, STEP = Frame("/a/train.py", 3, "main"), Frame("/a/train.py", 7, "step")
@@ -101,16 +101,7 @@ def test_what_was_there_before_has_the_stack_that_the_segments_keep():
     def block(address, stack=()):
         return Block(address=address, size=512, requested_size=400, state="active_allocated", stack=stack)
 
-    segment = Segment(
-        device=0,
-        address=0,
-        total_size=1024,
-        stream=0,
-        segment_type="small",
-        is_expandable=False,
-        blocks=(block(0, (STEP, MAIN)), block(512)),
-    )
-    timeline = Timeline.of(TraceBuilder().build(), [segment])
+    timeline = Timeline.of(TraceBuilder().build(), [segment(1024, block(0, (STEP, MAIN)), block(512))])
     tree = stack_tree(by_stack(timeline, at(timeline, -1)))
     assert {(node.depth, node.frame.name) for node in tree[1:]} == {(1, "main"), (2, "step"), (1, OLDER.function)}
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
-from oomscope.snapshot.trace import Action, Block, Moment, Segment
+from oomscope.snapshot.trace import Action, Block, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
-from tests.unit.snapshot.strategies import recordings
+from tests.unit.snapshot.strategies import recordings, segment
 
 
 @given(recordings())
@@ -70,18 +70,6 @@ def test_a_block_freed_before_the_recording_is_pending_not_held():
     timeline = Timeline.of(builder.build())
     assert timeline.held.tolist() == [100, 0, 0, 0]
     assert timeline.requested.tolist() == [150, 150, 100, 0]
-
-
-def segment(total: int, *blocks: Block, device: int = 0) -> Segment:
-    return Segment(
-        device=device,
-        address=0,
-        total_size=total,
-        stream=0,
-        segment_type="large",
-        is_expandable=False,
-        blocks=blocks,
-    )
 
 
 def test_reserved_is_lifted_by_what_was_there_before():

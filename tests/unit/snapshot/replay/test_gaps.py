@@ -12,6 +12,7 @@ from oomscope.snapshot.replay.gaps import Request, gaps_of
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import segment
 
 DEFAULT, PRIVATE = (0, 0), (0, 1)
 
@@ -20,16 +21,7 @@ def half_used(pool_id: tuple[int, int]) -> Segment:
     """Return a segment of 20 MiB, of which 18 are free."""
     used = Block(address=0, size=2 * MiB, requested_size=2 * MiB, state="active_allocated")
     free = Block(address=2 * MiB, size=18 * MiB, requested_size=18 * MiB, state="inactive")
-    return Segment(
-        device=0,
-        address=0,
-        total_size=20 * MiB,
-        stream=0,
-        segment_type="large",
-        is_expandable=False,
-        blocks=(used, free),
-        pool_id=pool_id,
-    )
+    return segment(20 * MiB, used, free, pool_id=pool_id)
 
 
 @pytest.mark.parametrize(

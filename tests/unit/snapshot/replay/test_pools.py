@@ -15,10 +15,11 @@ from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.replay.segment_map import part_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Block, Segment, Snapshot
+from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cases import verdict_on
 from tests.unit.snapshot.machine import Machine
+from tests.unit.snapshot.strategies import segment
 
 GRAPH, OTHER = 1, 2
 EXPANDABLE = "expandable_segments:True"
@@ -70,17 +71,9 @@ def test_an_address_given_back_is_no_longer_that_of_the_block_that_had_it(taken,
         builder.event(taken, 2**30, 40 * MiB)
         builder.event(Action.ALLOC, 2**30, size)
     block = Block(address=2**30, size=40 * MiB, requested_size=40 * MiB, state="active_allocated")
-    segment = Segment(
-        device=0,
-        address=2**30,
-        total_size=40 * MiB,
-        stream=0,
-        segment_type="large",
-        is_expandable=taken == Action.SEGMENT_MAP,
-        blocks=(block,),
-        pool_id=(0, 1),
-    )
-    timeline = Timeline.of(builder.build(), [segment])
+    is_expandable = taken == Action.SEGMENT_MAP
+    held = segment(40 * MiB, block, address=2**30, is_expandable=is_expandable, pool_id=(0, 1))
+    timeline = Timeline.of(builder.build(), [held])
     pools = pools_of(timeline)
     assert ids_of_blocks(pools, timeline) == {30: (0, 0), 40: (0, 1)}
     assert [pools.ids[pools.of_event[event]] for event in (0, 4, 5)] == [(0, 0), (0, 0), (0, 1)]
