@@ -11,16 +11,16 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.ledger.history import trends
-from oomscope.gate.ledger.ledger import Point
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Standing
+from oomscope.gate.night.result import Culprit, GateResult, Standing
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.identity import Home, Series
+from oomscope.gate.suite.identity import Home
 from oomscope.report import gate_history
 from oomscope.report.gate_sentences import Commands, Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report.printed import on_terminal, printed
+from tests.unit.report.test_pages import point
 
 
 def steps(night: GateResult) -> list[Step]:
@@ -138,7 +138,6 @@ def test_odd_names_reach_the_suite_which_says_that_it_has_no_such_case(
     assert "no case is called '-x; $y'" in capsys.readouterr().err
 
 
-SERIES = Series(suite="ci/memory.yaml", repository="group/project")
 HOSTILE = Standing(commit="c" * 40, subject='<script>alert("x")</script>', dirty=True)
 
 
@@ -149,11 +148,6 @@ def found():
         replace(case_result(3, Status.UNTESTABLE), values={}, key=None, reason="no module"),
     ]
     return trends([point(number, case) for number, case in enumerate(cases, start=1)], "peak_requested")
-
-
-def point(number: int, case: CaseResult) -> Point:
-    started = f"2026-01-0{number}T02:00:00+00:00"
-    return Point(night=f"n{number}", started=started, series=SERIES, case=case)
 
 
 def test_the_terminal_has_a_row_a_night() -> None:

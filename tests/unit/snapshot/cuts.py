@@ -13,6 +13,7 @@ from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
 
 SIZES = st.sampled_from((1, 500, 4096, 300_000, MiB, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
+CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("alloc", "alloc", "alloc", "free", "free", "use", "synchronize", "empty")),

@@ -15,10 +15,8 @@ from oomscope.snapshot.replay.requests import requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
-from tests.unit.snapshot.cuts import STEPS, cut
+from tests.unit.snapshot.cuts import CONFS, STEPS, cut
 from tests.unit.snapshot.machine import Machine
-
-CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
 
 
 def measured(timeline: Timeline, conf: str = "", *, version: str = "2.11", total: int = 4 * GiB) -> Fidelity:

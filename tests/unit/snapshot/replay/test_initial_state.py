@@ -14,10 +14,8 @@ from oomscope.snapshot.replay.initial_memory import AddressRanges
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
-from tests.unit.snapshot.cuts import STEPS, cut, tail
+from tests.unit.snapshot.cuts import CONFS, STEPS, cut, tail
 from tests.unit.snapshot.machine import Machine
-
-CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
 
 
 def shape(segment) -> tuple:

@@ -13,10 +13,9 @@ from oomscope.snapshot.replay.requests import Kind, Last, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
+from tests.unit.snapshot.cuts import CONFS, SIZES, play
 from tests.unit.snapshot.machine import Machine
 
-CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
-SIZES = st.sampled_from((1, 500, 4096, 300_000, MiB, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
 STEPS = st.lists(
     st.tuples(st.sampled_from(("alloc", "alloc", "free", "use", "synchronize")), SIZES, st.integers(0, 99)),
     max_size=60,
@@ -25,19 +24,10 @@ STEPS = st.lists(
 
 def run(machine: Machine, steps) -> None:
     """Play random steps until one fails."""
-    held = []
-    for what, size, choice in steps:
-        if what == "alloc":
-            address = machine.alloc(size, choice % 2)
-            if address is None:
-                return
-            held.append(address)
-        elif what == "synchronize":
-            machine.synchronize()
-        elif held and what == "free":
-            machine.free(held.pop(choice % len(held)))
-        elif held:
-            machine.use_on(held[choice % len(held)], 7)
+    held: list[int] = []
+    for step in steps:
+        if machine.failure is None:
+            play(machine, held, *step)
 
 
 @settings(max_examples=60, deadline=None)
