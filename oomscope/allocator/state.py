@@ -263,8 +263,3 @@ class AllocatorState:
     def num_alloc_retries(self) -> int:
         """How often cached blocks were released for a request."""
         return int(self._memory[RETRIES])
-
-    @property
-    def num_ties(self) -> int:
-        """How often the rule among equally large free blocks may have decided; where never, any rule does the same."""
-        return int(self._memory[TIES])

@@ -151,13 +151,12 @@ POOL_ROW = 4
     SYNCS,
     DEVICE_ALLOCS,
     DEVICE_FREES,
-    TIES,  # how often the rule among equally large free blocks may have decided
     READY_STREAM,  # the one stream whose events were made ready since the last look, NONE, or SEVERAL
     LONGEST_RANGE,  # bytes of the longest segment or reservation ever made: no request for more finds room in one
-    FIRST_POOL,  # the private pool made first, or NONE
+    FIRST_POOL,  # the private pool of the lowest number, or NONE
     FREES_SHORT,  # whether a reservation shorter than the request is given back unmapped
-) = range(52)
-DIVISIONS = 52
+) = range(51)
+DIVISIONS = 51
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

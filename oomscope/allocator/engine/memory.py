@@ -205,16 +205,6 @@ def at(m: Memory, of: int, position: int) -> int:
     return m[m[m[of + DIRECTORY] + position // CHUNK] + 1 + position % CHUNK] & BLOCK_MASK
 
 
-def is_tied(m: Memory, of: int, position: int) -> bool:
-    """Say whether the entry after ``position`` is of the same rank, so that ties decided which of them comes first."""
-    following = _settle(m, of, position + 1)
-    if following == NONE:
-        return False
-    directory = m[of + DIRECTORY]
-    key = m[m[directory + position // CHUNK] + 1 + position % CHUNK]
-    return key >> BLOCK_BITS == m[m[directory + following // CHUNK] + 1 + following % CHUNK] >> BLOCK_BITS
-
-
 def lower_bound(m: Memory, of: int, rank: int) -> int:
     """Return the position of the first entry of ``rank`` or more, or NONE."""
     return _settle(m, of, _seek(m, of, rank, NONE, NONE))

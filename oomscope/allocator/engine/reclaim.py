@@ -175,13 +175,12 @@ def release_available(m: Memory, size: int, stream: int, pool: int) -> bool:
     """Free oversize cached segments of the stream for a request of ``size``; False if too little was found.
 
     The smallest block that alone suffices, else the largest ones down to ``max_split_size``. What was freed stays
-    freed also when the sum falls short. Counted as a tie without a look at which blocks are equally large.
+    freed also when the sum falls short.
     """
     if m[MAX_SPLIT] == UNLIMITED:
         return False
     enough = max(size, m[MAX_SPLIT])
     of = stream + FREE_SETS + pool * SET_ROW
-    m[TIES] += 1
     position = lower_bound(m, of, enough // SIZE_UNIT)
     if position == NONE:
         position = last(m, of)

@@ -21,7 +21,7 @@ from oomscope.allocator.engine.blocks import (
 from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import charge
 from oomscope.allocator.engine.expandable import allocate_expandable
-from oomscope.allocator.engine.memory import Memory, after, at, has_room, is_tied, lower_bound, remove_at
+from oomscope.allocator.engine.memory import Memory, after, at, has_room, lower_bound, remove_at
 from oomscope.allocator.engine.reclaim import (
     collect_garbage,
     make_events_ready,
@@ -133,8 +133,6 @@ def _find_free(m: Memory, size: int, stream: int, pool: int) -> int:
     position = lower_bound(m, of, size // SIZE_UNIT)
     if position != NONE and m[at(m, of, position) + PAGE] > 0:
         position = _prefer_inner(m, of, position) if m[EXPANDABLE] else _skip_expandable(m, of, position)
-    elif position != NONE and is_tied(m, of, position):
-        m[TIES] += 1
     if position == NONE:
         return NONE
     block = at(m, of, position)
@@ -151,8 +149,6 @@ def _prefer_inner(m: Memory, of: int, position: int) -> int:
     following = after(m, of, position)
     while following != NONE:
         candidate = at(m, of, following)
-        if m[candidate + SIZE] == m[block + SIZE]:
-            m[TIES] += 1
         if m[block + PAGE] == 0 or _with_room(m, candidate) >= _with_room(m, block):
             break
         position = following
@@ -172,11 +168,7 @@ def _with_room(m: Memory, block: int) -> int:
 
 def _skip_expandable(m: Memory, of: int, position: int) -> int:
     """Return the first block from ``position`` on that came from cudaMalloc, or NONE."""
-    while position != NONE:
-        if is_tied(m, of, position):
-            m[TIES] += 1
-        if m[at(m, of, position) + PAGE] == 0:
-            break
+    while position != NONE and m[at(m, of, position) + PAGE] > 0:
         position = after(m, of, position)
     return position
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings, Driver, ReplayOp, replay
 from oomscope.allocator.compiled import is_compiled
@@ -143,56 +141,6 @@ def test_compiled_and_python_agree(monkeypatch, caplog):
         assert python.allocator.stats() == compiled.allocator.stats(), conf
         assert python.allocator.segments() == compiled.allocator.segments(), conf
     assert is_compiled()
-
-
-CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "garbage_collection_threshold:0.3")
-STEPS = st.lists(
-    st.tuples(st.sampled_from([2, 3, 7, 20, 30, 40]), st.integers(0, 30), st.integers(0, 9)), min_size=8, max_size=60
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(STEPS, st.sampled_from(CONFS))
-def test_without_a_tie_the_rules_of_every_version_do_the_same(steps, conf):
-    columns = steps_of(steps)
-    outcomes = [
-        replay(
-            *columns,
-            settings=AllocatorSettings.parse(conf, torch_version=version),
-            driver=Driver(300 * MiB),
-            fraction=0.75,
-        )
-        for version in ("2.11", "2.12", "2.13")
-    ]
-    if any(outcome.allocator.num_ties == 0 for outcome in outcomes):
-        first, *others = outcomes
-        for other in others:
-            assert other.allocator.num_ties == 0
-            assert other.addresses.tolist() == first.addresses.tolist()
-            assert other.allocator.segments() == first.allocator.segments()
-
-
-def test_a_choice_between_equally_large_blocks_is_counted():
-    mallocs = [(ReplayOp.MALLOC, number, 20 * MiB) for number in range(3)]
-    frees = [(ReplayOp.FREE, 0, 0), (ReplayOp.FREE, 2, 0)]
-    again = [(ReplayOp.MALLOC, 3, 20 * MiB), (ReplayOp.MALLOC, 4, 20 * MiB)]
-    columns = zip(*mallocs, *frees, *again, strict=True)
-    outcome = replay(*map(list, columns), settings=DEFAULTS, driver=Driver(GiB))
-    assert outcome.allocator.num_ties == 1
-
-
-def steps_of(steps: list[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
-    """Return operations: sizes in MiB to allocate, with now and then a free of one that is live."""
-    rows: list[tuple[int, int, int]] = []
-    live: list[int] = []
-    for number, (size, place, draw) in enumerate(steps):
-        if draw < 5 and live:
-            rows.append((ReplayOp.FREE, live.pop(place % len(live)), 0))
-        else:
-            rows.append((ReplayOp.MALLOC, number, size * MiB))
-            live.append(number)
-    kinds, ids, nbytes = (list(column) for column in zip(*rows, strict=True))
-    return kinds, ids, nbytes
 
 
 def test_thousands_of_streams_are_told_apart():
