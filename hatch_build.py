@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual import build
 from oomscope.virtual.build import platform_tag
-from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.sonames import CARD, FILES
 
 TARGET = os.environ.get("OOMSCOPE_CARD_TARGET", "")
 NO_CARD = "none"
@@ -48,7 +48,7 @@ class CardHook(BuildHookInterface[Any]):
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{tag}"
-        for file in (CARD, *map(file_of, SONAMES)):
+        for file in FILES:
             build_data["force_include"][str(out / file)] = f"oomscope/virtual/lib/{file}"
 
 

@@ -1,4 +1,4 @@
-"""Compiles the virtual card: ``csrc`` and the generated stubs into ``lib``.
+"""Compiles the virtual card: ``csrc`` and the generated stubs into ``lib``, and ``startup.c`` beside it.
 
 Runs from the wheel's build hook, from an editable install and as ``python -m oomscope.virtual.build``. It needs a C and
 a C++17 compiler: ``CC`` and ``CXX``, else ``cc`` and ``c++``, else the package ``ziglang``. An object file is kept
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual.elf import read_elf
-from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.sonames import CARD, FILES, SONAMES, STARTUP, file_of
 from oomscope.virtual.stubs import write_stubs
 
 PACKAGE = Path(__file__).resolve().parent
@@ -146,14 +146,14 @@ def _is_current(out: Path, stamp: str) -> bool:
     return (
         built.is_file()
         and built.read_text() == stamp
-        and all((out / file).is_file() for file in (CARD, *map(file_of, SONAMES)))
+        and all((out / file).is_file() for file in FILES)
     )
 
 
 def _stamp(sources: Path, target: str) -> str:
     """Return a hash of everything that decides what is built, except the version of the compiler."""
     scripts = (path for path in PACKAGE.glob("*.py") if path.stem in {"build", "sonames", "stubs"})
-    files = [*sorted(path for path in sources.rglob("*") if path.is_file()), *sorted(scripts)]
+    files = [*sorted(path for path in sources.rglob("*") if path.is_file()), *sorted(scripts), PACKAGE / "startup.c"]
     parts = [os.environ.get("CC", ""), os.environ.get("CXX", ""), target]
     return _hash([*parts, *(f"{path.name}\0{path.read_text()}" for path in files)])
 
@@ -173,9 +173,10 @@ def _build(out: Path, sources: Path, compiler: Compiler) -> None:
         for stale in set(objects.iterdir()) - set(compiled):
             stale.unlink()
         _link_card(work, compiled, compiler)
+        _run([*compiler.c, *_C, "-shared", "-s", "-o", STARTUP, str(PACKAGE / "startup.c")], folder=work)
         (work / _EMPTY).write_text("extern int nothing;\n")  # zig's linker wants a source
         list(pool.map(lambda soname: _link_empty(work, soname, compiler), SONAMES))
-        for file in (CARD, *map(file_of, SONAMES)):
+        for file in FILES:
             (work / file).replace(out / file)
 
 

@@ -10,6 +10,9 @@ CARD = "liboomscope_card.so"
 """The library with the code. Its soname must differ from NVIDIA's: glibc refuses unversioned symbols of a library that
 is itself named in the version that is asked for."""
 
+STARTUP = "liboomscope_startup.so"
+"""Preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
+
 SONAMES = (
     "libcuda.so.1",
     "libcudart.so.13",
@@ -58,3 +61,7 @@ def file_of(soname: str) -> str:
     (``torch/__init__.py``, ``_load_global_deps``). The loader goes by the soname, so the file may be called otherwise.
     """
     return soname.replace("libcudart", "cudart")
+
+
+FILES = (CARD, STARTUP, *map(file_of, SONAMES))
+"""All that is built."""

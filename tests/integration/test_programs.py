@@ -237,7 +237,7 @@ def test_a_python_that_has_torch_and_neither_numpy_nor_oomscope(tmp_path: Path) 
 
 
 def test_the_command_line_keeps_what_the_program_printed() -> None:
-    printing = f"echo the batch is large; exec {sys.executable} small.py train"
+    printing = f"echo the batch is large; export PYTHONPATH=.; exec {sys.executable} small.py train"
     words = ("probe", "--backend", "virtual", "--repo", PROGRAMS, "--iterations", "1")
     done = oomscope(*words, "--json", "--quiet", "--", "sh", "-c", printing)
     assert done.returncode == 0, done.stderr

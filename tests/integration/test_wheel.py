@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from oomscope.errors import ExitCode
 from oomscope.virtual import build
 from oomscope.virtual.build import platform_tag
-from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.sonames import CARD, FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, AFTER = (ROOT / "fixtures" / "snapshots" / f"tinytrain-v0.{release}.pickle.gz" for release in (1, 2))
@@ -107,7 +107,7 @@ def run_each(
 def test_the_wheel_has_the_libraries_and_no_sources(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{platform_tag(build.LIBRARIES / CARD)}.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"oomscope/virtual/lib/{file}" for file in (CARD, *map(file_of, SONAMES))} <= names
+    assert {f"oomscope/virtual/lib/{file}" for file in FILES} <= names
     assert not [name for name in names if "csrc" in name or "virtual/build.py" in name or "/." in name]
 
 

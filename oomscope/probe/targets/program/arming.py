@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from oomscope.capture.arming import AroundImport, with_startup
+from oomscope.capture.arming import STARTUP, AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
 
 if TYPE_CHECKING:
@@ -27,7 +27,19 @@ _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that let a program in ``environment``, and its children, be measured."""
-    return settings.variables() | with_startup(environment) | {STARTED: __name__}
+    return settings.variables() | with_startup(environment) | _kept_startup(environment) | {STARTED: __name__}
+
+
+def _kept_startup(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a script that sets ``PYTHONPATH`` anew keeps oomscope's folder on it."""
+    from oomscope.virtual.loading import LIBRARIES
+    from oomscope.virtual.sonames import STARTUP as KEEPER
+
+    keeper = LIBRARIES / KEEPER
+    if not keeper.is_file() or any(mark in str(keeper) for mark in " :"):  # built without the card; marks separate
+        return {}
+    preloaded = " ".join(filter(None, [str(keeper), environment.get("LD_PRELOAD")]))
+    return {"LD_PRELOAD": preloaded, "OOMSCOPE_STARTUP_FOLDER": STARTUP}
 
 
 def arm_from_environment() -> None:
