@@ -118,8 +118,19 @@ def marked() -> str:
 
 def allocations(device: int) -> int:
     """Return how many blocks the allocator of ``device`` has handed out; 0 before CUDA is used."""
+    return _blocks(device)["allocated"]
+
+
+def blocks_moved(device: int) -> int:
+    """Return how many blocks the allocator of ``device`` has handed out and was given back, in sum."""
+    blocks = _blocks(device)
+    return blocks["allocated"] + blocks["freed"]
+
+
+def _blocks(device: int) -> dict[str, int]:
     stats = torch._C._cuda_memoryStats(device) if torch.cuda.is_initialized() else {}
-    return int(stats["allocation"]["all"]["allocated"]) if stats else 0
+    blocks: dict[str, int] = stats["allocation"]["all"] if stats else {"allocated": 0, "freed": 0}
+    return blocks
 
 
 def memory_fraction(device: int) -> float:

@@ -143,11 +143,7 @@ def build(out: Path = LIBRARIES, *, sources: Path = SOURCES, target: str = "") -
 
 def _is_current(out: Path, stamp: str) -> bool:
     built = out / STAMP
-    return (
-        built.is_file()
-        and built.read_text() == stamp
-        and all((out / file).is_file() for file in FILES)
-    )
+    return built.is_file() and built.read_text() == stamp and all((out / file).is_file() for file in FILES)
 
 
 def _stamp(sources: Path, target: str) -> str:

@@ -124,6 +124,14 @@ def test_phases_are_told_from_outside() -> None:
     assert phases >= {(0, "optimizer"), (2, "optimizer"), (0, "other")}
 
 
+def test_phases_and_categories_are_known_of_a_torch_that_marks_nothing() -> None:
+    marked, unmarked = small("train"), small("unmarked")
+    assert unmarked.outcome == "fits", unmarked.failure
+    assert unmarked.phases == marked.phases
+    assert unmarked.peak.categories == marked.peak.categories
+    assert (unmarked.peak.phase, unmarked.peak.iteration) == (marked.peak.phase, marked.peak.iteration)
+
+
 def test_out_of_memory_is_judged_and_the_demand_measured() -> None:
     result = small("out_of_memory", limit_bytes=1200 * MiB)
     assert result.outcome == "oom"

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
+from typing import Any, Final
 
 import torch
 import torch.fx.traceback
@@ -22,6 +23,9 @@ from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 
 OTHER = "other"
 """The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
+
+_COUNTED: Final = ("alloc", "free_requested")
+"""Events that the allocator's statistics count when they happen (PyTorch, ``CUDACachingAllocator.cpp``)."""
 
 
 class Position:
@@ -114,6 +118,35 @@ class Position:
             category = Category.ACTIVATION if recomputes else Category.UNKNOWN
             text = self._texts[key] = to_text(Metadata(moment, category, module))
         return text
+
+
+class PositionLog:
+    """The positions by the number of blocks given and taken until then: events of torch before 2.10 have no text.
+
+    Args:
+        count: returns how many blocks the allocator has handed out and how many it was given back, in sum.
+    """
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._texts: list[tuple[int, str]] = []
+
+    def note(self, text: str) -> None:
+        """Note that the position is that of ``text`` from now on."""
+        if not self._texts or self._texts[-1][1] != text:
+            self._texts.append((self._count(), text))
+
+    def mark(self, trace: list[dict[str, Any]]) -> None:
+        """Write the positions into the events of the card that blocks are counted on, the oldest event first."""
+        done = self._count() - sum(event["action"] in _COUNTED for event in trace)
+        texts, text = iter([*self._texts, (sys.maxsize, "")]), ""
+        begins, following = next(texts)
+        for event in trace:
+            while begins <= done and event["action"] != "free_completed":  # which follows what asked for it
+                text = following
+                begins, following = next(texts)
+            event["user_metadata"] = text
+            done += event["action"] in _COUNTED
 
 
 class ForwardStacks:

@@ -36,7 +36,7 @@ from oomscope.probe.recording.known_integers import (
     compiled_constants_are_known,
     integers_are_followed,
 )
-from oomscope.probe.recording.position import ForwardStacks, Position
+from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
 from oomscope.probe.recording.replaced import replaced
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.trace import Frame
@@ -73,7 +73,8 @@ class Recorder:
         self._device = device
         self._notes = notes
         self._pid = os.getpid()
-        self.position = Position(self._mark if history.can_mark() else None)
+        self._log = None if history.can_mark() else PositionLog(lambda: history.blocks_moved(self._device()))
+        self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
         self.follower = Follower(self.position, self.blocks, notes)
         self._forward = ForwardStacks(self.position, max_frames=max_frames)
@@ -120,7 +121,10 @@ class Recorder:
 
     def document(self) -> dict[str, Any]:
         """Return the history as it stands, in torch's schema, with the forward lines of backward."""
-        return history.document() | {PLACES_KEY: places_document(self._forward.places)}
+        document = history.document()
+        if self._log is not None:
+            self._log.mark(document["device_traces"][self._device()])
+        return document | {PLACES_KEY: places_document(self._forward.places)}
 
     def allocations(self) -> int:
         """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
@@ -136,8 +140,12 @@ class Recorder:
         return {name: max(value, before.get(name, 0)) if name.endswith(_PEAK) else value for name, value in now.items()}
 
     def _mark(self, text: str) -> None:
-        if self._pid == os.getpid():  # a fork may not touch CUDA
+        if self._pid != os.getpid():  # a fork may not touch CUDA
+            return
+        if self._log is None:
             history.mark(text)
+        else:
+            self._log.note(text)
 
     def _peaks_kept(self) -> AbstractContextManager[None]:
         """Remember the peaks that the program resets while the block runs."""

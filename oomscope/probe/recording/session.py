@@ -45,8 +45,6 @@ class Session:
         self._card = card
         self.device = torch.device("cuda", INDEX)
         self._notes: list[str] = []
-        if not history.can_mark():
-            self._notes.append("this torch cannot mark allocations, so phases are unknown")
         self._recorder = Recorder(
             is_recorded=settings.is_recorded,
             max_entries=settings.max_entries,
