@@ -281,9 +281,9 @@ def place_cell(each: CodeLine, stacks: Stacks) -> parts.Cell:
     return stacks.cell(each.site, each.category)
 
 
-def holders(sites: Iterable[SiteBytes], shown: int = 3) -> list[tuple[str, str, str]]:
-    """Return the lines of code that hold most: size, category and place."""
-    largest = [each for each in code_lines(sites, shown) if each.site][:shown]
+def holders(sites: Iterable[SiteBytes]) -> list[tuple[str, str, str]]:
+    """Return the three lines of code that hold most: size, category and place."""
+    largest = [each for each in code_lines(sites, 3) if each.site][:3]
     return [
         (
             format_size(each.bytes),

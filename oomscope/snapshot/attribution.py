@@ -94,16 +94,15 @@ def by_stack(
     *,
     choose: Callable[[Stack], Frame | None] = user_frame,
     name: Callable[[str], str] = str,
-    merge_layers: bool = True,
 ) -> LiveStacks:
     """Return the requested bytes at some moments (rows of the lifetimes each) by stack, module and category.
 
     What backward allocated has the stack of the forward operation that caused it, where that is known. ``choose`` tells
-    which frame stands for a stack in a table, ``name`` what a file is called; ``merge_layers`` gives the equal modules
-    of a list one name.
+    which frame stands for a stack in a table, ``name`` what a file is called. The equal modules of a list
+    have one name.
     """
     table, trace, frames = timeline.lifetimes, timeline.trace, _Frames(choose, name)
-    modules = [over_layers(module) if merge_layers else module for module in trace.modules]
+    modules = list(map(over_layers, trace.modules))
     totals: dict[tuple[tuple[int, ...], int, str, int], list[list[int]]] = {}
     for moment, rows in enumerate(moments.values()):
         kinds = column_of(timeline, rows, trace.category) if categories is None else categories[rows]

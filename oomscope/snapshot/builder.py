@@ -44,11 +44,10 @@ class Interned(Generic[Item]):
 
 
 class TraceBuilder:
-    """Collects one device's events, oldest first; ``missing`` is that of :class:`Trace`."""
+    """Collects one device's events, oldest first."""
 
-    def __init__(self, device: int = 0, *, missing: tuple[str, ...] = ()) -> None:
+    def __init__(self, device: int = 0) -> None:
         self.device = device
-        self.missing = missing
         self._stacks: Interned[Stack] = Interned(())
         self._moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
         self._modules: Interned[str] = Interned("")
@@ -92,5 +91,4 @@ class TraceBuilder:
             modules=self._modules.items(),
             pools=pools,
             names_pools=len(pools) > 1,
-            missing=self.missing,
         )

@@ -9,9 +9,8 @@ tell of.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 
 class Frame(NamedTuple):
@@ -70,9 +69,6 @@ class SiteBytes:
     category: str
 
 
-UserCode: TypeAlias = Callable[[Frame], bool]
-"""Says whether a frame is the user's own code."""
-
 _NOT_USER_CODE: Final = re.compile(
     r"""
       ^<                                                    # <frozen importlib>, <string>
@@ -114,18 +110,18 @@ def is_user_code(frame: Frame) -> bool:
     return is_python(frame) and not _NOT_USER_CODE.search(frame.filename)
 
 
-def user_frame(stack: Stack, user_code: UserCode = is_user_code) -> Frame | None:
+def user_frame(stack: Stack) -> Frame | None:
     """Return the innermost frame of user code; without one the innermost Python frame, then the innermost at all."""
-    for wanted in (user_code, is_python):
+    for wanted in (is_user_code, is_python):
         for frame in stack:
             if wanted(frame):
                 return frame
     return stack[0] if stack else None
 
 
-def site_of(stack: Stack, module: str = "", user_code: UserCode = is_user_code) -> Site | None:
+def site_of(stack: Stack, module: str = "") -> Site | None:
     """Return the site that stands for ``stack``; None where the stack is empty."""
-    frame = user_frame(stack, user_code)
+    frame = user_frame(stack)
     if frame is None:
         return None
     if not is_python(frame):

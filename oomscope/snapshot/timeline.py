@@ -135,16 +135,16 @@ class Timeline:
         """Requested bytes at the end."""
         return int(self.requested[-1]) if len(self.trace) else self.initial_requested_bytes
 
-    def peak_event(self, until: int | None = None) -> int:
-        """Return the first event at which requested bytes are largest, among those before ``until``.
+    def peak_event(self) -> int:
+        """Return the first event at which requested bytes are largest.
 
         -1 where as much was requested before the first event and no allocation made it so again, or there is no event.
         """
-        window, before = self.requested[:until], self.initial_requested_bytes
-        if window.max(initial=-1) < before or not len(window):
+        before = self.initial_requested_bytes
+        if self.requested.max(initial=-1) < before or not len(self.requested):
             return -1
-        event = int(window.argmax())
-        is_of_event = window[event] > before or not before or self.trace.action[event] == Action.ALLOC
+        event = int(self.requested.argmax())
+        is_of_event = self.requested[event] > before or not before or self.trace.action[event] == Action.ALLOC
         return event if is_of_event else -1
 
     def reserved_peak(self) -> ReservedPeak:
@@ -178,12 +178,12 @@ class Timeline:
         """Return the rows of :attr:`lifetimes` that :meth:`requested_bytes_at` counts."""
         return self.lifetimes.requested_at(event)
 
-    def phase_peaks(self, until: int | None = None) -> tuple[PhasePeak, ...]:
+    def phase_peaks(self) -> tuple[PhasePeak, ...]:
         """Return the peak of each phase of each iteration, in the order in which they first appear."""
         trace = self.trace
         numbers: dict[tuple[str, int], int] = {}
         of_moment = [numbers.setdefault((each.phase, each.iteration), len(numbers)) for each in trace.moments]
-        spans = np.array(of_moment, dtype=np.int64)[trace.moment_id][:until]
+        spans = np.array(of_moment, dtype=np.int64)[trace.moment_id]
         order = np.argsort(spans, kind="stable")
         _, starts = np.unique(spans[order], return_index=True)
         rows = []

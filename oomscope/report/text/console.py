@@ -27,9 +27,9 @@ def result_console(file: TextIO | None = None) -> Console:
     return _console(file or sys.stdout)
 
 
-def progress_console(file: TextIO | None = None) -> Console:
-    """Return the console for progress and remarks (standard error, or ``file``)."""
-    return _console(file or sys.stderr)
+def progress_console() -> Console:
+    """Return the console for progress and remarks, on standard error."""
+    return _console(sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -166,10 +166,10 @@ class Overlay:
         return asdict(self) | {"stretches": [stretch._asdict() for stretch in self.stretches]}
 
 
-def overlay(before: Timeline, after: Timeline, points: int = POINTS) -> Overlay:
+def overlay(before: Timeline, after: Timeline) -> Overlay:
     """Return the requested bytes of both sides over one axis; a side without events is empty."""
     names = _common_iterations(before.trace, after.trace)
-    each = max(1, points // len(names)) if names else points
+    each = max(1, POINTS // len(names)) if names else POINTS
     old, new = (_sampled(side, names, each) for side in (before, after))
     stretches = tuple(
         Stretch("before the first iteration" if name < 0 else f"iteration {name}", index / len(names))

@@ -60,7 +60,6 @@ def test_the_innermost_user_frame_stands_for_a_stack():
     assert user_frame((cxx, TORCH)) == TORCH
     assert user_frame((cxx,)) == cxx
     assert user_frame(()) is None
-    assert user_frame((TORCH, USER), user_code=lambda frame: frame.line > 100) == TORCH
 
 
 def test_backward_counts_for_the_forward_line_behind_it():

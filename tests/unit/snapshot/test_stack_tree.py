@@ -111,7 +111,7 @@ def test_trees_sum_to_the_live_bytes_and_lines_are_those_of_the_table(recording)
     trace, segments, _ = recording
     timeline = Timeline.of(trace, segments)
     events = range(-1, len(trace))
-    live = by_stack(timeline, at(timeline, *events), merge_layers=False)
+    live = by_stack(timeline, at(timeline, *events))
     expected = tuple(timeline.requested_bytes_at(event) for event in events)
     for by in ("stack", "module", "category"):
         tree = stack_tree(live, by)
