@@ -34,23 +34,13 @@ class HostAdam:
             shares = [[number] for number in range(len(masters))]
         else:
             shares = [[number for number, one in enumerate(decayed) if one is kind] for kind in (True, False)]
-        self._shares = [
-            (
-                numbers,
-                FusedAdam(
-                    [
-                        {
-                            "params": [self._hosts[number] for number in numbers],
-                            "weight_decay": config.weight_decay if decayed[numbers[0]] else 0.0,
-                        }
-                    ],
-                    config,
-                    computes=computes(device),
-                ),
-            )
-            for numbers in shares
-            if numbers
-        ]
+
+        def adam(numbers: list[int]) -> FusedAdam:
+            decay = config.weight_decay if decayed[numbers[0]] else 0.0
+            group = {"params": [self._hosts[number] for number in numbers], "weight_decay": decay}
+            return FusedAdam([group], config, computes=computes(device))
+
+        self._shares = [(numbers, adam(numbers)) for numbers in shares if numbers]
 
     @torch.no_grad()
     def step(self, grads: Sequence[torch.Tensor]) -> None:

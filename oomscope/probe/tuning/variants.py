@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ConfigError
@@ -90,10 +90,6 @@ class Variant:
     def fails_over_fragments(self) -> bool:
         """Whether it would fit but for fragmentation."""
         return self.verdict == "fragmentation" and self.margin_bytes is None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its JSON values."""
-        return asdict(self)
 
 
 def measure_variant(
