@@ -158,6 +158,8 @@ def test_of_a_launcher_and_its_child_the_child_says_why() -> None:
     child = receipt(state="ended", raised=WRONG, began_ns=2, **EMPTY)
     killed = receipt(state="running", began_ns=3, **EMPTY)
     assert representative([launcher, child, killed]) is child
+    exited = receipt(state="ended", rank=0, world_size=1, began_ns=2, **EMPTY)
+    assert representative([launcher, exited]) is exited, "a rank that left by sys.exit, before its launcher said so"
 
 
 def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() -> None:

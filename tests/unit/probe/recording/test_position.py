@@ -1,0 +1,48 @@
+"""Positions of events that a torch before 2.10 recorded without any text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.probe.recording.position import PositionLog
+
+COUNTED = ("alloc", "free_requested")
+ACTIONS = st.sampled_from([*COUNTED, "segment_alloc", "free_completed", "oom"])
+
+
+@given(st.lists(st.one_of(ACTIONS, st.integers(0, 3)), max_size=30), st.integers(0, 30))
+def test_what_the_allocator_counts_has_the_text_that_was_announced_before_it(history: list[Any], dropped: int) -> None:
+    """``history`` holds events, and numbers: announcements. The ring has lost the oldest events."""
+    done, events, texts, text = 0, [], [], ""
+    log = PositionLog(lambda: done)
+    for item in history:
+        if isinstance(item, int):
+            text = str(item)
+            log.note(text)
+        else:
+            done += item in COUNTED
+            events.append({"action": item})
+            texts.append(text)
+    kept = events[dropped:]
+    log.mark(kept)
+    counted = [
+        (event["user_metadata"], text)
+        for event, text in zip(kept, texts[dropped:], strict=True)
+        if event["action"] in COUNTED
+    ]
+    assert all(marked == said for marked, said in counted), counted
+
+
+def test_what_completes_a_free_belongs_to_it_and_a_segment_to_the_block_that_it_is_for() -> None:
+    done = 0
+    log = PositionLog(lambda: done)
+    log.note("forward")
+    done = 2  # alloc, free_requested
+    log.note("backward")
+    done = 3
+    trace = [{"action": each} for each in ("alloc", "free_requested", "free_completed", "segment_alloc", "alloc")]
+    log.mark(trace)
+    assert [event["user_metadata"] for event in trace] == ["forward"] * 3 + ["backward"] * 2
