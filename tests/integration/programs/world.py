@@ -50,6 +50,16 @@ def tensor_parallel() -> None:
     trained(model)
 
 
+def told() -> None:
+    """Rank 0 alone knows that there is something to train on, as in Megatron-LM's data loaders."""
+    model = layers()
+    torch.optim.AdamW(model.parameters())
+    has_data = torch.tensor([dist.get_rank() == 0], device="cuda")
+    dist.broadcast(has_data, 0)
+    if has_data.item():
+        trained(model)
+
+
 def recorded() -> None:
     """Train both ways, and let rank 3 write the events of its card to the file that the second argument names."""
     ddp()
@@ -144,7 +154,7 @@ def main(word: str) -> None:
         say({"rank": dist.get_rank()} | said())
         ddp()
     else:
-        programs = (recorded, tensor_parallel, passed_between_peers, needs_peers)
+        programs = (recorded, tensor_parallel, passed_between_peers, needs_peers, told)
         {program.__name__: program for program in programs}[word]()
     dist.destroy_process_group()
 

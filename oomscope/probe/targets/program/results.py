@@ -30,6 +30,7 @@ from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
 
 _MOST_LINES: Final = 3
+BEFORE_A_STEP: Final = "the program ended before its first step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +285,7 @@ def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
     if not receipt.peak_bytes:
         return Failure(kind="nothing", message="the program put nothing on the card")
     if receipt.state == "ended" and receipt.optimizers and not receipt.iterations:
-        return Failure(kind="nothing", message=f"the program ended before its first step{_status_of(ended)}")
+        return Failure(kind="nothing", message=f"{BEFORE_A_STEP}{_status_of(ended)}")
     return None
 
 

@@ -27,7 +27,7 @@ from oomscope.probe.result import Failure
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
-from oomscope.probe.targets.program.results import Ended, ending_of, representative
+from oomscope.probe.targets.program.results import BEFORE_A_STEP, Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
 """What a process that was asked to end, and then the rest of the program, may take for it."""
@@ -36,6 +36,7 @@ _LONGER = 10.0
 """How many times as long as the first run a further one may take, but for the seconds that any may take."""
 _LEAST_LIMIT_S = 60.0
 _CARDS_OF_A_MACHINE: Final = 8
+_ALONE: Final = "a rank that is played hears nothing from the others: if one of them tells it what to do, play that one"
 """Ranks that share a machine in a played world: the number of cards that the process sees."""
 
 
@@ -86,8 +87,10 @@ class ProgramRuns:
         speaker = representative(ended.receipts, self._target.rank)
         if speaker is not None:
             self._backwards = max(self._backwards or 0, speaker.backwards)
-        if ending.failure is not None:
-            return replace(ending, failure=replace(ending.failure, detail=tail_of(log, begin)))
+        if (failure := ending.failure) is not None:
+            waits = failure.message.startswith(BEFORE_A_STEP) and self._job.world_size > 1
+            message = f"{failure.message}; {_ALONE}" if waits else failure.message
+            return replace(ending, failure=replace(failure, message=message, detail=tail_of(log, begin)))
         return self._under_its_own_settings(ending, settings)
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
