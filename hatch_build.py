@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual import build
 from oomscope.virtual.build import platform_tag
-from oomscope.virtual.sonames import CARD, FILES
+from oomscope.virtual.sonames import CARD, FILES, KEEPER
 
 TARGET = os.environ.get("OOMSCOPE_CARD_TARGET", "")
 NO_CARD = "none"
@@ -41,13 +41,14 @@ class CardHook(BuildHookInterface[Any]):
         out = Path(self.root, "build", f"card-{TARGET}") if TARGET else build.LIBRARIES
         try:
             build.build(out, target=TARGET)
-            tag = platform_tag(out / CARD)
+            tags = [platform_tag(out / file) for file in (CARD, KEEPER)]
         except MachineUnfitError as error:
             sys.exit(f"oomscope: {error}")
         if version == "editable":
             return
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{tag}"
+        newest = max(tags, key=lambda tag: [int(number) for number in tag.split("_")[1:3]])  # of glibc
+        build_data["tag"] = f"py3-none-{newest}"
         for file in FILES:
             build_data["force_include"][str(out / file)] = f"oomscope/virtual/lib/{file}"
 

@@ -121,10 +121,10 @@ def allocations(device: int) -> int:
     return _blocks(device)["allocated"]
 
 
-def blocks_moved(device: int) -> int:
-    """Return how many blocks the allocator of ``device`` has handed out and was given back, in sum."""
-    blocks = _blocks(device)
-    return blocks["allocated"] + blocks["freed"]
+def blocks_moved() -> tuple[int, ...]:
+    """Return for each device how many blocks its allocator has handed out and was given back, in sum."""
+    moved = (_blocks(device) for device in range(torch.cuda.device_count()))
+    return tuple(blocks["allocated"] + blocks["freed"] for blocks in moved)
 
 
 def _blocks(device: int) -> dict[str, int]:

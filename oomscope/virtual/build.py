@@ -25,7 +25,7 @@ from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual.elf import read_elf
-from oomscope.virtual.sonames import CARD, FILES, SONAMES, STARTUP, file_of
+from oomscope.virtual.sonames import CARD, FILES, KEEPER, SONAMES, file_of
 from oomscope.virtual.stubs import write_stubs
 
 PACKAGE = Path(__file__).resolve().parent
@@ -169,7 +169,7 @@ def _build(out: Path, sources: Path, compiler: Compiler) -> None:
         for stale in set(objects.iterdir()) - set(compiled):
             stale.unlink()
         _link_card(work, compiled, compiler)
-        _run([*compiler.c, *_C, "-shared", "-s", "-o", STARTUP, str(PACKAGE / "startup.c")], folder=work)
+        _run([*compiler.c, *_C, "-shared", "-s", "-o", KEEPER, str(PACKAGE / "startup.c")], folder=work)
         (work / _EMPTY).write_text("extern int nothing;\n")  # zig's linker wants a source
         list(pool.map(lambda soname: _link_empty(work, soname, compiler), SONAMES))
         for file in FILES:

@@ -10,7 +10,7 @@ CARD = "liboomscope_card.so"
 """The library with the code. Its soname must differ from NVIDIA's: glibc refuses unversioned symbols of a library that
 is itself named in the version that is asked for."""
 
-STARTUP = "liboomscope_startup.so"
+KEEPER = "liboomscope_startup.so"
 """Preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
 
 SONAMES = (
@@ -63,5 +63,5 @@ def file_of(soname: str) -> str:
     return soname.replace("libcudart", "cudart")
 
 
-FILES = (CARD, STARTUP, *map(file_of, SONAMES))
+FILES = (CARD, KEEPER, *map(file_of, SONAMES))
 """All that is built."""

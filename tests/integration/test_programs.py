@@ -125,7 +125,7 @@ def test_phases_are_told_from_outside() -> None:
 
 
 def test_phases_and_categories_are_known_of_a_torch_that_marks_nothing() -> None:
-    marked, unmarked = small("train"), small("unmarked")
+    marked, unmarked = small("collected"), small("unmarked")
     assert unmarked.outcome == "fits", unmarked.failure
     assert unmarked.phases == marked.phases
     assert unmarked.peak.categories == marked.peak.categories
@@ -174,7 +174,7 @@ def test_a_boolean_index_is_flagged_with_its_line() -> None:
     result = small("boolean")
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept = rows[rows[:, 0] > 0]" in text)
-    assert ", and under other values it asks for " in result.failure.message
+    assert ", and under other values the run asks for " in result.failure.message
     assert f" at small.py:{line} boolean;" in result.failure.message
 
 

@@ -21,7 +21,9 @@ from oomscope.snapshot.sites import is_python, is_user_code, over_layers
 from oomscope.snapshot.trace import Frame, Stack
 
 _PACKAGE = Path(oomscope.__file__).resolve().parent
-_LIBRARY: Final = re.compile(r"(^|.*/)(lib(64)?/python3(\.\d+)?/)?(site|dist)-packages/|.*/lib(64)?/python3(\.\d+)?/")
+_LIBRARY: Final = re.compile(
+    r"(^|.*/)(lib(64)?/python3(\.\d+t?)?/)?(site|dist)-packages/|.*/lib(64)?/python3(\.\d+t?)?/"
+)
 """Packages and Python's library of an environment: the program's, which may lie in the checkout, or oomscope's own."""
 
 
@@ -81,7 +83,8 @@ class SiteRule:
             if filename.startswith(prefix):
                 filename = replacement + filename.removeprefix(prefix)
                 break
-        return _LIBRARY.sub("", filename, count=1)
+        library = _LIBRARY.match(filename)
+        return filename[library.end() :] if library else filename
 
 
 def site_rule(job: ProbeJob) -> SiteRule:

@@ -47,7 +47,7 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)
         place = f" at {site.file}:{site.line} {site.function}" if site else ""
-        return _untestable(f"{read}, and under other values it asks for {found}{place}")
+        return _untestable(f"{read}, and under other values the run asks for {found}{place}")
     if moved := _peak_that_moved(measurement, other):
         return _untestable(f"{read}, and under other values {moved}")
     return f"{read}; repeated under other values, the run asked for the same bytes"

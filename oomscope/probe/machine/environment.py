@@ -141,7 +141,7 @@ def compile_cache_variables(folder: Path, environment: Mapping[str, str]) -> dic
     home = Path(environment.get(_TRITON_HOME) or Path.home())
     kept = home / ".triton" / "cache" if os.access(home, os.W_OK) else folder / "triton"
     return {
-        INDUCTOR: tempfile.mkdtemp(prefix="inductor-", dir=folder),
+        INDUCTOR: tempfile.mkdtemp(prefix="torchinductor_", dir=folder),
         TRITON: environment.get(TRITON) or str(kept),
         _TRITON_AUTOTUNING: "0",
     }

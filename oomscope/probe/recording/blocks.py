@@ -48,9 +48,12 @@ def _addresses(tensors: Iterable[object]) -> Iterator[int]:
 
 
 def _plain_parts(tensor: Any) -> Iterator[torch.Tensor]:
-    """Return the tensors that a wrapper without storage of its own consists of (quantised states, for one)."""
+    """Return the tensors that one without storage of its own consists of: wrappers (quantised states), sparse ones."""
     if not is_traceable_wrapper_subclass(tensor):
-        yield tensor
+        if tensor.layout is torch.sparse_coo:
+            yield from (tensor._indices(), tensor._values())
+        elif tensor.layout is torch.strided:
+            yield tensor
         return
     names, _ = tensor.__tensor_flatten__()
     for name in names:

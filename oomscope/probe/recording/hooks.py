@@ -65,10 +65,13 @@ class Follower:
     def label(self) -> None:
         """Tell parameters, gradients and optimizer states as they stand."""
         for model in self._roots:
-            self._label_weights(model)
-            self._blocks.tell(Category.MAIN_GRADIENT, (getattr(each, "main_grad", None) for each in parameters(model)))
+            with self.unharmed():
+                self._label_weights(model)
+                main = (getattr(each, "main_grad", None) for each in parameters(model))
+                self._blocks.tell(Category.MAIN_GRADIENT, main)
         for optimizer in self._optimizers:
-            self._label_states(optimizer)
+            with self.unharmed():
+                self._label_states(optimizer)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -101,7 +104,7 @@ class Follower:
         if torch.compiler.is_compiling():
             return
         if self._position.module_depth == 0:
-            with self._unharmed():
+            with self.unharmed():
                 self._model_begins(module, args)
         self._position.enter_module(self._names.get(module, ""))
 
@@ -110,7 +113,7 @@ class Follower:
             return
         self._position.leave_module()
         if self._position.module_depth == 0:
-            with self._unharmed():
+            with self.unharmed():
                 if self._is_root(module):
                     self._imply("loss")
 
@@ -156,7 +159,7 @@ class Follower:
         finally:
             self._backward_depth -= 1
             if self._backward_depth == 0:
-                with self._unharmed():
+                with self.unharmed():
                     gradients = (each.grad for model in self._roots for each in parameters(model))
                     self._blocks.tell(Category.GRADIENT, gradients)
                 self._microbatch += 1
@@ -179,7 +182,7 @@ class Follower:
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
-        with self._unharmed():
+        with self.unharmed():
             self._blocks.tell(Category.GRADIENT, (parameter.grad,))
 
     # Optimizers -----------------------------------------------------------------------------------------------
@@ -188,7 +191,7 @@ class Follower:
         self._imply("optimizer", microbatch=-1)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._unharmed():
+        with self.unharmed():
             self._label_states(optimizer)
         self._imply(OTHER, microbatch=-1)
 
@@ -197,8 +200,8 @@ class Follower:
         self._blocks.tell(Category.OPTIMIZER_STATE, values)
 
     @contextmanager
-    def _unharmed(self) -> Iterator[None]:
-        """Keep what goes wrong here from the program; the result has a note of it."""
+    def unharmed(self) -> Iterator[None]:
+        """Keep what goes wrong inside from the program; the result has a note of it."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a program's own classes raise when they are read

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -124,29 +125,44 @@ class PositionLog:
     """The positions by the number of blocks given and taken until then: events of torch before 2.10 have no text.
 
     Args:
-        count: returns how many blocks the allocator has handed out and how many it was given back, in sum.
+        counts: returns for each card how many blocks its allocator has handed out and was given back, in sum.
+        max_entries: size of the ring of events: no more positions are kept than it has events.
     """
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count = count
-        self._texts: list[tuple[int, str]] = []
+    def __init__(self, counts: Callable[[], Sequence[int]], *, max_entries: int) -> None:
+        self._counts = counts
+        self._texts: deque[tuple[Sequence[int], str]] = deque(maxlen=max_entries + 1)
 
     def note(self, text: str) -> None:
         """Note that the position is that of ``text`` from now on."""
-        if not self._texts or self._texts[-1][1] != text:
-            self._texts.append((self._count(), text))
+        if self._texts and self._texts[-1][1] == text:
+            return
+        counts = self._counts()
+        if self._texts and self._texts[-1][0] == counts:
+            self._texts.pop()  # no event had that position
+        self._texts.append((counts, text))
 
-    def mark(self, trace: list[dict[str, Any]]) -> None:
-        """Write the positions into the events of the card that blocks are counted on, the oldest event first."""
-        done = self._count() - sum(event["action"] in _COUNTED for event in trace)
-        texts, text = iter([*self._texts, (sys.maxsize, "")]), ""
-        begins, following = next(texts)
-        for event in trace:
-            while begins <= done and event["action"] != "free_completed":  # which follows what asked for it
-                text = following
-                begins, following = next(texts)
-            event["user_metadata"] = text
-            done += event["action"] in _COUNTED
+    def counts(self) -> Sequence[int]:
+        """Return the counts as they stand."""
+        return self._counts()
+
+    def mark(self, traces: Sequence[list[dict[str, Any]]], counts: Sequence[int]) -> None:
+        """Write the positions into the events of each card, the oldest event first.
+
+        Args:
+            traces: the events of each card.
+            counts: as they stood when the events were read.
+        """
+        for card, (trace, count) in enumerate(zip(traces, counts, strict=False)):
+            done = count - sum(event["action"] in _COUNTED for event in trace)
+            texts, text = iter([*((each[card], said) for each, said in self._texts), (sys.maxsize, "")]), ""
+            begins, following = next(texts)
+            for event in trace:
+                while begins <= done and event["action"] != "free_completed":  # which follows what asked for it
+                    text = following
+                    begins, following = next(texts)
+                event["user_metadata"] = text
+                done += event["action"] in _COUNTED
 
 
 class ForwardStacks:

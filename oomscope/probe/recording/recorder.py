@@ -6,10 +6,11 @@ allocator's own history comes from hooks that PyTorch offers (:mod:`~oomscope.pr
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -73,7 +74,7 @@ class Recorder:
         self._device = device
         self._notes = notes
         self._pid = os.getpid()
-        self._log = None if history.can_mark() else PositionLog(lambda: history.blocks_moved(self._device()))
+        self._log = None if history.can_mark() else PositionLog(history.blocks_moved, max_entries=max_entries)
         self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
         self.follower = Follower(self.position, self.blocks, notes)
@@ -121,9 +122,13 @@ class Recorder:
 
     def document(self) -> dict[str, Any]:
         """Return the history as it stands, in torch's schema, with the forward lines of backward."""
-        document = history.document()
-        if self._log is not None:
-            self._log.mark(document["device_traces"][self._device()])
+        if self._log is None:
+            document = history.document()
+        else:
+            with _no_collection():  # which frees blocks while torch makes the objects of the document
+                counts = self._log.counts()
+                document = history.document()
+            self._log.mark(document["device_traces"], counts)
         return document | {PLACES_KEY: places_document(self._forward.places)}
 
     def allocations(self) -> int:
@@ -159,7 +164,7 @@ class Recorder:
 
     def _note_unknown_read(self, size: int) -> None:
         if len(self._lines) < _MOST_LINES:
-            line = _line_of(sys._getframe(1))
+            line = _line_of(sys._getframe().f_back)  # None on a thread of autograd
             if line is not None:
                 self._lines[line] = None
 
@@ -173,6 +178,18 @@ class Recorder:
             unsupported=state.unsupported,
             unknown_workspaces=state.unknown_workspaces,
         )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector off."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _line_of(frame: FrameType | None) -> Frame | None:

@@ -45,6 +45,13 @@ def train(device: str = "cuda", count: int = 1000) -> None:
 def unmarked() -> None:
     """As under a torch before 2.10, which lets nobody mark its allocator's events."""
     del torch._C._cuda_setMemoryMetadata
+    collected()
+
+
+def collected() -> None:
+    for _ in range(50):  # what Python's collector frees, at some time
+        cycle = [torch.empty(1 << 20, device="cuda")]
+        cycle.append(cycle)
     train()
 
 

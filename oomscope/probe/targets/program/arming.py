@@ -33,13 +33,14 @@ def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict
 def _kept_startup(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which a script that sets ``PYTHONPATH`` anew keeps oomscope's folder on it."""
     from oomscope.virtual.loading import LIBRARIES
-    from oomscope.virtual.sonames import STARTUP as KEEPER
+    from oomscope.virtual.sonames import KEEPER
 
     keeper = LIBRARIES / KEEPER
     if not keeper.is_file() or any(mark in str(keeper) for mark in " :"):  # built without the card; marks separate
         return {}
-    preloaded = " ".join(filter(None, [str(keeper), environment.get("LD_PRELOAD")]))
-    return {"LD_PRELOAD": preloaded, "OOMSCOPE_STARTUP_FOLDER": STARTUP}
+    preloaded = environment.get("LD_PRELOAD", "").split()  # the user's first: a sanitizer insists on that
+    preloaded += [str(keeper)] if str(keeper) not in preloaded else []
+    return {"LD_PRELOAD": " ".join(preloaded), "OOMSCOPE_STARTUP_FOLDER": STARTUP}
 
 
 def arm_from_environment() -> None:

@@ -128,8 +128,9 @@ class ProgramRecording:
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if self._is_between and next(parameters(module), None) is not None:
-            self._begin_iteration()
+        with self._recorder.follower.unharmed():
+            if self._is_between and next(parameters(module), None) is not None:
+                self._begin_iteration()
 
     def _begin_iteration(self) -> None:
         if self._is_between and self._pid == os.getpid():

@@ -258,13 +258,13 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         who = who or "a process of the program"
         return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
-        raised = f": {receipt.raised.text}{_read_before(receipt)}" if receipt.raised else ""
+        raised = (f": {receipt.raised.text}" if receipt.raised else "") + _read_before(receipt)
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt)
 
 
 def _read_before(receipt: Receipt) -> str:
-    """Say where a program that raised had read values of a virtual card: a check of its own may have failed by them."""
+    """Say where a program that failed had read values of a virtual card: a check of its own may have failed by them."""
     lines = _unanswered([receipt]).lines
     if not lines:
         return ""

@@ -99,7 +99,7 @@ def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
     runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), threes=Ending(measurement=measured(MiB, 4, 7)))
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
-    said = ", and under other values it asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
+    said = ", and under other values the run asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
     assert said in result.failure.message
 
 

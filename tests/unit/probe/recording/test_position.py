@@ -17,7 +17,7 @@ ACTIONS = st.sampled_from([*COUNTED, "segment_alloc", "free_completed", "oom"])
 def test_what_the_allocator_counts_has_the_text_that_was_announced_before_it(history: list[Any], dropped: int) -> None:
     """``history`` holds events, and numbers: announcements. The ring has lost the oldest events."""
     done, events, texts, text = 0, [], [], ""
-    log = PositionLog(lambda: done)
+    log = PositionLog(lambda: (done,), max_entries=30)
     for item in history:
         if isinstance(item, int):
             text = str(item)
@@ -27,7 +27,7 @@ def test_what_the_allocator_counts_has_the_text_that_was_announced_before_it(his
             events.append({"action": item})
             texts.append(text)
     kept = events[dropped:]
-    log.mark(kept)
+    log.mark([kept], [done])
     counted = [
         (event["user_metadata"], text)
         for event, text in zip(kept, texts[dropped:], strict=True)
@@ -38,11 +38,21 @@ def test_what_the_allocator_counts_has_the_text_that_was_announced_before_it(his
 
 def test_what_completes_a_free_belongs_to_it_and_a_segment_to_the_block_that_it_is_for() -> None:
     done = 0
-    log = PositionLog(lambda: done)
+    log = PositionLog(lambda: (done,), max_entries=5)
     log.note("forward")
     done = 2  # alloc, free_requested
     log.note("backward")
     done = 3
     trace = [{"action": each} for each in ("alloc", "free_requested", "free_completed", "segment_alloc", "alloc")]
-    log.mark(trace)
+    log.mark([trace], [done])
     assert [event["user_metadata"] for event in trace] == ["forward"] * 3 + ["backward"] * 2
+
+
+def test_each_card_has_its_own_counts() -> None:
+    counts = [(0, 0), (1, 0), (1, 1)]
+    log = PositionLog(lambda: counts.pop(0), max_entries=5)
+    log.note("init")
+    log.note("forward")  # one block of the first card later
+    traces = [[{"action": "alloc"}], [{"action": "alloc"}]]
+    log.mark(traces, log.counts())
+    assert [[event["user_metadata"] for event in trace] for trace in traces] == [["init"], ["forward"]]
