@@ -15,7 +15,7 @@ ZIG := ziglang==0.17.1
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: install card demo test test-torch test-triton test-slurm lint format bench docs options dist clean
+.PHONY: install card demo test test-torch test-triton test-slurm lint format bench docs options pictures dist clean
 
 install: $(STAMP)
 
@@ -89,6 +89,10 @@ docs: $(STAMP)
 # Probes every example on the page of options, which takes some minutes.
 options: $(STAMP)
 	$(BIN)/python -m docs.build.options docs
+
+# Draws the pictures of the documentation again; needs chromium.
+pictures: card
+	$(BIN)/python -m docs.build.pictures docs
 
 # A release: the sdist, a wheel for each kind of Linux that torch's own wheels run on, with the virtual card compiled by
 # zig, and one for any other machine, without the card.
