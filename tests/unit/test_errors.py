@@ -14,6 +14,7 @@ WITHOUT_REMEDY = {
     "bisect/run/prober.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
     "bisect/targets/subjects.py": "the reason of an untestable commit, in a table",
     "bisect/run/experiment.py": "the user's own command failed, and its words are shown",
+    "gate/culprit.py": "why a night has no culprit, in its report, beside what to do about the regression",
     "cli/main.py": "the user interrupted it, and knows what next",
     "cli/bisect/command.py": "click's, which gets the remedy of every such error: see COMMAND --help",
 }
