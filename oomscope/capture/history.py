@@ -118,19 +118,14 @@ def marked() -> str:
 
 def allocations(device: int) -> int:
     """Return how many blocks the allocator of ``device`` has handed out; 0 before CUDA is used."""
-    return _blocks(device)["allocated"]
+    return blocks_moved(device)[0]
 
 
-def blocks_moved() -> tuple[int, ...]:
-    """Return for each device how many blocks its allocator has handed out and was given back, in sum."""
-    moved = (_blocks(device) for device in range(torch.cuda.device_count()))
-    return tuple(blocks["allocated"] + blocks["freed"] for blocks in moved)
-
-
-def _blocks(device: int) -> dict[str, int]:
+def blocks_moved(device: int) -> tuple[int, int]:
+    """Return how many blocks the allocator of ``device`` has handed out and was given back; 0 before CUDA is used."""
     stats = torch._C._cuda_memoryStats(device) if torch.cuda.is_initialized() else {}
-    blocks: dict[str, int] = stats["allocation"]["all"] if stats else {"allocated": 0, "freed": 0}
-    return blocks
+    blocks = stats["allocation"]["all"] if stats else {"allocated": 0, "freed": 0}
+    return int(blocks["allocated"]), int(blocks["freed"])
 
 
 def memory_fraction(device: int) -> float:

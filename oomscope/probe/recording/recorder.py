@@ -45,6 +45,8 @@ from oomscope.snapshot.trace import Frame
 _PEAK = ".peak"
 _PEAK_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 """Functions of ``torch._C`` that reset peaks; they take the device."""
+_COUNT_RESETS = ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats")
+"""Those that reset counts."""
 _MOST_LINES: Final = 20
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(oomscope.__file__).parent / "probe"), "<")
 
@@ -74,12 +76,13 @@ class Recorder:
         self._device = device
         self._notes = notes
         self._pid = os.getpid()
-        self._log = None if history.can_mark() else PositionLog(history.blocks_moved, max_entries=max_entries)
+        self._log = None if history.can_mark() else PositionLog(self._moved_on_each, max_entries=max_entries)
         self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
         self.follower = Follower(self.position, self.blocks, notes)
         self._forward = ForwardStacks(self.position, max_frames=max_frames)
         self._reset_peaks: dict[int, dict[str, int]] = {}
+        self._reset_counts: dict[int, tuple[int, int]] = {}
         self._lines: dict[Frame, None] = {}
         self._open = ExitStack()
         self.unanswered = Unanswered()
@@ -99,7 +102,7 @@ class Recorder:
             before_hooks: entered before the hooks that follow the program.
             after_hooks: entered after them.
         """
-        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(on_refusal), self._peaks_kept()]
+        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(on_refusal), self._statistics_kept()]
         if self._is_recorded:
             history.start(max_entries=self._max_entries)
             parts.append(self._forward.recorded())
@@ -133,7 +136,7 @@ class Recorder:
 
     def allocations(self) -> int:
         """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
-        return history.allocations(self._device())
+        return self._moved(self._device())[0]
 
     def stats(self, device: int) -> dict[str, int]:
         """Return the allocator's statistics, with peaks of the whole run, also of a program that resets them.
@@ -152,15 +155,28 @@ class Recorder:
         else:
             self._log.note(text)
 
-    def _peaks_kept(self) -> AbstractContextManager[None]:
-        """Remember the peaks that the program resets while the block runs."""
+    def _statistics_kept(self) -> AbstractContextManager[None]:
+        """Remember the peaks and counts that the program resets while the block runs."""
 
         def noted(reset: Callable[[Any], None], device: Any) -> None:
             self._reset_peaks[int(device)] = self.stats(int(device))
             reset(device)
 
-        names = [name for name in _PEAK_RESETS if hasattr(torch._C, name)]
-        return replaced([(torch._C, name, partial(noted, getattr(torch._C, name))) for name in names])
+        def counted(reset: Callable[[Any], None], device: Any) -> None:
+            self._reset_counts[int(device)] = self._moved(int(device))
+            reset(device)
+
+        resets = [(name, noted) for name in _PEAK_RESETS] + [(name, counted) for name in _COUNT_RESETS]
+        known = [(name, instead) for name, instead in resets if hasattr(torch._C, name)]
+        return replaced([(torch._C, name, partial(instead, getattr(torch._C, name))) for name, instead in known])
+
+    def _moved(self, device: int) -> tuple[int, int]:
+        """Return how many blocks the allocator handed out and was given back, whatever the program reset."""
+        (out, back), (more_out, more_back) = history.blocks_moved(device), self._reset_counts.get(device, (0, 0))
+        return out + more_out, back + more_back
+
+    def _moved_on_each(self) -> list[int]:
+        return [sum(self._moved(device)) for device in range(torch.cuda.device_count())]
 
     def _note_unknown_read(self, size: int) -> None:
         if len(self._lines) < _MOST_LINES:

@@ -52,6 +52,7 @@ def collected() -> None:
     for _ in range(50):  # what Python's collector frees, at some time
         cycle = [torch.empty(1 << 20, device="cuda")]
         cycle.append(cycle)
+    torch.cuda.reset_accumulated_memory_stats()
     train()
 
 
