@@ -6,7 +6,7 @@ the two ask the allocator for the same sizes in the same order, the values did n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.measurement import Ending, Measurement
 from oomscope.probe.result import Failure
-from oomscope.snapshot.trace import Action, Stack, Trace
+from oomscope.snapshot.trace import Action, Frame, Stack, Trace
 from oomscope.units import format_size
 
 REMEDY: Final = "use --backend cuda, or compute these values on the host"
@@ -75,10 +75,15 @@ def _read(job: ProbeJob, measurement: Measurement) -> str:
     """Return how often what was read, and where."""
     seen, rule = measurement.unanswered, site_rule(job)
     times = "once" if seen.reads == 1 else f"{seen.reads:,} times"
-    places = list(dict.fromkeys(f"{rule.name_of(line.filename)}:{line.line}" for line in seen.lines))
+    places = places_of(seen.lines, rule.name_of)
+    return f"values that a virtual card does not compute were read {times}{f' ({places})' if places else ''}"
+
+
+def places_of(lines: Sequence[Frame], name: Callable[[str], str]) -> str:
+    """Return "at" and the first of the lines, their files as ``name`` calls them; empty without any."""
+    places = list(dict.fromkeys(f"{name(line.filename)}:{line.line}" for line in lines))
     more = " and elsewhere" if len(places) > _MOST_LINES else ""
-    shown = f" (at {', '.join(places[:_MOST_LINES])}{more})" if places else ""
-    return f"values that a virtual card does not compute were read {times}{shown}"
+    return f"at {', '.join(places[:_MOST_LINES])}{more}" if places else ""
 
 
 class Difference(NamedTuple):

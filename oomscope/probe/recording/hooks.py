@@ -201,7 +201,7 @@ class Follower:
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:
-        """Keep what goes wrong inside from the program; the result has a note of it."""
+        """Turn an error inside into a note of the result, so that the program goes on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a program's own classes raise when they are read

@@ -122,7 +122,7 @@ class Position:
 
 
 class PositionLog:
-    """The positions by the number of blocks given and taken until then: events of torch before 2.10 have no text.
+    """Remembers positions by how many blocks were handed out and given back: before torch 2.10 events carry no text.
 
     Args:
         counts: returns for each card how many blocks its allocator has handed out and was given back, in sum.
@@ -141,10 +141,6 @@ class PositionLog:
         if self._texts and self._texts[-1][0] == counts:
             self._texts.pop()  # no event had that position
         self._texts.append((counts, text))
-
-    def counts(self) -> Sequence[int]:
-        """Return the counts as they stand."""
-        return self._counts()
 
     def mark(self, traces: Sequence[list[dict[str, Any]]], counts: Sequence[int]) -> None:
         """Write the positions into the events of each card, the oldest event first.

@@ -129,7 +129,7 @@ class Recorder:
             document = history.document()
         else:
             with _no_collection():  # which frees blocks while torch makes the objects of the document
-                counts = self._log.counts()
+                counts = self._moved_on_each()
                 document = history.document()
             self._log.mark(document["device_traces"], counts)
         return document | {PLACES_KEY: places_document(self._forward.places)}

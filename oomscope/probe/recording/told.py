@@ -1,4 +1,4 @@
-"""What was said of a storage on the card. Needs neither torch nor numpy, which a process of a program may lack."""
+"""What was said of a storage on the card. This module imports neither torch nor numpy: a program may lack numpy."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
 from oomscope.probe.analysis.failures import Refusal, out_of_memory_of
+from oomscope.probe.analysis.value_dependence import places_of
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfMemory, Unanswered
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
@@ -29,7 +30,6 @@ from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
 
-_MOST_LINES: Final = 3
 BEFORE_A_STEP: Final = "the program ended before its first step"
 
 
@@ -265,11 +265,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
 
 def _read_before(receipt: Receipt) -> str:
     """Say where a program that failed had read values of a virtual card: a check of its own may have failed by them."""
-    lines = _unanswered([receipt]).lines
-    if not lines:
-        return ""
-    places = dict.fromkeys(f"{short_path(line.filename)}:{line.line}" for line in lines)
-    return f" (it had read values that a virtual card does not compute, at {', '.join(list(places)[:_MOST_LINES])})"
+    places = places_of(_unanswered([receipt]).lines, short_path)
+    return f" (it had read values that a virtual card does not compute, {places})" if places else ""
 
 
 def _empty(ended: Ended, receipt: Receipt) -> Failure | None:

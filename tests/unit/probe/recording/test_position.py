@@ -54,5 +54,5 @@ def test_each_card_has_its_own_counts() -> None:
     log.note("init")
     log.note("forward")  # one block of the first card later
     traces = [[{"action": "alloc"}], [{"action": "alloc"}]]
-    log.mark(traces, log.counts())
+    log.mark(traces, counts.pop())
     assert [[event["user_metadata"] for event in trace] for trace in traces] == [["init"], ["forward"]]
