@@ -131,8 +131,8 @@ def read_held(to: int, address: int, size: int) -> Origin:
     return Origin(_card().oomscope_card_read_held(to, address, size))
 
 
-def read_copied(to: int, address: int, size: int) -> bool:
-    """Copy the bytes of a tensor's storage to the host if one copy wrote just them, and kernels were given them since.
+def read_last_held(to: int, address: int, size: int) -> Origin:
+    """Copy the bytes of a tensor's storage to the host as the card held them until a kernel was given them.
 
     Whether a kernel changed them is not known here.
 
@@ -142,21 +142,22 @@ def read_copied(to: int, address: int, size: int) -> bool:
         size: bytes.
 
     Returns:
-        Whether there is such a copy; else nothing is read.
+        Where they come from; nothing is copied where the card did not hold them all, or something wrote over them that
+        it knows of.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
-    return bool(_card().oomscope_card_read_copied(to, address, size))
+    return Origin(_card().oomscope_card_read_last_held(to, address, size))
 
 
-def module_launches() -> int:
-    """Return how many kernels of modules that the program loaded (Triton's), and of graphs, were launched.
+def foreign_launches() -> int:
+    """Return how many kernels were launched that torch did not bring: of modules (Triton's), extensions and graphs.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
-    return int(_card().oomscope_card_module_launches())
+    return int(_card().oomscope_card_foreign_launches())
 
 
 def write_held(address: int, values: int, size: int, origin: Origin) -> None:
@@ -166,7 +167,7 @@ def write_held(address: int, values: int, size: int, origin: Origin) -> None:
         address: of the device.
         values: an address of the host.
         size: bytes.
-        origin: what was copied is remembered when a kernel was given it; what was computed is not.
+        origin: whence they are.
 
     Raises:
         RuntimeError: the card is not loaded.
@@ -201,8 +202,8 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_unsupported.restype = ctypes.c_size_t
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_read_copied.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_module_launches.restype = ctypes.c_uint64
+    card.oomscope_card_read_last_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_foreign_launches.restype = ctypes.c_uint64
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]

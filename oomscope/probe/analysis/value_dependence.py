@@ -7,6 +7,7 @@ the two ask the allocator for the same sizes in the same order, the values did n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -107,22 +108,35 @@ class Difference(NamedTuple):
 def first_difference(reported: Trace, other: Trace) -> Difference | None:
     """Return the first request of two runs of one device that differs in size; None where all are the same.
 
-    Requests that were refused count as well. Both traces are whole: none of their events was dropped.
+    Requests that were refused count as well. Those of threads that the program started take turns in an order of their
+    own in each run: of each of their lines the sizes are compared, not the order. Both traces are whole: none of their
+    events was dropped.
     """
-    rows_of = [
-        np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM)) for trace in (reported, other)
-    ]
-    ours, theirs = (trace.size[rows] for trace, rows in zip((reported, other), rows_of, strict=True))
-    common = min(len(ours), len(theirs))
-    differing = np.flatnonzero(ours[:common] != theirs[:common])
-    place = int(differing[0]) if len(differing) else common
-    if place >= max(len(ours), len(theirs)):
-        return None
-    trace, rows = (reported, rows_of[0]) if place < len(ours) else (other, rows_of[1])
-    event = int(rows[place])
-    return Difference(
-        requested_bytes=int(ours[place]) if place < len(ours) else None,
-        other_bytes=int(theirs[place]) if place < len(theirs) else None,
-        stack=trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]],
-        module=trace.modules[trace.module_id[event]],
-    )
+    for ours, theirs in zip(_requests(reported), _requests(other), strict=True):
+        sizes, other_sizes = reported.size[ours], other.size[theirs]
+        common = min(len(ours), len(theirs))
+        differing = np.flatnonzero(sizes[:common] != other_sizes[:common])
+        place = int(differing[0]) if len(differing) else common
+        if place >= max(len(ours), len(theirs)):
+            continue
+        trace, rows = (reported, ours) if place < len(ours) else (other, theirs)
+        event = int(rows[place])
+        return Difference(
+            requested_bytes=int(sizes[place]) if place < len(ours) else None,
+            other_bytes=int(other_sizes[place]) if place < len(theirs) else None,
+            stack=trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]],
+            module=trace.modules[trace.module_id[event]],
+        )
+    return None
+
+
+def _requests(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return the requests' events in their order, and those of started threads in an order that all runs have."""
+    rows = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+    is_threads = np.array([_is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
+    started = sorted(rows[is_threads], key=lambda row: (trace.stacks[trace.stack_id[row]], trace.size[row]))
+    return rows[~is_threads], np.array(started, dtype=rows.dtype)
+
+
+def _is_of_started_thread(stack: Stack) -> bool:
+    return bool(stack) and (stack[-1].name, Path(stack[-1].filename).name) == ("_bootstrap", "threading.py")

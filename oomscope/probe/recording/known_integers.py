@@ -5,9 +5,10 @@ mask hide anything. The card computes none of it, and what follows would depend 
 card holds every operand (it was copied there, or computed so), the function runs as it is, with what it allocates, and
 is computed once more on the host; that result is written to the card. Operands are written again, because the card
 holds nothing of what a kernel was given; so are the indices, targets and masks that functions of floating-point numbers
-read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them. Kernels of
-backward are given labels by C++, where no wrapper sees it: what ``to`` or ``cuda`` copied still counts as known while
-the card has the copy and the tensor's version says that nothing was written into it.
+read. Those numbers are left alone, but for a few at a time: they are many, and sizes seldom depend on them. The card
+also counts as unknown what a kernel only read where no wrapper sees it: in backward, in functions of C++, and where an
+old address is left among a kernel's arguments. Such a tensor still counts as known while its version says that nothing
+was written into it.
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
@@ -87,7 +88,6 @@ _READ: Final = (
 _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
 """The same, in ``torch.nn.functional``."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
-_PLACES: Final = "_oomscope_places"
 Function = Callable[..., Any]
 
 
@@ -153,16 +153,11 @@ def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: s
 
 
 def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
-    """Return where ``mask``, which is then among the ``kept``, is set, one row each; None where that is not known.
-
-    It is remembered with the mask, since backward asks again, and kernels may have been given the mask in between.
-    """
-    if mask.is_inference():
+    """Return where ``mask``, which is then among the ``kept``, is set, one row each; None where that is not known."""
+    if not is_followed(mask) or not kept.take(mask):
         return None
-    if is_followed(mask) and kept.take(mask):
-        setattr(mask, _PLACES, (kept.on_host(mask).nonzero(), mask._version))
-    places, version = getattr(mask, _PLACES, (None, None))
-    return places if version == mask._version else None
+    places: torch.Tensor = kept.on_host(mask).nonzero()
+    return places
 
 
 def _scriptable(wrapped: Function, function: Function) -> Function:
@@ -186,36 +181,19 @@ def _counting(function: Function, name: str) -> Function:
     return called
 
 
-_copied = WeakTensorKeyDictionary()
-"""Of tensors that were copied to the card: address, version, and launches of modules' kernels until then."""
-
-
 def _copying(function: Function, name: str) -> Function:
-    """Return ``function``, which may copy a tensor to the card: that is remembered of its result."""
+    """Return ``function``, which may copy a tensor to the card: what it holds is known from then on."""
     computing = _computing(function, name) if name == "to" else function  # ``cuda`` would copy once more
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         result = computing(*args, **kwargs)
         is_new = bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_cuda
-        if is_new and not torch.compiler.is_compiling() and is_followed(result) and not result.is_inference():
-            _copied[result] = _state_of(result)
+        if is_new and not torch.compiler.is_compiling() and is_followed(result):
+            _note_known(result)
         return result
 
     return called
-
-
-def _state_of(tensor: torch.Tensor) -> tuple[int, int, int]:
-    return tensor.untyped_storage().data_ptr(), tensor._version, virtual.module_launches()
-
-
-def _is_as_copied(tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` was copied to the card and nothing that torch knows of was written into it since.
-
-    What the kernels of others write, torch does not know: those of modules are counted. Not seen are an extension's own
-    kernels, which are launched as torch's are, and what is written through ``.data`` by a function without a wrapper.
-    """
-    return not tensor.is_inference() and tensor in _copied and _copied[tensor] == _state_of(tensor)
 
 
 def _classifying(function: Function, name: str) -> Function:
@@ -256,6 +234,32 @@ def _filling(function: Function, name: str) -> Function:
         return result
 
     return called
+
+
+_known = WeakTensorKeyDictionary()
+"""Of tensors whose values were known, without views of others: their state then."""
+
+
+def _note_known(tensor: torch.Tensor) -> None:
+    if not tensor.is_inference():
+        owner = tensor if tensor._base is None else tensor._base
+        _known[owner] = _state_of(owner)
+
+
+def _is_unchanged(tensor: torch.Tensor) -> bool:
+    """Whether the values of ``tensor`` were known, and nothing that torch knows of was written into it since.
+
+    Torch does not know what the kernels of others write; where one was launched, the answer is no. Not seen is what is
+    written through ``.data`` by a function without a wrapper.
+    """
+    if tensor.is_inference():
+        return False
+    owner = tensor if tensor._base is None else tensor._base
+    return owner in _known and _known[owner] == _state_of(owner)
+
+
+def _state_of(tensor: torch.Tensor) -> tuple[int, int, int]:
+    return tensor.untyped_storage().data_ptr(), tensor._version, virtual.foreign_launches()
 
 
 _FOLDER: Final = "torch._inductor.constant_folding"
@@ -377,12 +381,14 @@ def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
     if tensor.is_contiguous() and values.shape == tensor.shape and values.dtype == tensor.dtype:
         values = values.contiguous()
         virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
+        _note_known(tensor)
 
 
 class HeldOperands:
     """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
 
     def __init__(self) -> None:
+        self._tensors: list[torch.Tensor] = []
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._origins: dict[int, virtual.Origin] = {}
         self._on_host: dict[int, torch.Tensor] = {}
@@ -393,16 +399,18 @@ class HeldOperands:
         return frozenset(self._storages)
 
     def take(self, tensor: torch.Tensor) -> bool:
-        """Read a tensor from the card; return whether the card holds all of its storage, or it is remembered."""
+        """Read a tensor from the card; return whether all of its storage is known."""
         whole = tensor.untyped_storage()
         address, size = whole.data_ptr(), whole.nbytes()
         if address not in self._storages:
             copy = torch.UntypedStorage(size)
             origin = virtual.read_held(copy.data_ptr(), address, size)
+            if origin is virtual.Origin.NOT_HELD and _is_unchanged(tensor):
+                origin = virtual.read_last_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD:
-                if not (_is_as_copied(tensor) and virtual.read_copied(copy.data_ptr(), address, size)):
-                    return False
-                origin = virtual.Origin.COPIED
+                return False
+            _note_known(tensor)
+            self._tensors.append(tensor)
             self._origins[address] = origin
             self._storages[address] = copy
         host = torch.empty(0, dtype=tensor.dtype, device="cpu")
@@ -425,3 +433,6 @@ class HeldOperands:
         for address, storage in self._storages.items():
             origin = virtual.Origin.COMPUTED if changed else self._origins[address]
             virtual.write_held(address, storage.data_ptr(), storage.nbytes(), origin)
+        if changed:
+            for tensor in self._tensors:
+                _note_known(tensor)

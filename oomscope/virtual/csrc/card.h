@@ -164,12 +164,12 @@ CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
  * does not, 1: they were copied there, 2: the host computed them. */
 CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
 
-/* Reads the bytes of a tensor that one copy from the host wrote, where kernels were given it since and nothing else was
- * copied over it. Returns 0: there is no such copy of just this range; 1. */
-CARD_API int oomscope_card_read_copied(void *to, const void *from, size_t bytes);
+/* Reads the bytes of a tensor as the card holds them, or held them until a kernel was given it. Returns 0: it did not
+ * hold them all, or a collective or a large copy wrote there since; 1 and 2 as above. */
+CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes);
 
-/* Launches of kernels from modules that the program loaded, as Triton does: what they write is not known here. */
-CARD_API uint64_t oomscope_card_module_launches(void);
+/* Launches of kernels that torch did not bring: those of modules (Triton's), of extensions and of replayed graphs. */
+CARD_API uint64_t oomscope_card_foreign_launches(void);
 
 /* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed);

@@ -1,6 +1,10 @@
 #include "code/fat_binary.h"
 
+#include <link.h>
 #include <string.h>
+
+#include <algorithm>
+#include <mutex>
 
 #include "code/cubin.h"
 #include "code/zstd.h"
@@ -36,7 +40,39 @@ struct Image {
   uint64_t whole_bytes;
 };
 
+struct Library {
+  uintptr_t address, low, high;
+  bool is_torchs;
+};
+
+int look_at(dl_phdr_info *info, size_t, void *found) {
+  auto *library = static_cast<Library *>(found);
+  library->low = UINTPTR_MAX, library->high = 0;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    auto &part = info->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD) continue;
+    library->low = std::min<uintptr_t>(library->low, info->dlpi_addr + part.p_vaddr);
+    library->high = std::max<uintptr_t>(library->high, info->dlpi_addr + part.p_vaddr + part.p_memsz);
+  }
+  if (library->address < library->low || library->address >= library->high) return 0;
+  const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+  library->is_torchs = !strncmp(name, "libtorch", 8) || !strncmp(name, "libc10", 6);
+  return 1;
+}
+
+// Whether an address lies in one of torch's libraries. They register thousands of programs, one library after the other.
+bool is_in_torch(const void *address) {
+  static std::mutex mutex;
+  static Library last{};
+  std::lock_guard<std::mutex> guard(mutex);
+  last.address = reinterpret_cast<uintptr_t>(address);
+  bool is_found = last.address >= last.low && last.address < last.high;
+  return (is_found || dl_iterate_phdr(look_at, &last)) && last.is_torchs;
+}
+
 }  // namespace
+
+FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper), is_torchs_(is_in_torch(wrapper)) {}
 
 struct FatBinary::Choice {
   int code = 0, ptx = 0;

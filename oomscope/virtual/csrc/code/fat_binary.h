@@ -19,7 +19,9 @@ struct ImageVersion {
 class FatBinary {
  public:
   // `wrapper` is what the compiler passes when the program is loaded; it is read when first asked for.
-  explicit FatBinary(const void *wrapper) : wrapper_(wrapper) {}
+  explicit FatBinary(const void *wrapper);
+
+  bool is_torchs() const { return is_torchs_; }  // one of torch's own libraries registered it
 
   // Chooses as the driver does: machine code of the same major and the highest minor that is not above the card's, else
   // the highest PTX not above the card. {0, 0}: nothing runs on this card.
@@ -34,6 +36,7 @@ class FatBinary {
   Choice choose(int major, int minor) const;
 
   const void *wrapper_;
+  bool is_torchs_;
   std::unique_ptr<std::unordered_map<std::string, Signature>> signatures_;
 };
 

@@ -11,6 +11,7 @@
 #include "memory/memory.h"
 #include "memory/space.h"
 #include "memory/values.h"
+#include "work/stack.h"
 
 namespace card {
 namespace {
@@ -239,15 +240,16 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
   return card::was_computed(address) ? 2 : 1;
 }
 
-CARD_API int oomscope_card_read_copied(void *to, const void *from, size_t bytes) {
+CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes) {
   auto address = reinterpret_cast<uintptr_t>(from);
   card::MemoryLock lock(card::memory_mutex());
-  if (!bytes || !card::was_held(address, bytes)) return 0;
+  if (!bytes || !card::was_all_held(address, bytes)) return 0;
   card::read_content(to, address, bytes);
-  return 1;
+  return card::was_computed(address) ? 2 : 1;
 }
 
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed) {
+  card::wipe_stack();
   auto address = reinterpret_cast<uintptr_t>(to);
   card::MemoryLock lock(card::memory_mutex());
   bool is_apart = card::is_held_apart(address, bytes);

@@ -24,7 +24,7 @@ Ranges &once_held() {
   return all;
 }
 
-// Where ranges begin that the host computed, in place of a kernel.
+// Where ranges begin, held or once held, that the host computed in place of a kernel.
 std::set<uintptr_t> &computed() {
   static auto &all = *new std::set<uintptr_t>;
   return all;
@@ -69,11 +69,22 @@ Ranges::iterator range_after(Ranges &ranges, uintptr_t address) {
   return range;
 }
 
+std::vector<std::pair<uintptr_t, uint64_t>> parts_of(Ranges &ranges, uintptr_t address, uint64_t bytes) {
+  std::vector<std::pair<uintptr_t, uint64_t>> parts;
+  uintptr_t end = address + bytes;
+  for (auto range = range_after(ranges, address); range != ranges.end() && range->first < end; ++range) {
+    uintptr_t first = std::max(range->first, address);
+    parts.emplace_back(first, std::min(range->second, end) - first);
+  }
+  return parts;
+}
+
 Ranges::iterator range_after(uintptr_t address) { return range_after(held(), address); }
 
 void forget_once_held(uintptr_t address, uintptr_t end) {
   auto range = range_after(once_held(), address);
-  while (range != once_held().end() && range->first < end) range = once_held().erase(range);
+  for (; range != once_held().end() && range->first < end; range = once_held().erase(range))
+    computed().erase(range->first);
 }
 
 }  // namespace
@@ -133,7 +144,7 @@ bool is_held_apart(uintptr_t address, uint64_t bytes) {
 void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
-    if (!computed().erase(range->first)) once_held()[range->first] = range->second;
+    once_held()[range->first] = range->second;
     // What touches it may be a further part of the same tensor.
     end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
     range = erase(range);
@@ -142,7 +153,7 @@ void unhold_at(uintptr_t pointer) {
 
 bool was_held(uintptr_t address, uint64_t bytes) {
   auto range = once_held().find(address);
-  return range != once_held().end() && range->second == address + bytes;
+  return range != once_held().end() && range->second == address + bytes && !was_computed(address);
 }
 
 bool meets_held(uintptr_t pointer) {
@@ -150,14 +161,15 @@ bool meets_held(uintptr_t pointer) {
   return range != held().end() && range->first < unit_after(pointer + 1);
 }
 
+bool was_all_held(uintptr_t address, uint64_t bytes) {
+  uint64_t found = 0;
+  for (auto &part : parts_of(held(), address, bytes)) found += part.second;
+  for (auto &part : parts_of(once_held(), address, bytes)) found += part.second;
+  return found == bytes;
+}
+
 std::vector<std::pair<uintptr_t, uint64_t>> held_parts(uintptr_t address, uint64_t bytes) {
-  std::vector<std::pair<uintptr_t, uint64_t>> parts;
-  uintptr_t end = address + bytes;
-  for (auto range = range_after(address); range != held().end() && range->first < end; ++range) {
-    uintptr_t first = std::max(range->first, address);
-    parts.emplace_back(first, std::min(range->second, end) - first);
-  }
-  return parts;
+  return parts_of(held(), address, bytes);
 }
 
 uint64_t count_unknown(uintptr_t address, uint64_t bytes) {

@@ -22,10 +22,10 @@ namespace card {
 constexpr uintptr_t values_unit = 512;
 
 void hold(uintptr_t address, uint64_t bytes);
-// The same of what the host computed in place of a kernel: it is not remembered once a pointer to it is handed out,
-// because small results come and go at the same places.
+// The same of what the host computed in place of a kernel: once a pointer to it is handed out the program's reads are not
+// answered by it, because small results come and go at the same places.
 void hold_computed(uintptr_t address, uint64_t bytes);
-bool was_computed(uintptr_t address);  // whether a held range begins there that was
+bool was_computed(uintptr_t address);  // whether a range begins there that is held, or was held, and was computed
 void unhold(uintptr_t address, uint64_t bytes);
 // A tensor is just that range: what touches it is another's. Forgotten when something is held or unheld there.
 void hold_apart(uintptr_t address, uint64_t bytes);
@@ -37,6 +37,8 @@ bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied
 // over it.
 bool was_held(uintptr_t address, uint64_t bytes);
+// Whether all of the range is held, or was held until a pointer to it was handed out.
+bool was_all_held(uintptr_t address, uint64_t bytes);
 // The destination becomes held where the source is, and unknown elsewhere.
 void move_held(uintptr_t to, uintptr_t from, uint64_t bytes);
 // The held parts of a range, in order: (address, bytes).

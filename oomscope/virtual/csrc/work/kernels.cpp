@@ -15,7 +15,9 @@
 namespace card {
 namespace {
 
-std::atomic<uint64_t> module_launches{0};
+std::atomic<uint64_t> foreign_launches{0};
+// Surround the host functions of all kernels that extensions registered.
+std::atomic<uintptr_t> foreign_low{UINTPTR_MAX}, foreign_high{0};
 
 // torch registers a hundred thousand kernels while it is loaded: an open hash table, filled without allocation for
 // each.
@@ -65,7 +67,7 @@ int check(const Shape &s) {
 
 void replay_kernel(const std::vector<uintptr_t> &pointers) {
   add(counts.launches, 1);
-  add(module_launches, 1);
+  add(foreign_launches, 1);
   for (uintptr_t pointer : pointers) card_written(reinterpret_cast<const void *>(pointer));
   unhold_all_if_blind();
 }
@@ -106,12 +108,24 @@ void register_kernel(FatBinary *code, const void *host, const char *name) {
   auto &all = registry();
   std::lock_guard<std::mutex> guard(all.mutex);
   all.add(code, host, name);
+  if (code->is_torchs()) return;
+  auto address = reinterpret_cast<uintptr_t>(host);
+  foreign_low = std::min(foreign_low.load(), address);
+  foreign_high = std::max(foreign_high.load(), address);
 }
 
 Registered find_registered(const void *host) {
   auto &all = registry();
   std::lock_guard<std::mutex> guard(all.mutex);
   return all.slot(host);
+}
+
+bool is_foreign(const void *host) {
+  auto address = reinterpret_cast<uintptr_t>(host);
+  if (__builtin_expect(address < foreign_low.load(std::memory_order_relaxed), 1)) return false;
+  if (address > foreign_high.load(std::memory_order_relaxed)) return false;
+  FatBinary *code = find_registered(host).code;
+  return !code || !code->is_torchs();
 }
 
 Kernel *find_kernel(const void *handle) {
@@ -128,6 +142,7 @@ int launch_host(const void *host, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
+  if (is_foreign(host)) add(foreign_launches, 1);
   unhold_arguments(arguments, sign_host, host);
   tidy_stack();
   return 0;
@@ -146,7 +161,7 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  add(module_launches, 1);
+  add(foreign_launches, 1);
   if (has_buffer) {
     unhold_buffer(buffer, bytes);
   } else {
@@ -190,4 +205,4 @@ int card_check_kernel(const void *kernel) {
   return card::driver_call([&]() -> int { return card::find_kernel(kernel) ? 0 : CARD_INVALID_HANDLE; });
 }
 
-CARD_API uint64_t oomscope_card_module_launches(void) { return card::module_launches.load(std::memory_order_relaxed); }
+CARD_API uint64_t oomscope_card_foreign_launches(void) { return card::foreign_launches.load(std::memory_order_relaxed); }

@@ -31,7 +31,6 @@ __thread unsigned copies_heeded = 0;
 __thread int stack_wipes_left = 0;
 
 __attribute__((noinline)) void wipe_stack() {
-  stack_wipes_left--;
   auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   Stack stack = own_stack();
   if (frame <= stack.low || frame >= stack.high || frame - stack.low < wiped_bytes + spared_bytes) return;

@@ -34,6 +34,7 @@ inline void tidy_stack() {
   constexpr int wipes = 256;
   if (copies_heeded != made) stack_wipes_left = wipes;
   copies_heeded = made;
+  stack_wipes_left--;
   wipe_stack();
 }
 

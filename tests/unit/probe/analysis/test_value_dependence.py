@@ -75,6 +75,27 @@ class Runs:
         return measure(JOB, progress=lambda step: self.stages.append(step.stage), keep=self.kept.append, begin=self)
 
 
+def of_threads(*sizes: int, at: int = 7) -> Trace:
+    """Return requests of a thread that the program started, after one of its own."""
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, MiB, stack=(LINE,))
+    started = Frame("/usr/lib/python3.12/threading.py", 1032, "_bootstrap")
+    for number, size in enumerate(sizes, 1):
+        builder.event(Action.ALLOC, number * 16 * MiB, size, stack=(Frame("load.py", at, "load"), started))
+    return builder.build()
+
+
+def test_started_threads_may_take_turns_in_any_order() -> None:
+    assert first_difference(of_threads(MiB, 3 * MiB, 2 * MiB), of_threads(3 * MiB, 2 * MiB, MiB)) is None
+    found = first_difference(of_threads(MiB, 3 * MiB, 2 * MiB), of_threads(4 * MiB, MiB, 2 * MiB))
+    assert found is not None
+    assert (found.requested_bytes, found.other_bytes) == (3 * MiB, 4 * MiB)
+    assert first_difference(of_threads(MiB, MiB), of_threads(MiB)) == found._replace(
+        requested_bytes=MiB, other_bytes=None
+    )
+    assert first_difference(of_threads(MiB), of_threads(MiB, at=8)) is None, "sizes are compared, not lines"
+
+
 def test_a_run_that_read_nothing_is_not_repeated() -> None:
     runs = Runs(zeros=Ending(measurement=measured(MiB, unanswered=Unanswered())))
     assert runs.probed().outcome == "fits"

@@ -63,6 +63,45 @@ say([list(chosen.shape), list(rows.shape), state().unknown_reads - before, unkno
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_functions_without_a_wrapper_read_stays_known(values: str) -> None:
+    said = followed(
+        """longer = torch.arange(2432, device=d)
+del longer
+numbers, after = (torch.arange(2408, device=d) for _ in range(2))
+mask = numbers > 8
+torch.ops.aten.index_select(torch.randn(2408, 2, device=d), 0, numbers)
+torch.ops.aten.masked_fill(torch.randn(2408, device=d), mask, 0)
+is_held = [unknown(each) == 0 for each in (numbers, mask)]
+before = state().unknown_reads
+with answers_are_known():
+    chosen = [len(after[part]) for part in (mask, ~mask, numbers > 10)] + [len(after[8:24][mask[8:24]])]
+say([is_held, chosen, state().unknown_reads - before])""",
+        values=values,
+    )
+    assert said == [[False, False], [2399, 9, 2397, 15], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_an_extension_s_kernel_may_have_written_is_unknown(values: str) -> None:
+    said = followed(
+        """import ctypes
+cudart, of = ctypes.CDLL(None), ctypes.c_void_p
+code, host = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+cudart.__cudaRegisterFatBinary.restype = of
+cudart.__cudaRegisterFunction(of(cudart.__cudaRegisterFatBinary(code)), host, None, b"kernel", 0, *[None] * 5)
+numbers, buffer = torch.arange(8, device=d), torch.zeros(8, dtype=torch.long, device=d)
+pointer = of(buffer.data_ptr())
+class Dim(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+arguments = (of * 1)(ctypes.addressof(pointer))
+launched = cudart.cudaLaunchKernel(host, Dim(1, 1, 1), Dim(1, 1, 1), arguments, ctypes.c_size_t(0), None)
+say([launched, unknown(buffer + 1), unknown(numbers + 1)])""",
+        values=values,
+    )
+    assert said == [0, 64, 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
 def test_what_is_written_past_a_copied_tensor_s_version_is_not_taken_for_the_copy(values: str) -> None:
     said = followed(
         """number = torch.zeros(1, dtype=torch.long).to(d)
