@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from oomscope.errors import MachineUnfitError
 from oomscope.virtual import build
-from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.sonames import CARD, KEEPER, SONAMES, file_of
 from tests.unit.virtual.libraries import CARD_SOURCES, needs_compiler
 
 
@@ -101,6 +102,15 @@ def test_ziglang_serves_where_there_is_no_compiler_and_for_other_machines(
     assert here.cxx == (sys.executable, "-m", "ziglang", "c++")
     other = build.find_compiler({"PATH": os.environ["PATH"]}, target="aarch64-linux-gnu.2.28")
     assert other.c == (sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.28")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no ziglang")
+def test_ziglang_compiles_for_another_machine_and_an_older_glibc(tmp_path: Path) -> None:
+    compiler = build.find_compiler(target="aarch64-linux-gnu.2.28")
+    library = tmp_path / KEEPER
+    command = [*compiler.c, "-O2", "-shared", "-fPIC", "-o", str(library), str(build.PACKAGE / "startup.c")]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert build.platform_tag(library) == "manylinux_2_17_aarch64"
 
 
 def test_the_environment_names_the_compiler() -> None:

@@ -24,7 +24,7 @@ std::vector<Stream *> &all_streams() {  // guarded by progress_mutex
 std::atomic<uint64_t> last_id{0};
 
 constexpr int max_devices = 64;
-constexpr uintptr_t legacy_handle = 1, per_thread_handle = 2;
+constexpr uintptr_t per_thread_handle = 2;  // cudaStreamPerThread; 0 and 1 (cudaStreamLegacy) are default streams too
 
 Stream *default_stream(int device) {
   static Stream *all = [] {
