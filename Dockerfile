@@ -2,7 +2,7 @@
 #
 #     docker build --tag oomscope .
 #     docker run --rm --volume "$PWD:/work" oomscope explain snapshot.pickle
-FROM python:3.12-slim AS build
+FROM python:3.12 AS build
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY oomscope /source/oomscope
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source

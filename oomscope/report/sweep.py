@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count as iterate
 from typing import Final
 
 from oomscope.probe.tuning.sweep import Axis, Sweep
@@ -51,6 +52,12 @@ def outcome_cell(variant: Variant) -> parts.Cell:
 def short_names(sweep: Sweep) -> list[str]:
     """Return the names of the axes without their sections."""
     return [axis.name.rpartition(".")[2] for axis in sweep.axes]
+
+
+def front_numbers(sweep: Sweep) -> list[str]:
+    """Return a number for each combination that is among the best, by which table and chart name it; else nothing."""
+    best = iterate(1)
+    return [str(next(best)) if row.is_on_front else "" for row in sweep.rows]
 
 
 def tally_text(sweep: Sweep) -> str:
@@ -102,10 +109,10 @@ def _grid_table(sweep: Sweep) -> parts.Table:
                 *(row.variant.requested_bytes, row.variant.reserved_bytes, row.variant.margin_bytes),
                 row.variant.host_bytes or None,
                 parts.Cell(text=slowdown_text(row.slowdown), number=-1 if row.slowdown is None else row.slowdown),
-                "●" if row.is_on_front else "",
+                f"● {best}" if best else "",
                 bar(row.variant.requested_bytes or 0, most, "accent" if row.variant.fits else "bad"),
             )
-            for row in sweep.rows
+            for row, best in zip(sweep.rows, front_numbers(sweep), strict=True)
         ],
         hint="Sizes are those of the rank with the least room. After a failure, requested is what the same run needs "
         "without a limit.",

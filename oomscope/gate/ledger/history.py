@@ -93,7 +93,8 @@ class Trend:
     def step(self) -> Step | None:
         """The largest step of the stretch in the direction of its change, of equal ones the last.
 
-        None where no step is beyond the band that warns. Where the number came back to what it was, the largest of all.
+        None where no step is beyond the band that warns. Where the number came back to what it was, the largest of all,
+        and of equal ones a growth.
         """
         nights, way = self.stretch, self.change or 0
         steps = [
@@ -101,7 +102,7 @@ class Trend:
             for before, after in pairwise(nights)
             if after.change and abs(after.change) > after.band and after.change * way >= 0
         ]
-        return max(reversed(steps), key=lambda step: abs(step.change), default=None)
+        return max(reversed(steps), key=lambda step: (abs(step.change), step.change), default=None)
 
     @property
     def gravity(self) -> tuple[int, int]:

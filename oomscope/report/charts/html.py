@@ -99,6 +99,10 @@ SIDE: Final = 1000
 """Width and height of the lines in their own units."""
 NARROW_NAMES: Final = 4
 """How many parts of the axis are named on a narrow screen, where the names of all would not be read."""
+NARROW_LETTERS: Final = 40
+"""The same of the letters of points that are named."""
+LATE: Final = 0.8
+"""From here on along the x axis a mark's name stands before it, so that it is not cut off."""
 
 
 def html_chart(plot: Plot, **data: str) -> Markup:
@@ -174,7 +178,7 @@ def _add_mark(area: ET.Element, mark: Mark, plot: Plot) -> None:
     if mark.title:
         dot.set("title", printable(mark.title))
     if mark.name:
-        box(dot, "dot-name", mark.name)
+        box(dot, "dot-name before" if plot.across(mark.x) > LATE else "dot-name", mark.name)
 
 
 def _add_names(parent: ET.Element, plot: Plot) -> None:
@@ -188,7 +192,9 @@ def _add_names(parent: ET.Element, plot: Plot) -> None:
     if not plot.ticks:
         return
     names = box(parent, "stretches", tag="div")
-    every = -(-len(plot.ticks) // NARROW_NAMES)
+    letters = max(len(tick.text) for tick in plot.ticks)
+    most = NARROW_NAMES if plot.ticks[0].width else max(2, NARROW_LETTERS // letters)
+    every = -(-len(plot.ticks) // most)
     for index, tick in enumerate(plot.ticks):
         minor = " minor" if index % every and tick is not plot.ticks[-1] else ""
         left = share(plot.across(tick.x), 1)

@@ -7,7 +7,7 @@ from typing import Final
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report.charts.plot import Level, Line, Mark, Plot, axis_from_zero
 from oomscope.report.sentences import slowdown_text
-from oomscope.report.sweep import short_names, variant_text
+from oomscope.report.sweep import front_numbers, short_names, variant_text
 
 HEADROOM: Final = 1.06
 """The axes end a little beyond the largest value, so that no point lies on the edge."""
@@ -19,8 +19,8 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
     """Return the chart of ``sweep``, both axes from zero; None where no combination has both numbers."""
     names = short_names(sweep)
     found = [
-        (number, row, row.slowdown, row.variant.requested_bytes)
-        for number, row in enumerate(sweep.rows, start=1)
+        (best, row, row.slowdown, row.variant.requested_bytes)
+        for best, row in zip(front_numbers(sweep), sweep.rows, strict=True)
         if row.slowdown is not None and row.variant.requested_bytes is not None
     ]
     if not found:
@@ -29,7 +29,7 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
     slowest = HEADROOM * max(time for time, _ in points) or 1.0
     front = sorted(point for point, (_, row, _, _) in zip(points, found, strict=True) if row.is_on_front)
     marks = []
-    for (time, size), (number, row, _, _) in zip(points, found, strict=True):
+    for (time, size), (best, row, _, _) in zip(points, found, strict=True):
         values = ", ".join(f"{name}={value}" for name, value in zip(names, row.values, strict=True))
         marks.append(
             Mark(
@@ -37,7 +37,7 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
                 y=size,
                 style=f"dot {'good' if row.variant.fits else 'bad'}{'' if row.is_on_front else ' faint'}",
                 title=f"{values}: {variant_text(row.variant)}, {slowdown_text(row.slowdown)} time",
-                name=str(number) if row.is_on_front else "",
+                name=best,
             )
         )
     available = sweep.available_bytes

@@ -24,6 +24,8 @@ from oomscope.units import MiB
 
 SEARCHED_FROM: Final = 6
 """Rows from which a table has a box to search it."""
+LONG: Final = 24
+"""Letters from which a cell is prose, whose column stays wide enough to be read on a narrow screen."""
 LARGEST: Final = MiB
 """Bytes of a page."""
 ROWS_SHOWN: Final = 2000
@@ -93,6 +95,8 @@ def _cell(column: Column, value: Value) -> Markup:
         shown = drawn if span.end > span.start else Markup("")
         return Markup('<td class="bars"><span class="rail">{}</span></td>').format(shown)
     classes = ["number"] if column.is_number else ["place"] if column.kind == "code" else []
+    if not classes and len(cell.text) > LONG:
+        classes = ["long"]
     text, tag = _words(cell.text), "code" if column.kind == "code" else "span"
     if column.kind == "category" and cell.tone:
         text = Markup('<span class="swatch {}">{}</span>').format(cell.tone, text)

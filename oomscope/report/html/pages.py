@@ -330,7 +330,8 @@ def sweep_page(sweep: Sweep, *, title: str) -> str:
             parts.Figure(
                 title="Bytes against time",
                 markup=html_chart(plot),
-                hint="Each point is a combination. Of those on the line, what needs less memory takes longer.",
+                hint="Each point is a combination. Of those on the line, what needs less memory takes longer; their "
+                "numbers stand under Best.",
             )
         ]
     )

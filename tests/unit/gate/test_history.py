@@ -89,7 +89,7 @@ def grown(*values: int) -> Trend:
         ((0, 9, 0, 3), 3, (2, 9)),
         ((9, 0, 4), -5, (2, -9)),
         ((0, 3, 6), 6, (3, 3)),
-        ((0, 3, 0), 0, (3, -3)),
+        ((0, 3, 0), 0, (2, 3)),
     ],
 )
 def test_the_step_to_tell_is_the_largest_towards_where_the_trend_went(values, change, step) -> None:

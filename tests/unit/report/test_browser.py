@@ -46,7 +46,7 @@ function look(frame) {
   seen.wide = page.documentElement.scrollWidth > frame.clientWidth;
   seen.collisions = [];
   for (const chart of page.querySelectorAll("figure")) {
-    const named = ".level-name, .tick, .end, .point, .size, .key, .number-of";
+    const named = ".level-name, .tick, .end, .point, .dot-name, .size, .key, .number-of";
     const words = [...chart.querySelectorAll(named)].map(wordsOf).filter(({box}) => box.width);
     words.forEach(({text, box}, index) => {
       if (box.left < 0 || box.right > frame.clientWidth) seen.collisions.push(`cut off: ${text}`);
@@ -95,9 +95,9 @@ def test_a_name_is_seen_as_it_is_written_and_makes_nothing(tmp_path: Path) -> No
         assert (seen["made"], seen["ran"], seen["shown"], seen["computed"]) == (0, False, True, False), seen["title"]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 500), ("light", 1400), ("dark", 1100)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("light", 1400), ("dark", 1100)])
 def test_pages_are_readable_in_both_schemes_and_at_any_width(tmp_path: Path, scheme: str, width: int) -> None:
-    names = ("fits", "run", "fails", "grew", "night", *long_searches.EVERY)
+    names = ("fits", "run", "fails", "grew", "night", "nights", "grid", *long_searches.EVERY)
     prefers = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
     for seen in looked_at({name: page_of(name) for name in names}, tmp_path, prefers, width=width).values():
         assert seen["dark"] is (scheme == "dark")

@@ -208,6 +208,6 @@ def test_a_step_is_of_the_commit_that_was_found_or_between_two(before, after, sa
     (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert f"+1.00 GiB on 2026-01-02 02:00: {said}" in gate_history.step_text(trend)
     (back,) = trends([point(at, case) for at, case in enumerate((*cases, case_result(3)), start=1)], "peak_requested")
-    assert "-1.00 GiB on 2026-01-03 02:00, gone by now" in gate_history.step_text(back)
+    assert "+1.00 GiB on 2026-01-02 02:00, gone by now" in gate_history.step_text(back)
     creeping = tuple(replace(entry, band=2 * GiB) for entry in trend.entries)
     assert gate_history.step_text(replace(trend, entries=creeping)) == "none beyond the band that warns"

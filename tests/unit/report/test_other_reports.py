@@ -154,6 +154,9 @@ def test_text_and_page_of_a_sweep_hold_every_combination(grid: Sweep) -> None:
     assert page.count('class="dot good"') == 2
     assert page.count('class="dot bad faint"') == 1
     assert page.count("●") == 3, "two of the best, and what that means"
+    assert "● 1<" in page
+    assert "● 2<" in page
+    assert page.count('class="dot-name') == 2
 
 
 def test_a_picture_is_drawn_where_there_are_times(grid: Sweep) -> None:

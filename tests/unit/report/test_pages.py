@@ -159,6 +159,13 @@ def followed(name: str) -> str:
     return history_page(trends(points, "peak_requested"), metric="peak_requested")
 
 
+def hourly() -> str:
+    """Runs of one day, so that the axis names hours, of which the last grew."""
+    points = [point(at, case_result(at, live=(2 if at < 6 else 3) * GiB)) for at in range(1, 7)]
+    points = [replace(each, started=f"2026-01-01T0{at}:00:00+00:00") for at, each in enumerate(points)]
+    return history_page(trends(points, "peak_requested"), metric="peak_requested")
+
+
 MAKERS: tuple[Callable[[str], str], ...] = (*(probed, failed, explained, compared, searched, varied, judged, followed),)
 PAGES: dict[str, Callable[[], str]] = {
     "fits": lambda: probe_page(results.FITS, title="t"),
@@ -173,6 +180,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "night": lambda: night_page(
         night(1, *(replace(case_result(1, each, name=str(each)), probe=results.FITS) for each in GRAVITY), red())
     ),
+    "nights": hourly,
+    "grid": lambda: varied("mlp+core_attn"),
 }
 
 
