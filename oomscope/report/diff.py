@@ -46,7 +46,8 @@ def _parts(difference: Difference, tables: Sequence[By], shown: int) -> Iterator
 
 def heading_parts(difference: Difference) -> Iterator[parts.Part]:
     """Yield the files, and the peaks of all devices, the one that grew most first."""
-    yield line(f"A  {one_line(difference.before_file)}\nB  {one_line(difference.after_file)}", "soft")
+    yield line(f"A  {one_line(difference.before_file)}", "soft")
+    yield line(f"B  {one_line(difference.after_file)}", "soft")
     if len(difference.devices) > 1:
         what = "device" if difference.devices[0].rank is None else "rank"
         yield parts.Table(
