@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 import tests.card  # noqa: F401 - before any test imports torch
+from tests.made_once import made_once
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
@@ -62,7 +63,8 @@ def virtual_captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of some captures of the virtual card; not to be changed."""
     from tests.gpu.virtual_captures import SOME, capture
 
-    return capture(tmp_path_factory.mktemp("captures"), ["--at-once=3", *(f"--name={name}" for name in SOME)])
+    words = ["--at-once=3", *(f"--name={name}" for name in SOME)]
+    return made_once(tmp_path_factory, "captures", lambda folder: capture(folder, words))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -27,7 +27,7 @@ from oomscope.snapshot.timeline import Timeline
 from tests.conformance.test_snapshot_files import FIXTURES, RECORDED
 
 PLACES = 20
-FEW = (5, 13, PLACES)
+FEW = (13, PLACES)
 """Of twenty equal steps through the events; at the last one all are gone."""
 MADE = ("torch-2.6-wrapped-gradients.pickle", "torch-2.1-two-devices.pickle", "torch-2.3-spans.pickle")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.integration.program import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
-ALONE = ("--rank", "3", "--world-size", "8")
+ALONE = ("--rank", "3", "--world-size", "4")
 
 
 def probed(word: str, *options: str, launcher: tuple[str, ...] = (sys.executable,)) -> tuple[int, dict, str]:
@@ -34,7 +34,7 @@ def events_of_rank_3(file: Path, *options: str, launcher: tuple[str, ...] = (sys
 
 
 def test_a_played_rank_is_that_rank_of_a_real_world(tmp_path: Path) -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4")
     played = events_of_rank_3(tmp_path / "played.json", *ALONE)
     assert len(played) > 500
     assert played == events_of_rank_3(tmp_path / "real.json", launcher=torchrun)
@@ -65,7 +65,7 @@ def test_a_harness_plays_a_rank_with_ddp(tmp_path: Path) -> None:
     done = oomscope("probe", "--harness", str(harness), *options, *ALONE)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["rank"], document["world_size"]) == (3, 8)
+    assert (document["rank"], document["world_size"]) == (3, 4)
     assert document["peak"]["requested_bytes"] > 5 * 512 * 512 * 4, "weights, both moments, gradients and their buckets"
 
 
@@ -115,18 +115,18 @@ def lines_of(printed: str) -> list[dict]:
 def test_a_played_rank_hears_of_every_rank_what_it_holds_itself() -> None:
     code, document, printed = probed("said_by_default", *ALONE)
     assert code == 0, printed
-    assert (document["rank"], document["world_size"]) == (3, 8)
+    assert (document["rank"], document["world_size"]) == (3, 4)
     heard, again = lines_of(printed)
     assert heard.pop("received") != again.pop("received"), "what rank 2 sends is not known: the run was repeated"
     assert heard == again
     assert heard == {
         "rank": 3,
-        "total": [24, 8],
+        "total": [12, 4],
         "own": [3, 1],
-        "gathered": [3] * 8,
-        "exchanged": [33] * 8,
-        "halves": [6] * 8,
-        "objects": ["xxx"] * 8,
+        "gathered": [3] * 4,
+        "exchanged": [33] * 4,
+        "halves": [6] * 4,
+        "objects": ["xxx"] * 4,
         "within": [1],
     }
 

@@ -5,21 +5,10 @@ import itertools
 import os
 import subprocess
 import sys
-import types
 
+import quick_torch  # noqa: F401
 import torch
 import torch.nn as nn
-
-
-def without_compiler() -> None:
-    """torch's first optimizer imports its whole compiler, which takes seconds; nothing here compiles."""
-    compiler = types.ModuleType("torch._dynamo")
-    compiler.disable = lambda function, *_, **__: function
-    compiler.graph_break = lambda *_: None
-    sys.modules["torch._dynamo"] = torch._dynamo = compiler
-
-
-without_compiler()
 
 
 def model(device: str = "cuda") -> nn.Sequential:
@@ -60,11 +49,6 @@ def collected() -> None:
     for number in steps(net, torch.optim.AdamW(net.parameters())):
         if number == 0:
             gc.collect()
-
-
-def nothing() -> None:
-    """CUDA is there, and nothing is put on it."""
-    torch.cuda.init()
 
 
 def on_cpu() -> None:
@@ -141,6 +125,7 @@ def forked() -> None:
 
 def workers() -> None:
     """Data comes from two worker processes, through pinned memory."""
+    import torch._prims.rng_prims  # which quick_torch leaves out, and torch.Generator asks for
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(

@@ -5,6 +5,7 @@ Names of rows as arguments: these alone.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ def main(names: list[str]) -> None:
     import torch  # noqa: F401 - imported once, before the forks
 
     warnings.simplefilter("ignore")
+    gc.freeze()  # which no fork is to look through, and copy
     for name in names or OPERATIONS:
         child = os.fork()
         if not child:
