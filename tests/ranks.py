@@ -19,8 +19,12 @@ PRELOADED = (
     "torch._dynamo",
     "torch.distributed.tensor",
     "oomscope.model.trainer",
+    "tests.unit.virtual.torch_calls",
 )
-"""An optimizer imports ``torch._dynamo`` when it is made."""
+"""For all that is forked from one server, which the first to need it starts, and which no later list reaches.
+
+An optimizer imports ``torch._dynamo`` when it is made.
+"""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 

@@ -12,6 +12,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.ranks import PRELOADED
+
 ROOT = Path(__file__).parents[3]
 PREAMBLES = {
     "calls": "from tests.unit.virtual.cuda_calls import *\n",
@@ -49,7 +51,7 @@ def on_card(
 def _forked(program: str, variables: dict[str, str]) -> Any:
     """Run ``program`` in a fork of a process that has imported torch, and has not used the card."""
     forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["tests.card", "torch", "tests.unit.virtual.torch_calls"])
+    forks.set_forkserver_preload(list(PRELOADED))
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder, "said")
         process = forks.Process(target=_child, args=(program, variables, str(said)))
