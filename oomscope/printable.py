@@ -34,4 +34,4 @@ def not_obeyed(line: str) -> str:
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters but newline and tab, misleading characters and stray bytes escaped."""
-    return text.translate(_ESCAPES)
+    return text if text.isprintable() else text.translate(_ESCAPES)

@@ -79,11 +79,14 @@ def _harmless(value: Any) -> Any:
 def _words(text: str) -> Markup:
     """Return ``text`` for a page; letters of other scripts keep their direction to themselves."""
     shown = escape(printable(text))
-    return shown if text.isascii() else Markup("<bdi>{}</bdi>").format(shown)
+    return shown if text.isascii() else Markup("<bdi>%s</bdi>") % shown
 
 
 def _cells(columns: Sequence[Column], row: Row) -> Markup:
-    """Return the cells of a row, with the numbers by which a script sorts and sums."""
+    """Return the cells of a row, with the numbers by which a script sorts and sums.
+
+    They are filled in by ``%``, which takes a third of the time of ``format``: a page has tens of thousands of them.
+    """
     return Markup("").join(_cell(column, value) for column, value in zip(columns, row, strict=True))
 
 
@@ -91,33 +94,33 @@ def _cell(column: Column, value: Value) -> Markup:
     cell = column.cell(value)
     if span := cell.span:
         style = f"left:{100 * span.start:.2f}%;width:{100 * (span.end - span.start):.2f}%"
-        drawn = Markup('<span class="bar {}" style="{}"></span>').format(span.tone, style)
+        drawn = Markup('<span class="bar %s" style="%s"></span>') % (span.tone, style)
         shown = drawn if span.end > span.start else Markup("")
-        return Markup('<td class="bars"><span class="rail">{}</span></td>').format(shown)
+        return Markup('<td class="bars"><span class="rail">%s</span></td>') % shown
     classes = ["number"] if column.is_number else ["place"] if column.kind == "code" else []
     if not classes and len(cell.text) > LONG:
         classes = ["long"]
     text, tag = _words(cell.text), "code" if column.kind == "code" else "span"
     if column.kind == "category" and cell.tone:
-        text = Markup('<span class="swatch {}">{}</span>').format(cell.tone, text)
+        text = Markup('<span class="swatch %s">%s</span>') % (cell.tone, text)
     elif cell.text and (tag == "code" or cell.title):
-        title = Markup(' title="{}"').format(printable(cell.title)) if cell.title else ""
-        text = Markup("<{}{}>{}</{}>").format(tag, title, text, tag)
+        title = Markup(' title="%s"') % printable(cell.title) if cell.title else ""
+        text = Markup("<%s%s>%s</%s>") % (tag, title, text, tag)
     if cell.link:
-        text += Markup(' <a href="{}" rel="noreferrer" aria-label="see the line">↗</a>').format(cell.link)
+        text += Markup(' <a href="%s" rel="noreferrer" aria-label="see the line">↗</a>') % cell.link
     if cell.details:
         caption, *lines = map(_words, cell.details)
-        frames = Markup("").join(Markup("<li><code>{}</code></li>").format(line) for line in lines)
-        opened = Markup("<p>{}</p><ol>{}</ol>").format(caption, frames)
-        text = Markup('<details class="stack"><summary>{}</summary>{}</details>').format(text, opened)
+        frames = Markup("").join(Markup("<li><code>%s</code></li>") % line for line in lines)
+        opened = Markup("<p>%s</p><ol>%s</ol>") % (caption, frames)
+        text = Markup('<details class="stack"><summary>%s</summary>%s</details>') % (text, opened)
     if cell.tone and column.kind != "category":
         classes.append(cell.tone)
-    attributes = Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
+    attributes = Markup(' class="%s"') % " ".join(classes) if classes else Markup("")
     if cell.number is not None:
         name = "bytes" if column.kind in {"size", "change"} else "value"
         signed = " data-signed" if column.kind == "change" else ""
-        attributes += Markup(' data-{}="{}"{}').format(name, cell.number, signed)
-    return Markup("<td{}>{}</td>").format(attributes, text)
+        attributes += Markup(' data-%s="%s"%s') % (name, cell.number, signed)
+    return Markup("<td%s>%s</td>") % (attributes, text)
 
 
 @cache
