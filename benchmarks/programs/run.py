@@ -97,6 +97,7 @@ PROGRAMS = {
     "accelerate": Program("accelerate launch accelerate_loop.py", "accelerate"),
     "accelerate-ddp": Program("accelerate launch --num_processes 2 --multi_gpu accelerate_loop.py", "accelerate"),
     "trl-peft": Program("python sft.py", "trl peft"),
+    "trl-dpo": Program("python dpo.py", "trl"),
     "deepspeed-1": Program("python zero.py 1", "deepspeed"),
     "deepspeed-2": Program("python zero.py 2", "deepspeed"),
     "deepspeed-3": Program("python zero.py 3", "deepspeed"),

@@ -151,15 +151,6 @@ def read_last_held(to: int, address: int, size: int) -> Origin:
     return Origin(_card().oomscope_card_read_last_held(to, address, size))
 
 
-def foreign_launches() -> int:
-    """Return how many kernels were launched that torch did not bring: of modules (Triton's), extensions and graphs.
-
-    Raises:
-        RuntimeError: the card is not loaded.
-    """
-    return int(_card().oomscope_card_foreign_launches())
-
-
 def write_held(address: int, values: int, size: int, origin: Origin) -> None:
     """Write bytes to allocated device memory; the card then holds them.
 
@@ -203,7 +194,6 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_read_last_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_foreign_launches.restype = ctypes.c_uint64
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]

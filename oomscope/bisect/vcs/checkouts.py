@@ -98,7 +98,8 @@ def _lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
     """Make the work tree and the index those of ``commit`` without the files ``absent``."""
     code = next((path for path in absent if PurePosixPath(path).suffix in _CODE), None)
     if code is not None:
-        raise GitError(f"{code} is not in the repository", where=commit, remedy="fetch what the partial clone left out")
+        remedy = "fetch what the partial clone left out: git fetch --refetch --no-filter"
+        raise GitError(f"{code} is not in the repository", where=commit, remedy=remedy)
     git.output("update-ref", "--no-deref", "HEAD", commit)
     git.output("read-tree", "--reset", commit)
     git.output("update-index", "--force-remove", "-z", "--stdin", stdin=os.fsencode("".join(f"{p}\0" for p in absent)))

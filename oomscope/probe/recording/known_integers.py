@@ -249,8 +249,8 @@ def _note_known(tensor: torch.Tensor) -> None:
 def _is_unchanged(tensor: torch.Tensor) -> bool:
     """Whether the values of ``tensor`` were known, and nothing that torch knows of was written into it since.
 
-    Torch does not know what the kernels of others write; where one was launched, the answer is no. Not seen is what is
-    written through ``.data`` by a function without a wrapper.
+    What the kernels of others write, the card forgets. Not seen is what is written through ``.data`` by a function
+    without a wrapper.
     """
     if tensor.is_inference():
         return False
@@ -258,8 +258,8 @@ def _is_unchanged(tensor: torch.Tensor) -> bool:
     return owner in _known and _known[owner] == _state_of(owner)
 
 
-def _state_of(tensor: torch.Tensor) -> tuple[int, int, int]:
-    return tensor.untyped_storage().data_ptr(), tensor._version, virtual.foreign_launches()
+def _state_of(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.untyped_storage().data_ptr(), tensor._version
 
 
 _FOLDER: Final = "torch._inductor.constant_folding"

@@ -165,11 +165,8 @@ CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
 CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
 
 /* Reads the bytes of a tensor as the card holds them, or held them until a kernel was given it. Returns 0: it did not
- * hold them all, or a collective or a large copy wrote there since; 1 and 2 as above. */
+ * hold them all, or something else than one of torch's kernels wrote there since; 1 and 2 as above. */
 CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes);
-
-/* Launches of kernels that torch did not bring: those of modules (Triton's), of extensions and of replayed graphs. */
-CARD_API uint64_t oomscope_card_foreign_launches(void);
 
 /* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed);

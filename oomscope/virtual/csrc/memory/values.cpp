@@ -151,6 +151,16 @@ void unhold_at(uintptr_t pointer) {
   }
 }
 
+void forget_at(uintptr_t pointer) {
+  unhold_at(pointer);
+  uintptr_t end = unit_after(pointer + 1);
+  for (auto range = range_after(once_held(), pointer); range != once_held().end() && range->first < end;) {
+    end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
+    computed().erase(range->first);
+    range = once_held().erase(range);
+  }
+}
+
 bool was_held(uintptr_t address, uint64_t bytes) {
   auto range = once_held().find(address);
   return range != once_held().end() && range->second == address + bytes && !was_computed(address);

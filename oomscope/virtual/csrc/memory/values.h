@@ -34,6 +34,8 @@ bool is_held_apart(uintptr_t address, uint64_t bytes);
 // and are not held apart.
 void unhold_at(uintptr_t pointer);
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
+// The same where not only torch may know what is written there: nor does it count as once held.
+void forget_at(uintptr_t pointer);
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied
 // over it.
 bool was_held(uintptr_t address, uint64_t bytes);

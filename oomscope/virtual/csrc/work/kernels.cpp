@@ -15,7 +15,6 @@
 namespace card {
 namespace {
 
-std::atomic<uint64_t> foreign_launches{0};
 // Surround the host functions of all kernels that extensions registered.
 std::atomic<uintptr_t> foreign_low{UINTPTR_MAX}, foreign_high{0};
 
@@ -67,8 +66,7 @@ int check(const Shape &s) {
 
 void replay_kernel(const std::vector<uintptr_t> &pointers) {
   add(counts.launches, 1);
-  add(foreign_launches, 1);
-  for (uintptr_t pointer : pointers) card_written(reinterpret_cast<const void *>(pointer));
+  for (uintptr_t pointer : pointers) forget_pointer(pointer);
   unhold_all_if_blind();
 }
 
@@ -102,6 +100,15 @@ bool buffer_of(void **extra, const void **buffer, size_t *bytes) {
   return *buffer && *bytes;
 }
 
+// Whether a kernel is an extension's: what it writes, torch's version counters do not tell.
+bool is_foreign(const void *host) {
+  auto address = reinterpret_cast<uintptr_t>(host);
+  if (__builtin_expect(address < foreign_low.load(std::memory_order_relaxed), 1)) return false;
+  if (address > foreign_high.load(std::memory_order_relaxed)) return false;
+  FatBinary *code = find_registered(host).code;
+  return !code || !code->is_torchs();
+}
+
 }  // namespace
 
 void register_kernel(FatBinary *code, const void *host, const char *name) {
@@ -120,14 +127,6 @@ Registered find_registered(const void *host) {
   return all.slot(host);
 }
 
-bool is_foreign(const void *host) {
-  auto address = reinterpret_cast<uintptr_t>(host);
-  if (__builtin_expect(address < foreign_low.load(std::memory_order_relaxed), 1)) return false;
-  if (address > foreign_high.load(std::memory_order_relaxed)) return false;
-  FatBinary *code = find_registered(host).code;
-  return !code || !code->is_torchs();
-}
-
 Kernel *find_kernel(const void *handle) {
   auto *kernel = static_cast<Kernel *>(const_cast<void *>(handle));
   return kernel && kernel->mark == Kernel::live ? kernel : nullptr;
@@ -142,8 +141,7 @@ int launch_host(const void *host, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  if (is_foreign(host)) add(foreign_launches, 1);
-  unhold_arguments(arguments, sign_host, host);
+  is_foreign(host) ? forget_arguments(arguments, sign_host, host) : unhold_arguments(arguments, sign_host, host);
   tidy_stack();
   return 0;
 }
@@ -161,12 +159,7 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  add(foreign_launches, 1);
-  if (has_buffer) {
-    unhold_buffer(buffer, bytes);
-  } else {
-    unhold_arguments(arguments, sign_kernel, kernel);
-  }
+  has_buffer ? forget_buffer(buffer, bytes) : forget_arguments(arguments, sign_kernel, kernel);
   return 0;
 }
 
@@ -205,4 +198,3 @@ int card_check_kernel(const void *kernel) {
   return card::driver_call([&]() -> int { return card::find_kernel(kernel) ? 0 : CARD_INVALID_HANDLE; });
 }
 
-CARD_API uint64_t oomscope_card_foreign_launches(void) { return card::foreign_launches.load(std::memory_order_relaxed); }
