@@ -133,6 +133,17 @@ def test_a_peak_that_moves_is_no_answer() -> None:
     assert "another process of the program allocates other bytes" in result.failure.message
 
 
+def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
+    snapshot = Snapshot(segments=(), traces=(of_threads(MiB, 2 * MiB),))
+    moved = replace(STATS, reserved_bytes_peak=11 * MiB)
+    first, again = (Ending(measurement=measured(snapshot=snapshot, stats=stats)) for stats in (STATS, moved))
+    result = Runs(zeros=first, threes=again).probed()
+    assert result.outcome == "fits"
+    assert "but the reserved peak is 11.00 MiB instead of 9.00 MiB: threads of the program allocate" in result.notes[0]
+    alone = Ending(measurement=measured(MiB)), Ending(measurement=measured(MiB, stats=moved))
+    assert Runs(zeros=alone[0], threes=alone[1]).probed().outcome == "error"
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
