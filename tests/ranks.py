@@ -17,13 +17,14 @@ PRELOADED = (
     "pytest",
     "hypothesis",
     "torch._dynamo",
+    "torch._inductor.codecache",
     "torch.distributed.tensor",
     "oomscope.model.trainer",
     "tests.unit.virtual.torch_calls",
 )
 """For all that is forked from one server, which the first to need it starts, and which no later list reaches.
 
-An optimizer imports ``torch._dynamo`` when it is made.
+An optimizer imports ``torch._dynamo`` when it is made, and a snapshot with stacks ``torch._inductor.codecache``.
 """
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 

@@ -1,4 +1,7 @@
-"""A rank of a world, started by torchrun or played alone; its first argument says what it does."""
+"""A rank of a world, started by torchrun or played alone; its first argument says what it does.
+
+What imports much of torch is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,6 @@ if sys.argv[1] not in {"recorded", "tensor_parallel"}:  # distributed tensors ta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH = 128
 
@@ -38,6 +37,8 @@ def ddp() -> None:
 
 
 def fsdp() -> None:
+    from torch.distributed.fsdp import fully_shard
+
     model = layers()
     for layer in model:
         fully_shard(layer)
@@ -45,6 +46,10 @@ def fsdp() -> None:
 
 
 def tensor_parallel() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
     mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
     model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)).cuda()
     parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
@@ -119,6 +124,8 @@ def said() -> dict[str, object]:
 
 def passed_between_peers() -> None:
     """Objects and shapes that only another rank knows, and a pipeline of two stages of other widths."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
     rank, size = dist.get_rank(), dist.get_world_size()
     broadcast, received = [f"of {rank}"], [None]
     dist.broadcast_object_list(broadcast, src=1)

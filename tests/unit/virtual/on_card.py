@@ -22,7 +22,12 @@ PREAMBLES = {
 
 
 def on_card(
-    script: str, *, preamble: str = "calls", environment: dict[str, str] | None = None, **settings: object
+    script: str,
+    *,
+    preamble: str = "calls",
+    environment: dict[str, str] | None = None,
+    fresh: bool = False,
+    **settings: object,
 ) -> Any:
     """Run a script; return what it said last.
 
@@ -30,11 +35,13 @@ def on_card(
         script: Python, with the names of the preamble.
         preamble: ``calls``: CUDA's calls without torch (``cuda_calls``); ``torch``: PyTorch (``torch_calls``).
         environment: further variables.
+        fresh: import PyTorch in the process itself, which is forked otherwise.
         settings: keys of OOMSCOPE_CARD.
     """
     variables = {"OOMSCOPE_CARD": ";".join(f"{key}={value}" for key, value in settings.items()), "OMP_NUM_THREADS": "1"}
     program = PREAMBLES[preamble] + textwrap.dedent(script)
-    if preamble == "torch" and environment is None:
+    variables |= environment or {}
+    if preamble == "torch" and not fresh:
         return _forked(program, variables)
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -42,7 +49,7 @@ def on_card(
         text=True,
         check=False,
         cwd=ROOT,
-        env=os.environ | variables | (environment or {}),
+        env=os.environ | variables,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -225,8 +225,7 @@ def test_data_loaders_with_workers_and_pinned_memory() -> None:
             total += int(batch.cuda(non_blocking=True).cpu().sum())
         say([total, state().pinned_bytes > 0, state().unknown_reads])
         """
-    fresh: dict[str, str] = {}  # a process of its own, from which the workers fork
-    assert on_card(script, preamble="torch", environment=fresh) == [499500, True, 0]
+    assert on_card(script, preamble="torch", fresh=True) == [499500, True, 0], "workers fork from it"
 
 
 def test_a_fork_after_use_fails_as_torch_says_and_ends_quietly() -> None:
