@@ -93,6 +93,7 @@ PROGRAMS = {
         "Megatron-LM",
         "--rank 4 --world-size 8",
     ),
+    "trainer": Program("python trainer.py", "transformers accelerate"),
     "lightning": Program("python lightning_loop.py", "lightning"),
     "accelerate": Program("accelerate launch accelerate_loop.py", "accelerate"),
     "accelerate-ddp": Program("accelerate launch --num_processes 2 --multi_gpu accelerate_loop.py", "accelerate"),
