@@ -64,6 +64,7 @@ def test_a_plain_gpt_as_a_program_and_through_a_harness_gives_the_same_bytes() -
 @pytest.mark.parametrize(
     ("word", "kind", "said"),
     [
+        ("nothing", "nothing", "the program put nothing on the card"),
         ("on_cpu", "nothing", "the model is on the CPU: 2.00 MiB of parameters there, none on the card"),
         ("before_step", "nothing", "the program ended before its first step"),
         (

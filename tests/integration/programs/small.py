@@ -38,6 +38,11 @@ def unmarked() -> None:
     collected()
 
 
+def nothing() -> None:
+    """CUDA is there, and nothing is put on it."""
+    torch.cuda.init()
+
+
 def collected() -> None:
     """What only Python's collector frees is freed in the second iteration, always there: nothing else collects."""
     gc.disable()
