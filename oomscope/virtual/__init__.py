@@ -9,10 +9,12 @@ from oomscope.virtual.library import (
     CardState,
     Origin,
     expecting,
+    is_held,
     on_unknown_read,
     read_held,
     read_last_held,
     state,
+    unhold,
     write_held,
 )
 from oomscope.virtual.loading import is_loaded, load
@@ -23,11 +25,13 @@ __all__ = [
     "CardState",
     "Origin",
     "expecting",
+    "is_held",
     "is_loaded",
     "load",
     "on_unknown_read",
     "read_held",
     "read_last_held",
     "state",
+    "unhold",
     "write_held",
 ]

@@ -151,6 +151,24 @@ def read_last_held(to: int, address: int, size: int) -> Origin:
     return Origin(_card().oomscope_card_read_last_held(to, address, size))
 
 
+def is_held(address: int, size: int) -> bool:
+    """Return whether the card holds all bytes of a range of the device.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    return bool(_card().oomscope_card_is_held(address, size))
+
+
+def unhold(address: int, size: int) -> None:
+    """Tell the card that what a range of the device has is not known, nor what it had before.
+
+    Raises:
+        RuntimeError: the card is not loaded.
+    """
+    _card().oomscope_card_unhold(address, size)
+
+
 def write_held(address: int, values: int, size: int, origin: Origin) -> None:
     """Write bytes to allocated device memory; the card then holds them.
 
@@ -194,6 +212,9 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_read_last_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_is_held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_unhold.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_unhold.restype = None
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]

@@ -6,6 +6,7 @@ the two ask the allocator for the same sizes in the same order, the values did n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,7 +52,7 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
         return _untestable(f"{read}, and under other values the run asks for {found}{place}")
     note = f"{read}; repeated under other values, the run asked for the same bytes"
     moved = _moved_peaks(measurement, other)
-    if list(moved) == ["reserved"] and len(_requests(measurement.trace)[1]):
+    if list(moved) == ["reserved"] and _threads_take_other_turns(measurement.trace, other.trace):
         return f"{note}, but {moved['reserved']}: threads of the program allocate in another order each time"
     return _untestable(f"{read}, and under other values {next(iter(moved.values()))}") if moved else note
 
@@ -112,33 +113,53 @@ def first_difference(reported: Trace, other: Trace) -> Difference | None:
     """Return the first request of two runs of one device that differs in size; None where all are the same.
 
     Requests that were refused count as well. Those of threads that the program started take turns in an order of their
-    own in each run: of each of their lines the sizes are compared, not the order. Both traces are whole: none of their
+    own in each run: of each of their stacks the sizes are compared, not the order. Both traces are whole: none of their
     events was dropped.
     """
-    for ours, theirs in zip(_requests(reported), _requests(other), strict=True):
-        sizes, other_sizes = reported.size[ours], other.size[theirs]
-        common = min(len(ours), len(theirs))
-        differing = np.flatnonzero(sizes[:common] != other_sizes[:common])
-        place = int(differing[0]) if len(differing) else common
-        if place >= max(len(ours), len(theirs)):
-            continue
-        trace, rows = (reported, ours) if place < len(ours) else (other, theirs)
+    ours, theirs = _Requests(reported), _Requests(other)
+    common = min(len(ours.ordered), len(theirs.ordered))
+    differing = np.flatnonzero(reported.size[ours.ordered[:common]] != other.size[theirs.ordered[:common]])
+    place = int(differing[0]) if len(differing) else common
+    if place < max(len(ours.ordered), len(theirs.ordered)):
+        trace, rows = (reported, ours.ordered) if place < len(ours.ordered) else (other, theirs.ordered)
         event = int(rows[place])
         return Difference(
-            requested_bytes=int(sizes[place]) if place < len(ours) else None,
-            other_bytes=int(other_sizes[place]) if place < len(theirs) else None,
+            requested_bytes=int(reported.size[ours.ordered[place]]) if place < len(ours.ordered) else None,
+            other_bytes=int(other.size[theirs.ordered[place]]) if place < len(theirs.ordered) else None,
             stack=trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]],
             module=trace.modules[trace.module_id[event]],
         )
+    our_sizes, their_sizes = ours.sizes_of_threads(), theirs.sizes_of_threads()
+    for stack in our_sizes | their_sizes:
+        one, two = our_sizes.get(stack, Counter()), their_sizes.get(stack, Counter())
+        if one != two:
+            return Difference(min(one - two, default=None), min(two - one, default=None), stack)
     return None
 
 
-def _requests(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return the requests' events in their order, and those of started threads in an order that all runs have."""
-    rows = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
-    is_threads = np.array([_is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
-    started = sorted(rows[is_threads], key=lambda row: (trace.stacks[trace.stack_id[row]], trace.size[row]))
-    return rows[~is_threads], np.array(started, dtype=rows.dtype)
+class _Requests:
+    """The requests of a run."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        rows = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+        is_threads = np.array([_is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
+        self.ordered = rows[~is_threads]
+        """Their events, without those of threads that the program started."""
+        self.of_threads = rows[is_threads]
+        self.turns = np.stack((trace.size[rows], is_threads))
+        """The size of each, and whether it is such a thread's."""
+
+    def sizes_of_threads(self) -> dict[Stack, Counter[int]]:
+        sizes: dict[int, Counter[int]] = {}
+        for row in self.of_threads:
+            sizes.setdefault(int(self._trace.stack_id[row]), Counter())[int(self._trace.size[row])] += 1
+        return {self._trace.stacks[stack]: counts for stack, counts in sizes.items()}
+
+
+def _threads_take_other_turns(reported: Trace, other: Trace) -> bool:
+    """Whether threads that the program started make the same requests in another order."""
+    return not np.array_equal(_Requests(reported).turns, _Requests(other).turns)
 
 
 def _is_of_started_thread(stack: Stack) -> bool:

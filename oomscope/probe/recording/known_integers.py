@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -237,29 +238,36 @@ def _filling(function: Function, name: str) -> Function:
 
 
 _known = WeakTensorKeyDictionary()
-"""Of tensors whose values were known, without views of others: their state then."""
+"""Of tensors that the card held, without views of others: storage, address and version then.
+
+A storage that is referred to, though weakly, has no successor with its number; an address has.
+"""
 
 
 def _note_known(tensor: torch.Tensor) -> None:
-    if not tensor.is_inference():
-        owner = tensor if tensor._base is None else tensor._base
-        _known[owner] = _state_of(owner)
+    if tensor.is_inference():
+        return
+    owner = tensor if tensor._base is None else tensor._base
+    storage = owner.untyped_storage()
+    if virtual.is_held(storage.data_ptr(), storage.nbytes()):
+        _known[owner] = (StorageWeakRef(storage), storage.data_ptr(), owner._version)
 
 
 def _is_unchanged(tensor: torch.Tensor) -> bool:
     """Whether the values of ``tensor`` were known, and nothing that torch knows of was written into it since.
 
-    What the kernels of others write, the card forgets. Not seen is what is written through ``.data`` by a function
-    without a wrapper.
+    Of floating-point numbers torch does not always know: of gradient scalers and running means it counts no version.
+    What the kernels of others write, the card forgets. Not seen is what is written through ``.data``, a storage or
+    another tensor over the same memory, by a function without a wrapper.
     """
-    if tensor.is_inference():
+    if tensor.is_inference() or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return False
     owner = tensor if tensor._base is None else tensor._base
-    return owner in _known and _known[owner] == _state_of(owner)
-
-
-def _state_of(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.untyped_storage().data_ptr(), tensor._version
+    if owner not in _known:
+        return False
+    reference, address, version = _known[owner]
+    storage = owner.untyped_storage()
+    return (reference.cdata, address, version) == (storage._cdata, storage.data_ptr(), owner._version)
 
 
 _FOLDER: Final = "torch._inductor.constant_folding"
@@ -307,7 +315,7 @@ class _ComputedOnBoth(TorchDispatchMode):
 
 def _computing(function: Function, name: str, *, is_folding: bool = False) -> Function:
     """Return ``function``, computed on the host too; while a compiler folds constants also where it takes no tensor."""
-    changes_first = name in _CHANGED or name.startswith("__i")
+    changes_first = name in _CHANGED or (name.startswith("__i") and name != "__invert__")
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -322,6 +330,9 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         if others or unknown:
             if not changes_first:
                 kept.put_back()
+            elif is_followed(args[0]):
+                storage = args[0].untyped_storage()
+                virtual.unhold(storage.data_ptr(), storage.nbytes())
             return result
         try:
             expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
@@ -407,9 +418,10 @@ class HeldOperands:
             origin = virtual.read_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD and _is_unchanged(tensor):
                 origin = virtual.read_last_held(copy.data_ptr(), address, size)
+            elif origin is not virtual.Origin.NOT_HELD:
+                _note_known(tensor)
             if origin is virtual.Origin.NOT_HELD:
                 return False
-            _note_known(tensor)
             self._tensors.append(tensor)
             self._origins[address] = origin
             self._storages[address] = copy

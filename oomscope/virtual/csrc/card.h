@@ -164,6 +164,12 @@ CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
  * does not, 1: they were copied there, 2: the host computed them. */
 CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
 
+/* Whether the card holds all bytes of a range. */
+CARD_API int oomscope_card_is_held(const void *from, size_t bytes);
+
+/* Something was written there that nobody knows: the range is unknown, and was never held. */
+CARD_API void oomscope_card_unhold(const void *from, size_t bytes);
+
 /* Reads the bytes of a tensor as the card holds them, or held them until a kernel was given it. Returns 0: it did not
  * hold them all, or something else than one of torch's kernels wrote there since; 1 and 2 as above. */
 CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes);

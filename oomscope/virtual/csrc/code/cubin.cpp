@@ -10,8 +10,9 @@ namespace card {
 namespace {
 
 constexpr int machine_cuda = 190;
-constexpr unsigned char info_max_threads = 0x05, info_parameter = 0x17, info_registers = 0x2f;
-constexpr unsigned char form_sized = 4;
+constexpr unsigned char info_max_threads = 0x05, info_parameter = 0x17, info_all_parameters = 0x19,
+                        info_registers = 0x2f, info_large_parameter = 0x45;  // of kernels with more than 4 KiB of them
+constexpr unsigned char form_short = 3, form_sized = 4;
 constexpr int system_shared = 1024;  // that newer cards take of each block
 
 struct Section {
@@ -55,13 +56,15 @@ std::vector<Section> sections_of(const unsigned char *image, size_t bytes) {
   return sections;
 }
 
-// Calls back with the kind and the data of each entry of an information section.
+// Calls back with the kind and the data of each entry of an information section; a short one has no data, but a number
+// where others have their size.
 template <class Visit>
 void each_entry(const Section &section, Visit visit) {
   for (size_t at = 0; section.data && at + 4 <= section.bytes;) {
     unsigned char form = section.data[at], kind = section.data[at + 1];
     uint16_t size = static_cast<uint16_t>(section.data[at + 2] | section.data[at + 3] << 8);
     at += 4;
+    if (form == form_short) visit(kind, nullptr, size);
     if (form != form_sized) continue;
     if (at + size > section.bytes) return;
     visit(kind, section.data + at, size);
@@ -71,18 +74,28 @@ void each_entry(const Section &section, Visit visit) {
 
 void read_kernel(const Section &section, CubinKernel *kernel) {
   kernel->signature.is_known = true;
+  std::map<uint32_t, size_t> large;  // by where they begin
+  uint32_t all = 0;
+  auto &bytes = kernel->signature.bytes;
   each_entry(section, [&](unsigned char kind, const unsigned char *data, size_t size) {
-    if (kind == info_parameter && size >= 12) {
+    if (!data) {
+      if (kind == info_all_parameters) all = static_cast<uint32_t>(size);
+      return;
+    }
+    if ((kind == info_parameter || kind == info_large_parameter) && size >= 12) {
       size_t ordinal = word_at(data + 4) & 0xffff;
-      auto &bytes = kernel->signature.bytes;
       bytes.resize(std::max(bytes.size(), ordinal + 1));
-      bytes[ordinal] = word_at(data + 8) >> 18;
+      if (kind == info_parameter) bytes[ordinal] = word_at(data + 8) >> 18;
+      if (kind == info_large_parameter) large[word_at(data + 4) >> 16] = ordinal;
     }
     if (kind == info_max_threads && size >= 12)
       kernel->max_threads = static_cast<int>(std::min(word_at(data) * word_at(data + 4) * word_at(data + 8), 1024u));
   });
-  for (uint32_t bytes : kernel->signature.bytes)
-    kernel->signature.is_known &= bytes != 0;  // a form that is not read here
+  for (auto one = large.begin(); one != large.end(); ++one) {  // each up to the next
+    uint32_t end = std::next(one) == large.end() ? all : std::next(one)->first;
+    bytes[one->second] = end > one->first ? end - one->first : 0;
+  }
+  for (uint32_t each : bytes) kernel->signature.is_known &= each != 0;  // a form that is not read here
 }
 
 }  // namespace
@@ -100,7 +113,7 @@ std::vector<CubinKernel> kernels_of_cubin(const void *image, size_t bytes) {
       read_kernel(section, &kernels.back());
     } else if (section.name == ".nv.info") {
       each_entry(section, [&](unsigned char kind, const unsigned char *data, size_t size) {
-        if (kind == info_registers && size >= 8) registers[word_at(data)] = static_cast<int>(word_at(data + 4));
+        if (data && kind == info_registers && size >= 8) registers[word_at(data)] = static_cast<int>(word_at(data + 4));
       });
     } else if (starts_with(section.name, ".text.")) {
       symbols[section.name.substr(6)] = section.info & 0xffffff;

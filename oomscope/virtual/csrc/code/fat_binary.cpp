@@ -56,7 +56,7 @@ int look_at(dl_phdr_info *info, size_t, void *found) {
   }
   if (library->address < library->low || library->address >= library->high) return 0;
   const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
-  library->is_torchs = !strncmp(name, "libtorch", 8) || !strncmp(name, "libc10", 6);
+  library->is_torchs = !strncmp(name, "libtorch.", 9) || !strncmp(name, "libtorch_cuda", 13) || !strncmp(name, "libc10", 6);
   return 1;
 }
 
@@ -65,9 +65,11 @@ bool is_in_torch(const void *address) {
   static std::mutex mutex;
   static Library last{};
   std::lock_guard<std::mutex> guard(mutex);
-  last.address = reinterpret_cast<uintptr_t>(address);
-  bool is_found = last.address >= last.low && last.address < last.high;
-  return (is_found || dl_iterate_phdr(look_at, &last)) && last.is_torchs;
+  Library here{reinterpret_cast<uintptr_t>(address), 0, 0, false};
+  if (here.address >= last.low && here.address < last.high) return last.is_torchs;
+  if (!dl_iterate_phdr(look_at, &here)) return false;
+  last = here;
+  return here.is_torchs;
 }
 
 }  // namespace

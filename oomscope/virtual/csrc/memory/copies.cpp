@@ -240,6 +240,16 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
   return card::was_computed(address) ? 2 : 1;
 }
 
+CARD_API int oomscope_card_is_held(const void *from, size_t bytes) {
+  card::MemoryLock lock(card::memory_mutex());
+  return !card::count_unknown(reinterpret_cast<uintptr_t>(from), bytes);
+}
+
+CARD_API void oomscope_card_unhold(const void *from, size_t bytes) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::unhold(reinterpret_cast<uintptr_t>(from), bytes);
+}
+
 CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes) {
   auto address = reinterpret_cast<uintptr_t>(from);
   card::MemoryLock lock(card::memory_mutex());

@@ -30,6 +30,12 @@ std::set<uintptr_t> &computed() {
   return all;
 }
 
+// Where ranges begin, once held, that something else than torch's kernels may have written to.
+std::set<uintptr_t> &forgotten() {
+  static auto &all = *new std::set<uintptr_t>;
+  return all;
+}
+
 // Where tensors are known to begin or end: ranges that touch there are different ones'.
 std::set<uintptr_t> &borders() {
   static auto &all = *new std::set<uintptr_t>;
@@ -83,8 +89,10 @@ Ranges::iterator range_after(uintptr_t address) { return range_after(held(), add
 
 void forget_once_held(uintptr_t address, uintptr_t end) {
   auto range = range_after(once_held(), address);
-  for (; range != once_held().end() && range->first < end; range = once_held().erase(range))
+  for (; range != once_held().end() && range->first < end; range = once_held().erase(range)) {
     computed().erase(range->first);
+    forgotten().erase(range->first);
+  }
 }
 
 }  // namespace
@@ -156,8 +164,8 @@ void forget_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(once_held(), pointer); range != once_held().end() && range->first < end;) {
     end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
-    computed().erase(range->first);
-    range = once_held().erase(range);
+    forgotten().insert(range->first);
+    ++range;
   }
 }
 
@@ -174,7 +182,10 @@ bool meets_held(uintptr_t pointer) {
 bool was_all_held(uintptr_t address, uint64_t bytes) {
   uint64_t found = 0;
   for (auto &part : parts_of(held(), address, bytes)) found += part.second;
-  for (auto &part : parts_of(once_held(), address, bytes)) found += part.second;
+  for (auto &part : parts_of(once_held(), address, bytes)) {
+    found += part.second;
+    if (forgotten().count(range_after(once_held(), part.first)->first)) return false;
+  }
   return found == bytes;
 }
 

@@ -34,12 +34,13 @@ bool is_held_apart(uintptr_t address, uint64_t bytes);
 // and are not held apart.
 void unhold_at(uintptr_t pointer);
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
-// The same where not only torch may know what is written there: nor does it count as once held.
+// The same of a pointer that something else than torch was given: was_all_held no longer counts the range.
 void forget_at(uintptr_t pointer);
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied
 // over it.
 bool was_held(uintptr_t address, uint64_t bytes);
-// Whether all of the range is held, or was held until a pointer to it was handed out.
+// Whether all of the range is held, or was held until a pointer to it was handed out to torch's kernels alone. It may be
+// of a tensor that is gone: the caller must know that its tensor is the one that was held.
 bool was_all_held(uintptr_t address, uint64_t bytes);
 // The destination becomes held where the source is, and unknown elsewhere.
 void move_held(uintptr_t to, uintptr_t from, uint64_t bytes);

@@ -3,8 +3,8 @@
 // A launch passes an array of pointers to the arguments; their number and sizes are in the kernel's machine code.
 // Reading that takes milliseconds, so a guess comes first: whatever may be an argument, up to 4 KiB each, is searched
 // for pointers into held ranges. Only where one is found the signature is asked for, and then exactly the arguments
-// count. Where the machine code cannot be read the guess stands: it finds every pointer that the kernel gets, and may
-// find more.
+// count. Where the machine code cannot be read the guess stands: it finds every pointer in the first 4 KiB of each
+// argument, and may find more.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

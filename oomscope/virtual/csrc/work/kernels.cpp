@@ -15,8 +15,6 @@
 namespace card {
 namespace {
 
-// Surround the host functions of all kernels that extensions registered.
-std::atomic<uintptr_t> foreign_low{UINTPTR_MAX}, foreign_high{0};
 
 // torch registers a hundred thousand kernels while it is loaded: an open hash table, filled without allocation for
 // each.
@@ -100,13 +98,10 @@ bool buffer_of(void **extra, const void **buffer, size_t *bytes) {
   return *buffer && *bytes;
 }
 
-// Whether a kernel is an extension's: what it writes, torch's version counters do not tell.
-bool is_foreign(const void *host) {
-  auto address = reinterpret_cast<uintptr_t>(host);
-  if (__builtin_expect(address < foreign_low.load(std::memory_order_relaxed), 1)) return false;
-  if (address > foreign_high.load(std::memory_order_relaxed)) return false;
-  FatBinary *code = find_registered(host).code;
-  return !code || !code->is_torchs();
+// Whether torch brought a kernel: what others write, its version counters do not tell.
+bool is_torchs(const void *host) {
+  const FatBinary *code = find_registered(host).code;
+  return code && code->is_torchs();
 }
 
 }  // namespace
@@ -115,10 +110,6 @@ void register_kernel(FatBinary *code, const void *host, const char *name) {
   auto &all = registry();
   std::lock_guard<std::mutex> guard(all.mutex);
   all.add(code, host, name);
-  if (code->is_torchs()) return;
-  auto address = reinterpret_cast<uintptr_t>(host);
-  foreign_low = std::min(foreign_low.load(), address);
-  foreign_high = std::max(foreign_high.load(), address);
 }
 
 Registered find_registered(const void *host) {
@@ -141,7 +132,7 @@ int launch_host(const void *host, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  is_foreign(host) ? forget_arguments(arguments, sign_host, host) : unhold_arguments(arguments, sign_host, host);
+  is_torchs(host) ? unhold_arguments(arguments, sign_host, host) : forget_arguments(arguments, sign_host, host);
   tidy_stack();
   return 0;
 }
@@ -160,6 +151,7 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
   }
   add(counts.launches, 1);
   has_buffer ? forget_buffer(buffer, bytes) : forget_arguments(arguments, sign_kernel, kernel);
+  tidy_stack();
   return 0;
 }
 

@@ -93,7 +93,9 @@ def test_started_threads_may_take_turns_in_any_order() -> None:
     assert first_difference(of_threads(MiB, MiB), of_threads(MiB)) == found._replace(
         requested_bytes=MiB, other_bytes=None
     )
-    assert first_difference(of_threads(MiB), of_threads(MiB, at=8)) is None, "sizes are compared, not lines"
+    moved = first_difference(of_threads(MiB), of_threads(MiB, at=8))
+    assert moved is not None, "the sizes of each line are compared"
+    assert (moved.requested_bytes, moved.other_bytes, moved.stack[0].line) == (MiB, None, 7)
 
 
 def test_a_run_that_read_nothing_is_not_repeated() -> None:
@@ -134,14 +136,15 @@ def test_a_peak_that_moves_is_no_answer() -> None:
 
 
 def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
-    snapshot = Snapshot(segments=(), traces=(of_threads(MiB, 2 * MiB),))
     moved = replace(STATS, reserved_bytes_peak=11 * MiB)
-    first, again = (Ending(measurement=measured(snapshot=snapshot, stats=stats)) for stats in (STATS, moved))
-    result = Runs(zeros=first, threes=again).probed()
+
+    def of(*sizes: int, **stats: Any) -> Ending:
+        return Ending(measurement=measured(snapshot=Snapshot(segments=(), traces=(of_threads(*sizes),)), **stats))
+
+    result = Runs(zeros=of(MiB, 2 * MiB), threes=of(2 * MiB, MiB, stats=moved)).probed()
     assert result.outcome == "fits"
     assert "but the reserved peak is 11.00 MiB instead of 9.00 MiB: threads of the program allocate" in result.notes[0]
-    alone = Ending(measurement=measured(MiB)), Ending(measurement=measured(MiB, stats=moved))
-    assert Runs(zeros=alone[0], threes=alone[1]).probed().outcome == "error"
+    assert Runs(zeros=of(MiB), threes=of(MiB, stats=moved)).probed().outcome == "error", "in the same order"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,28 @@ from oomscope.probe.recording.assumed_values import rounds_of
 from tests.unit.virtual.on_card import on_card
 
 BEGIN = "from oomscope.probe.recording.known_integers import integers_are_followed\nd = 'cuda'\n"
+STRANGER = """
+import ctypes
+cudart, address = ctypes.CDLL(None), ctypes.c_void_p
+code, host = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+cudart.__cudaRegisterFatBinary.restype = address
+cudart.__cudaRegisterFunction(address(cudart.__cudaRegisterFatBinary(code)), host, None, b"kernel", 0, *[None] * 5)
+
+class Size(ctypes.Structure):
+    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
+
+def launch_of_a_stranger(tensor):
+    pointer, one = address(tensor.data_ptr()), Size(1, 1, 1)
+    arguments = (address * 1)(ctypes.addressof(pointer))
+    assert cudart.cudaLaunchKernel(host, one, one, arguments, ctypes.c_size_t(0), None) == 0
+"""
+"""A kernel that an extension registered, and its launch."""
 
 
 def followed(script: str, **settings: object) -> object:
     """Run a script on the card with integers followed; return what it said."""
     lines = "".join(f"    {line.strip() if not line.startswith('    ') else line}\n" for line in script.splitlines())
-    return on_card(BEGIN + "with integers_are_followed():\n" + lines, preamble="torch", **settings)
+    return on_card(BEGIN + STRANGER + "with integers_are_followed():\n" + lines, preamble="torch", **settings)
 
 
 def test_positions_and_masks_are_what_they_would_be() -> None:
@@ -84,21 +100,12 @@ say([is_held, chosen, state().unknown_reads - before])""",
 @pytest.mark.parametrize("values", ["zeros", "threes"])
 def test_what_an_extension_s_kernel_may_have_written_is_unknown(values: str) -> None:
     said = followed(
-        """import ctypes
-cudart, of = ctypes.CDLL(None), ctypes.c_void_p
-code, host = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
-cudart.__cudaRegisterFatBinary.restype = of
-cudart.__cudaRegisterFunction(of(cudart.__cudaRegisterFatBinary(code)), host, None, b"kernel", 0, *[None] * 5)
-numbers, buffer = torch.arange(8, device=d), torch.zeros(8, dtype=torch.long, device=d)
-pointer = of(buffer.data_ptr())
-class Dim(ctypes.Structure):
-    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
-arguments = (of * 1)(ctypes.addressof(pointer))
-launched = cudart.cudaLaunchKernel(host, Dim(1, 1, 1), Dim(1, 1, 1), arguments, ctypes.c_size_t(0), None)
-say([launched, unknown(buffer + 1), unknown(numbers + 1)])""",
+        """numbers, buffer = torch.arange(8, device=d), torch.zeros(8, dtype=torch.long, device=d)
+launch_of_a_stranger(buffer)
+say([unknown(buffer + 1), unknown(numbers + 1)])""",
         values=values,
     )
-    assert said == [0, 64, 0]
+    assert said == [64, 0]
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
@@ -107,14 +114,55 @@ def test_what_is_written_past_a_copied_tensor_s_version_is_not_taken_for_the_cop
         """number = torch.zeros(1, dtype=torch.long).to(d)
 other = torch.zeros(1, dtype=torch.long).to(d)
 logits = torch.randn(1, 7, device=d, requires_grad=True)
+third = torch.zeros(1, dtype=torch.long).to(d)
 number.data.add_(1)
 other.random_(1, 9)
-for each in (number, other):
+third.data.add_(torch.randint(1, 9, (1,), device=d))
+for each in (number, other, third):
     torch.nn.functional.cross_entropy(logits, each).backward()
-say([unknown(number > 0) or bool(number > 0), unknown(other > 0) or bool(other > 0)])""",
+say([unknown(each > 0) or bool(each > 0) for each in (number, other, third)])""",
         values=values,
     )
-    assert all(said), "neither is a known 0"
+    assert all(said), "none is a known 0"
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_leftovers_of_other_tensors_are_not_taken_for_values(values: str) -> None:
+    said = followed(
+        """freed = torch.zeros(4096, dtype=torch.bool, device=d)
+torch.ops.aten.masked_fill(torch.randn(4096, device=d), freed, 0)
+del freed
+converted = torch.ones(4096).to(d, torch.bool, non_blocking=True)
+halves = torch.empty(1024, dtype=torch.long, device=d)
+halves[:512].fill_(7)
+halves[512:].fill_(7)
+halves[:512].random_(0, 5)
+halves[512:].fill_(0)
+replaced, unchanged = torch.zeros(64, dtype=torch.long, device=d), 0
+for _ in range(4):
+    replaced.data = torch.zeros_like(replaced).scatter_add_(0, replaced, torch.ones_like(replaced))
+    unchanged += unknown(replaced == 0) == 0 and bool((replaced == 0).all())
+scale, found = torch.full((), 0.0, device=d), torch.ones(2, device=d)
+norm = torch.nn.BatchNorm1d(4).to(d)
+norm(torch.randn(8, 4, device=d))
+torch._amp_foreach_non_finite_check_and_unscale_([found], scale, torch.ones((), device=d))
+say([unknown(converted == 0), unknown(halves == 7), unchanged, unknown(scale > 0), unknown(norm.running_mean == 0)])""",
+        values=values,
+    )
+    assert said[2] == 0
+    assert all(said[:2] + said[3:]), "all were written by kernels"
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_a_kernel_of_a_library_was_given_reads_back_as_copied(values: str) -> None:
+    said = followed(
+        """lengths = torch.tensor([3, 1, 2]).to(d)
+launch_of_a_stranger(lengths)
+known = unknown(lengths + 1) == 0
+say([lengths.tolist(), known])""",
+        values=values,
+    )
+    assert said == [[3, 1, 2] if values == "zeros" else said[0], False]
 
 
 def test_what_is_on_the_card_is_not_copied_there_again() -> None:
