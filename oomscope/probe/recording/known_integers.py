@@ -253,6 +253,13 @@ def _note_known(tensor: torch.Tensor) -> None:
         _known[owner] = (StorageWeakRef(storage), storage.data_ptr(), owner._version)
 
 
+def _note_changed(tensor: torch.Tensor) -> None:
+    """Forget what was in ``tensor``, unless the card holds what is there now: a copy from the host."""
+    storage = tensor.untyped_storage()
+    if not virtual.is_held(storage.data_ptr(), storage.nbytes()):
+        virtual.unhold(storage.data_ptr(), storage.nbytes())
+
+
 def _is_unchanged(tensor: torch.Tensor) -> bool:
     """Whether the values of ``tensor`` were known, and nothing that torch knows of was written into it since.
 
@@ -331,8 +338,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             if not changes_first:
                 kept.put_back()
             elif is_followed(args[0]):
-                storage = args[0].untyped_storage()
-                virtual.unhold(storage.data_ptr(), storage.nbytes())
+                _note_changed(args[0])
             return result
         try:
             expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})

@@ -165,6 +165,15 @@ say([lengths.tolist(), known])""",
     assert said == [[3, 1, 2] if values == "zeros" else said[0], False]
 
 
+def test_what_is_copied_into_an_unknown_tensor_is_known() -> None:
+    said = followed(
+        """answer = torch.randn(8, device=d) > 0
+answer.copy_(torch.full((8,), True))
+say([unknown(answer), unknown(~answer)])"""
+    )
+    assert said == [0, 0]
+
+
 def test_what_is_on_the_card_is_not_copied_there_again() -> None:
     said = followed(
         """numbers = torch.arange(300, device=d)
