@@ -1,6 +1,6 @@
 // Names and texts of the status codes, which the driver and the runtime share.
 #include "core/process.h"
-#include "work/stack.h"
+#include "core/stack.h"
 
 using namespace card;
 

@@ -7,11 +7,11 @@
 
 #include "core/counts.h"
 #include "core/process.h"
+#include "core/stack.h"
 #include "memory/allocations.h"
 #include "memory/memory.h"
 #include "memory/space.h"
 #include "memory/values.h"
-#include "work/stack.h"
 
 namespace card {
 namespace {

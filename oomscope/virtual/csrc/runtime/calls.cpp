@@ -1,11 +1,11 @@
 // The runtime's calls about memory and streams that are none of the driver's by another name (names/cudart.txt).
 #include "core/device.h"
 #include "core/process.h"
+#include "core/stack.h"
 #include "driver/types.h"
 #include "memory/memory.h"
 #include "runtime/types.h"
 #include "work/graphs.h"
-#include "work/stack.h"
 
 using namespace card;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/process.h"
-#include "work/stack.h"
+#include "core/stack.h"
 
 using namespace card;
 

@@ -9,10 +9,10 @@
 #include <atomic>
 
 #include "card.h"
+#include "core/stack.h"
 #include "memory/allocations.h"
 #include "memory/space.h"
 #include "memory/values.h"
-#include "work/stack.h"
 
 namespace card {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/counts.h"
 #include "core/process.h"
+#include "core/stack.h"
 #include "work/arguments.h"
 #include "work/graphs.h"
-#include "work/stack.h"
 
 namespace card {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "core/counts.h"
 #include "core/process.h"
+#include "core/stack.h"
 #include "memory/memory.h"
 #include "work/graphs.h"
-#include "work/stack.h"
 
 namespace card {
 namespace {

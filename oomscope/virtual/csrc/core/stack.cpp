@@ -1,4 +1,4 @@
-#include "work/stack.h"
+#include "core/stack.h"
 
 #include <pthread.h>
 #include <stdint.h>
