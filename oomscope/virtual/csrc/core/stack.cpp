@@ -22,7 +22,8 @@ Stack own_stack() {
 
 namespace {
 
-constexpr size_t wiped_bytes = 24 << 10, spared_bytes = 64 << 10;
+// A kernel's arguments have up to 32 KiB, and lie below what called it.
+constexpr size_t wiped_bytes = 48 << 10, spared_bytes = 64 << 10;
 
 }  // namespace
 
