@@ -3,17 +3,15 @@
     python benchmarks/gpu_truth.py [OUT] [--part PART]... [--card cuda|virtual] [--at-once 4] [--minutes 8]
         [--only WORD]
 
-Parts, in this order: ``capture`` (tests/gpu/capture.py), ``accuracy`` (the memory of many configurations, and whether
-they fit limits), ``bisect`` (the demo's history, which has a commit that fragments and one that needs more),
-``recompute`` and ``offload`` (what they cost in time, one run after the other). ``--card virtual`` rehearses without a
+Parts, in this order: ``capture`` (tests/gpu/capture.py), ``bisect`` (the demo's history, which has a commit that
+fragments and one that needs more), ``recompute`` and ``offload`` (what they cost in time, one run after the other).
+What many configurations and programs need is measured by tests/gpu/measure.py. ``--card virtual`` rehearses without a
 GPU: the virtual card stands on both sides. Each part writes ``OUT/PART.json.gz``, again while it goes on, and
 prints its table.
 
 Exit codes: 0 where all that was asked for was measured and is within the targets, and where there is no GPU, for
 then there is nothing to measure; 1 where something failed or was left out for want of time; 2 for a wrong command
-line; 3 where all was measured, but some of it misses the targets: allocated peaks within 1 %, reserved peaks within 3
-% or what orders of addresses make of them, the peak in the same phase and at the same line, the same answer under a
-limit, the same culprit and verdict. What failed or deviates is named.
+line; 3 where all was measured, but the searches name other culprits or verdicts. What failed or deviates is named.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ FAILED, DEVIATES = 1, 3
 """Exit codes; the first where both are."""
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.truth import accuracy, history, timings  # noqa: E402
-from benchmarks.truth.matrix import CASES, Case  # noqa: E402
+from benchmarks.truth import history, timings  # noqa: E402
+from benchmarks.truth.matrix import Case  # noqa: E402
 from benchmarks.truth.measuring import Bench  # noqa: E402
 from oomscope.probe.machine.backends import has_card  # noqa: E402
 from oomscope.virtual.installed_torch import find_torch  # noqa: E402
@@ -44,7 +42,6 @@ from tests.gpu.captures.parcel import write  # noqa: E402
 
 Keep = Callable[[dict[str, Any]], None]
 PARTS: dict[str, Callable[[Bench, str, Keep], dict[str, Any]]] = {
-    "accuracy": lambda bench, only, keep: accuracy.run(bench, named(CASES, only), keep),
     "bisect": lambda bench, _only, _keep: history.run(bench),
     "recompute": lambda bench, only, keep: timings.run(bench, named(timings.RECOMPUTE, only), keep),
     "offload": lambda bench, only, keep: timings.run(bench, named(timings.OFFLOAD, only), keep),
@@ -66,7 +63,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", default="", help="measure the configurations whose names hold this")
     given = parser.parse_args()
-    if given.only and not any(named(cases, given.only) for cases in (CASES, timings.RECOMPUTE, timings.OFFLOAD)):
+    if given.only and not any(named(cases, given.only) for cases in (timings.RECOMPUTE, timings.OFFLOAD)):
         parser.error(f"no configuration has a name that holds {given.only!r}")
     if given.card == "cuda" and not has_card():
         print("there is no GPU: nothing was measured (--card virtual rehearses)")

@@ -87,16 +87,25 @@ def replayed(item: Item) -> Item:
 
 
 def driver_addresses(item: Item) -> Iterator[tuple[int, int]]:
-    """Yield address and size of what the driver gave: segments, and reservations at their first mapping."""
+    """Yield address and size of what the driver gave: segments, and reservations at their first mapping.
+
+    A reservation goes with its last mapped page; the driver may give its addresses again.
+    """
     large = AllocatorSettings.parse(item["conf"], torch_version=item["torch"]).large_segment_size
-    trace, reserved = item["trace"], list[tuple[int, int]]()
+    trace, mapped = item["trace"], dict[tuple[int, int], int]()
     for action, address, size in zip(trace["action"], trace["addr"], trace["size"], strict=True):
         if action == "segment_alloc":
             yield address, size
-        elif action == "segment_map" and not any(base <= address < end for base, end in reserved):
+        if action not in {"segment_map", "segment_unmap"}:
+            continue
+        span = next((each for each in mapped if each[0] <= address < each[1]), None)
+        if span is None:
             extent = reservation_size(item["total_bytes"], SMALL_SEGMENT if size == SMALL_SEGMENT else large)
-            reserved.append((address, address + extent))
+            span = address, address + extent
             yield address, extent
+        left = mapped.pop(span, 0) + (size if action == "segment_map" else -size)
+        if left:
+            mapped[span] = left
 
 
 def golden_differences(item: Item) -> list[str]:

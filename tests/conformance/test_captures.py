@@ -17,7 +17,33 @@ from tests.conformance.card_captures import Item
 from tests.gpu.virtual_captures import TRACES, capture, card_of
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "snapshots" / "cuda"
-REASONS: dict[tuple[str, str], str] = {}
+_OTHERS = "plays beside it held the card's memory: the driver refused while this one was far below its own limit"
+_EVENTS = (
+    "an event on an idle stream: the card needs some microseconds for it, and the next request asks sooner; the "
+    "emulator has it done at once"
+)
+_VALUES = "the size of the result depends on values, which the virtual card does not compute"
+REASONS: dict[tuple[str, str], str] = {
+    **{
+        ("golden", name): _OTHERS
+        for name in (
+            *(
+                "train-7b-ish/01 expandable_segments:True",
+                "train-7b-ish/02",
+                "train-7b-ish/03 expandable_segments:True",
+            ),
+            *("train-ckpt/00", "train-ckpt/01 expandable_segments:True", "train-ckpt/02"),
+        )
+    },
+    **{
+        ("golden", name): _EVENTS
+        for name in (
+            *("streams-a/00@2.12.1", "streams-a/01 expandable_segments:True"),
+            *("fsdp-a/00", "fsdp-a/01 expandable_segments:True"),
+        )
+    },
+    **{("operations", name): _VALUES for name in ("nonzero", "masked_select", "one_hot")},
+}
 """By comparison and item: why the two differ; an item named here must differ."""
 
 
@@ -110,6 +136,17 @@ def test_operations_take_on_the_virtual_card_what_they_took(virtual: Path):
     assert pairs
     problems = {op: told for pair in pairs for op, told in captures.operation_problems(*pair).items()}
     assert unexplained("operations", problems) == {}
+
+
+def test_the_workspace_of_a_sum_follows_from_the_registers_of_its_kernel(virtual: Path):
+    rows = [
+        {row["op"]: [size for action, size in row["events"] if action == "alloc"] for row in item["rows"]}
+        for pair in captures.pairs(FOLDER, virtual, "temporaries")
+        for item in pair
+        if any(row["op"] == "nonzero" for row in item.get("rows", ()))
+    ]
+    real, mine = (row["nonzero"][:2] for row in rows)
+    assert real == mine == [4, 21503]
 
 
 # ---- the comparisons themselves, on captures of the virtual card ---------------------------------------------------

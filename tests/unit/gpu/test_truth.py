@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu_truth
-from benchmarks.truth import accuracy, measuring, timings
 from benchmarks.truth import history as history_part
+from benchmarks.truth import measuring, timings
 from benchmarks.truth.matrix import CASES
 from benchmarks.truth.measuring import Bench
-from benchmarks.truth.slack import POLICIES, SHUFFLES, NotApplicableError, reserved_by_order
-from oomscope.allocator import Driver
 from oomscope.probe.result import Failure, ProbeResult
-from oomscope.snapshot.trace import Snapshot
-from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB, parse_size
-from tests.gpu.captures import failures, history
-from tests.gpu.emulated import emulated_torch, on_card
-from tests.unit.snapshot.machine import Machine
 
 from .results import fitting
 
@@ -76,33 +69,6 @@ def test_a_probe_ends_with_the_time(bench: Bench, monkeypatch):
     assert (jobs[1].timeout_s, jobs[1].measure_demand) == (5.0, False)
 
 
-def test_limits_are_set_where_other_processes_do_not_count(bench: Bench, monkeypatch):
-    jobs = []
-    monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting(reserved=2 * GiB))
-    case = next(case for case in CASES if case.name == "expandable segments")
-    document = accuracy.run(bench, [CASES[0], case])
-    assert document["failed"] == []
-    confs = [job.allocator_conf for job in jobs if "fraction" in job.allocator_conf]
-    limits = {int(float(conf.rpartition(":")[2]) * 100 * GiB) for conf in confs}
-    assert limits == {int(share * 2 * GiB) for share in accuracy.LIMITS}
-    assert sum(conf.startswith("expandable_segments:True,") for conf in confs) == 4
-    assert all(job.limit_bytes in {None, 100 * GiB} for job in jobs)
-    assert {job.non_torch_bytes for job in jobs if job.limit_bytes and not job.allocator_conf} == {7 * MiB}
-
-
-def test_a_pair_that_went_wrong_is_tried_again_alone(bench: Bench, monkeypatch):
-    calls = []
-
-    def run(job):
-        calls.append(job.allocator_conf)
-        return fitting(outcome="oom" if len(calls) == 1 else "fits")
-
-    monkeypatch.setattr(measuring.launch, "run", run)
-    document = accuracy.run(bench, CASES[:1])
-    assert [pair["card"]["outcome"] for pair in document["pairs"]] == ["fits"]
-    assert len(document["limits"]) == len(accuracy.LIMITS)
-
-
 def test_the_virtual_card_runs_beside_what_is_timed(bench: Bench, monkeypatch):
     monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
     document = timings.run(bench, timings.OFFLOAD[:2])
@@ -142,33 +108,6 @@ def test_a_row_is_compared_with_its_own_base_or_none():
     assert "+350.0 %" not in table
 
 
-TRUE = {"virtual": "fits", "card": "fits", "name": "gqa", "share": 1.03}
-
-
-@pytest.mark.parametrize(
-    ("card", "virtual", "by_order", "told"),
-    [
-        (2 * GiB, 2 * GiB, {}, []),
-        (2 * GiB, 3 * GiB, {}, ["allocated +50.00 %", "reserved +50.00 %"]),
-        (2 * GiB, 3 * GiB, {"bump": GiB, "down": 3 * GiB}, ["allocated +50.00 %"]),
-        (2 * GiB, 3 * GiB, {"bump": 3 * GiB, "down": 4 * GiB}, ["allocated +50.00 %", "reserved +50.00 %"]),
-    ],
-)
-def test_what_misses_its_target_is_said(card, virtual, by_order, told):
-    pair = accuracy.Pair(
-        case=CASES[0], card=fitting(reserved=card), virtual=fitting(reserved=virtual), by_order=by_order
-    )
-    assert pair.deviations() == told
-    assert accuracy.deviations([pair], [TRUE]) == ([f"{CASES[0].name}: {', '.join(told)}"] if told else [])
-
-
-def test_another_place_and_another_answer_miss_their_targets():
-    card = fitting()
-    pair = accuracy.Pair(case=CASES[0], card=card, virtual=replace(card, peak=replace(card.peak, phase="optimizer")))
-    assert pair.deviations() == ["the peak is at another place"]
-    assert accuracy.deviations([], [{**TRUE, "virtual": "oom"}]) == ["gqa under 1.03: virtual oom, real fits"]
-
-
 def found(commit: str | None, kind: str = "capacity") -> dict:
     culprit = {"culprit": {"commit": commit}} if commit else {}
     return {"range": "a..b", "answer": {**culprit, "first_bad": {"result": {"verdict": {"kind": kind}}}}}
@@ -199,9 +138,9 @@ def test_searches_that_find_something_else_are_named(rows, told):
     ],
 )
 def test_the_exit_code_tells_what_failed_from_what_deviates(tmp_path: Path, monkeypatch, capsys, document, code):
-    monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: document)
+    monkeypatch.setattr(gpu_truth.timings, "run", lambda *_: document)
     monkeypatch.setattr(
-        gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "virtual", "--part", "accuracy"]
+        gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "virtual", "--part", "offload"]
     )
     assert gpu_truth.main() == code
     assert ("deviates: gqa: reserved +4.00 %" in capsys.readouterr().out) == bool(document.get("deviations"))
@@ -217,74 +156,12 @@ def test_without_a_card_nothing_is_measured_and_that_is_said(tmp_path: Path, mon
 
 def test_a_part_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_truth.history, "run", lambda _bench: 1 // 0)
-    monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: {"table": "rows", "failed": []})
-    words = [str(tmp_path), "--card", "virtual", "--part", "bisect", "--part", "accuracy"]
+    monkeypatch.setattr(gpu_truth.timings, "run", lambda *_: {"table": "rows", "failed": []})
+    words = [str(tmp_path), "--card", "virtual", "--part", "bisect", "--part", "offload"]
     monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", *words])
     assert gpu_truth.main() == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["accuracy.json.gz"]
-
-
-@pytest.fixture
-def undecided(tmp_path: Path) -> Path:
-    """Return a recording in which the address of one of two free blocks of 12 MiB decides what has to be taken."""
-    fake = emulated_torch("", Driver(GiB), "2.11.0")
-    with on_card(fake, failures):
-        large = failures.block(24)
-        del large
-        first, second, apart = (failures.block(12) for _ in range(3))
-        del second, apart
-        third = failures.block(12)
-        del first
-        held = third, failures.block(24)
-        history.save(tmp_path / "trace.pickle.gz")
-        del held
-    return tmp_path / "trace.pickle.gz"
-
-
-def test_the_band_shows_what_addresses_decide(undecided: Path):
-    peaks = reserved_by_order(undecided)
-    assert set(peaks) == {*POLICIES, *(f"shuffle {number + 1}" for number in range(SHUFFLES))}
-    assert (peaks["bump"], peaks["down"]) == (60 * MiB, 36 * MiB)
-    assert set(peaks.values()) == {36 * MiB, 60 * MiB}
-
-
-def test_the_band_is_empty_where_addresses_decide_nothing(undecided: Path):
-    assert len(set(reserved_by_order(undecided, "2.13.0").values())) == 1
-
-
-def recorded(machine: Machine, path: Path) -> Path:
-    write_snapshot(Snapshot(segments=machine.segments(), traces=(machine.trace(),)), path)
-    return path
-
-
-def test_the_band_knows_private_pools(tmp_path: Path):
-    machine = Machine(GiB, names_pools=True)
-    machine.free(machine.alloc(40 * MiB))
-    machine.alloc(40 * MiB, pool=1)
-    peaks = reserved_by_order(recorded(machine, tmp_path / "pools.pickle"))
-    assert set(peaks.values()) == {80 * MiB}, "what the default pool has is not the other's"
-
-
-def test_expandable_segments_have_no_band_and_say_why(tmp_path: Path):
-    path = tmp_path / "trace.pickle.gz"
-    with on_card(emulated_torch("expandable_segments:True", Driver(GiB), "2.11.0"), failures):
-        held = failures.block(24)
-        history.save(path)
-        del held
-    with pytest.raises(NotApplicableError, match="one range"):
-        reserved_by_order(path)
-    by_order, why = accuracy._by_order(CASES[0], path)
-    pair = accuracy.Pair(case=CASES[0], card=fitting(), virtual=fitting(), by_order=by_order, no_band=why)
-    assert "| not applicable: expandable segments lie in one range |" in accuracy._table([pair], [])
-
-
-def test_the_band_stands_beside_the_row():
-    card, virtual = fitting(reserved=50 * MiB), fitting(reserved=60 * MiB)
-    pair = accuracy.Pair(case=CASES[0], card=card, virtual=virtual, by_order={"bump": 60 * MiB, "down": 45 * MiB})
-    assert "| -10.00 % to +20.00 % |" in accuracy._table([pair], [])
-    assert pair.to_json()["reserved_by_address_order"] == {"bump": 60 * MiB, "down": 45 * MiB}
-    assert "not known" in accuracy._table([accuracy.Pair(case=CASES[0], card=card, virtual=virtual)], [])
+    assert [path.name for path in tmp_path.iterdir()] == ["offload.json.gz"]
 
 
 def test_what_is_measured_is_named_once():

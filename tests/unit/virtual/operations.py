@@ -220,6 +220,7 @@ def _attention() -> dict[str, Operation]:
                 (2, 8, 128, 64),
             )
     # cudnn-frontend's own part of the workspace: dq of [8, 16, 1024, 64] in float32, and a float for each row of it.
+    # On Hopper the engine adds 256 bytes, and takes as many in the forward.
     rows["attention backward's workspace"] = Operation(
         "torch.cuda.memory._record_memory_history()\n"
         "q, k, v = (random(8, 16, 1024, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))\n"
@@ -227,7 +228,8 @@ def _attention() -> dict[str, Operation]:
         "    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n"
         "    y.sum().backward()\n"
         "(events,) = torch.cuda.memory._snapshot()['device_traces']\n"
-        "assert [e['size'] for e in events if e['action'] == 'alloc'].count(34_078_720) == 1",
+        "sizes = [e['size'] for e in events if e['action'] == 'alloc']\n"
+        "assert (sizes.count(256), sizes.count(34_078_720 + 256)) == (1, 1)",
         (8, 16, 1024, 64),
         peak_mib=320,
     )

@@ -115,9 +115,9 @@ ImageVersion FatBinary::version_for(int major, int minor) const {
   return choice.ptx ? ImageVersion{choice.ptx, major * 10 + minor} : ImageVersion{0, 0};
 }
 
-const Signature *FatBinary::signature(const std::string &kernel, int major, int minor) {
-  if (!signatures_) {
-    signatures_ = std::make_unique<std::unordered_map<std::string, Signature>>();
+const CubinKernel *FatBinary::kernel(const std::string &name, int major, int minor) {
+  if (!kernels_) {
+    kernels_ = std::make_unique<std::unordered_map<std::string, CubinKernel>>();
     Choice choice = choose(major, minor);
     std::string whole;
     const void *code = choice.data;
@@ -128,10 +128,10 @@ const Signature *FatBinary::signature(const std::string &kernel, int major, int 
       bytes = whole.size();
     }
     if (code && !(choice.image.flags & flag_lz4))
-      for (auto &found : kernels_of_cubin(code, bytes)) (*signatures_)[found.name] = std::move(found.signature);
+      for (auto &found : kernels_of_cubin(code, bytes)) (*kernels_)[found.name] = found;
   }
-  auto found = signatures_->find(kernel);
-  return found != signatures_->end() && found->second.is_known ? &found->second : nullptr;
+  auto found = kernels_->find(name);
+  return found != kernels_->end() ? &found->second : nullptr;
 }
 
 }  // namespace card

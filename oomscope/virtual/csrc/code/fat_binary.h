@@ -27,9 +27,9 @@ class FatBinary {
   // the highest PTX not above the card. {0, 0}: nothing runs on this card.
   ImageVersion version_for(int major, int minor) const;
 
-  // The signature of one of its kernels in the code for a card; null where it cannot be read. The first call for a
-  // kernel of this program decompresses the code. Not thread-safe.
-  const Signature *signature(const std::string &kernel, int major, int minor);
+  // What the code for a card says of one of its kernels; null where it cannot be read. The first call for a kernel of
+  // this program decompresses the code. Not thread-safe.
+  const CubinKernel *kernel(const std::string &name, int major, int minor);
 
  private:
   struct Choice;
@@ -37,7 +37,7 @@ class FatBinary {
 
   const void *wrapper_;
   bool is_torchs_;
-  std::unique_ptr<std::unordered_map<std::string, Signature>> signatures_;
+  std::unique_ptr<std::unordered_map<std::string, CubinKernel>> kernels_;
 };
 
 }  // namespace card

@@ -159,11 +159,11 @@ CARD_API int cudaFuncSetAttribute(const void *function, int attribute, int value
   return runtime_call([&] { return set_attribute(function, attribute, value); });
 }
 
-CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *, int threads,
+CARD_API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
                                                                     size_t shared, unsigned) {
   return runtime_call([&]() -> int {
     if (!blocks || threads <= 0) return CARD_INVALID_VALUE;
-    *blocks = occupancy(registers_of_kernel, threads, shared);
+    *blocks = occupancy_of(function, threads, shared);
     return 0;
   });
 }

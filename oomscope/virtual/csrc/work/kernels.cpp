@@ -78,7 +78,10 @@ const Signature *sign_host(const void *host, bool resolve) {
     return kernel && kernel->signature.is_known ? &kernel->signature : nullptr;
   }
   auto &d = settings().description;
-  if (!one.signature && resolve) one.signature = one.code->signature(one.name, d.major, d.minor);
+  if (!one.signature && resolve) {
+    const CubinKernel *found = one.code->kernel(one.name, d.major, d.minor);
+    one.signature = found && found->signature.is_known ? &found->signature : nullptr;
+  }
   return one.signature;
 }
 
@@ -155,13 +158,24 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
   return 0;
 }
 
+int occupancy_of(const void *host, int threads, uint64_t shared) {
+  constexpr int plausible_registers = 64;  // of code that cannot be read
+  auto &d = settings().description;
+  auto &all = registry();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  Registered &one = all.slot(host);
+  const CubinKernel *found = one.host ? one.code->kernel(one.name, d.major, d.minor) : nullptr;
+  if (!found || found->registers < 1) return occupancy(plausible_registers, threads, shared);
+  return occupancy(found->registers, threads, shared + static_cast<uint64_t>(found->static_shared));
+}
+
 int occupancy(int registers, int threads, uint64_t shared) {
   auto &d = settings().description;
   constexpr int registers_of_multiprocessor = 65536, reserved_shared = 1024;
   if (threads <= 0 || threads > 1024) return 0;
-  int whole_warps = (threads + 31) / 32 * 32;
-  int blocks = std::min(d.blocks_per_multiprocessor, d.threads_per_multiprocessor / whole_warps);
-  blocks = std::min(blocks, registers_of_multiprocessor / (registers * whole_warps));
+  int warps = (threads + 31) / 32, registers_of_warp = (registers * 32 + 255) / 256 * 256;  // taken 256 at a time
+  int blocks = std::min(d.blocks_per_multiprocessor, d.threads_per_multiprocessor / (warps * 32));
+  blocks = std::min(blocks, registers_of_multiprocessor / (registers_of_warp * warps));
   uint64_t needed = shared + reserved_shared;
   return static_cast<int>(
       std::min<uint64_t>(static_cast<uint64_t>(blocks), d.shared_per_multiprocessor_bytes / needed));

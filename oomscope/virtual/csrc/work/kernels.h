@@ -49,6 +49,8 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream, void **argum
 
 // How many blocks of so many threads fit on a multiprocessor.
 int occupancy(int registers, int threads, uint64_t shared);
+// The same of a kernel that a program registered, by its registers and shared memory where its code can be read.
+int occupancy_of(const void *host, int threads, uint64_t shared);
 
 struct Variable {
   uintptr_t address;
