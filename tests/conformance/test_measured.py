@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from tests.gpu import measure
 
 MEASURED = Path(__file__).parents[2] / "fixtures" / "snapshots" / "cuda" / "measured.json.gz"
 REASONS = {
-    **dict.fromkeys(("convnet", "unet", "conv1d"), "cuDNN's workspaces of convolutions, which it does not publish"),
-    **dict.fromkeys(("lstm", "lstm expandable", "rnn"), "cuDNN's workspaces of recurrent networks"),
-    "linalg": "workspaces of cuSOLVER and cuFFT, which are estimated",
+    "convnet": "cuDNN's workspaces of convolutions, which it does not publish",
+    "lstm": "cuDNN's workspace of recurrent networks",
 }
-"""By program: why its requests differ; one that is named here must differ."""
+"""By program: why its requests differ."""
 SAME = ("gpt-bf16", "sdpa-efficient-fp32", "graphs", "checkpointed", "accumulate-2", "varying expandable", "fp8")
 
 
@@ -41,17 +41,18 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     wanted, ours = (version.partition("+")[0] for version in (measured()["torch"], torch.__version__))
     if wanted != ours:
         pytest.skip(f"measured with torch {wanted}, and this is {ours} (make test-torch VERSION={wanted} installs it)")
-    return Bench(card="virtual", folder=tmp_path_factory.mktemp("measured"), at_once=1, until=float("inf"))
+    return Bench(card="virtual", folder=tmp_path_factory.mktemp("measured"), at_once=1, until=time.monotonic() + 3600)
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_a_program_asks_for_the_same_on_both_cards(bench: Bench, name: str):
     mine = measure.program(bench, name)
     found = measure.differences(real(name), mine)
-    assert [each for each in found if not each.startswith("reserved")] == []
+    # up to torch 2.11 addresses decide which of several free blocks serves a request
+    assert [each for each in found if not each.startswith(("allocated", "reserved"))] == []
 
 
-@pytest.mark.parametrize("name", ["convnet", "lstm"])
+@pytest.mark.parametrize("name", REASONS)
 def test_what_only_the_library_knows_differs(bench: Bench, name: str):
     assert "requests" in measure.differences(real(name), measure.program(bench, name)), REASONS[name]
 
