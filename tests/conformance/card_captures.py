@@ -96,9 +96,9 @@ def driver_addresses(item: Item) -> Iterator[tuple[int, int]]:
     for action, address, size in zip(trace["action"], trace["addr"], trace["size"], strict=True):
         if action == "segment_alloc":
             yield address, size
-        if action not in {"segment_map", "segment_unmap"}:
-            continue
         span = next((each for each in mapped if each[0] <= address < each[1]), None)
+        if action not in {"segment_map", "segment_unmap"} or (span is None and action == "segment_unmap"):
+            continue
         if span is None:
             extent = reservation_size(item["total_bytes"], SMALL_SEGMENT if size == SMALL_SEGMENT else large)
             span = address, address + extent

@@ -1,7 +1,7 @@
 """What a real card needed, held against the virtual one: the same programs under the same torch.
 
-The captures are those of ``tests/gpu/measure.py`` on an H100. The programs that need torch alone are probed here on the
-virtual card; the others, and the configurations of the bundled transformer, stand in docs/accuracy.md.
+Measured on an H100 as ``tests/gpu/measure.py`` does. Nine programs that need torch alone are probed here on the virtual
+card; the others, and the configurations of the bundled transformer, stand in docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def test_a_program_asks_for_the_same_on_both_cards(bench: Bench, name: str):
 
 @pytest.mark.parametrize("name", REASONS)
 def test_what_only_the_library_knows_differs(bench: Bench, name: str):
-    assert "requests" in measure.differences(real(name), measure.program(bench, name)), REASONS[name]
+    theirs, mine = real(name), measure.program(bench, name)
+    assert (mine["outcome"], mine["phase"]) == ("fits", theirs["phase"])
+    assert 0.8 * theirs["requested_bytes"] < mine["requested_bytes"] < theirs["requested_bytes"], REASONS[name]
 
 
 def test_a_difference_is_named_with_both_numbers():

@@ -146,6 +146,9 @@ def compare(paths: Sequence[Path]) -> int:
         told = {row["name"]: found for row in shared if (found := differences(row, mine[row["name"]]))}
         for name, found in told.items():
             print(f"{name}: {'; '.join(found)}")
+        missing = [row["name"] for row in real.get(part, ()) if row["name"] not in mine]
+        print(f"not measured: {', '.join(missing)}" if missing else "", end="\n" if missing else "")
+        wrong += len(missing)
         print(f"{part}: {len(shared) - len(told)} of {len(shared)} identical")
         wrong += len(told)
     return 1 if wrong else 0
@@ -169,7 +172,11 @@ def main() -> int:
         found = measure(bench, given.part or ("accuracy", "limits", "programs"), given.only)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "measured.json.gz").write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
-    return 1 if bench.failed else 0
+    rows = [row for part in ("accuracy", "programs") for row in found.get(part, ())]
+    wrong = [row for row in rows if row["outcome"] != "fits"]
+    for row in wrong:
+        print(f"{row['name']}: {row['outcome']}: {row.get('failure', '')}")
+    return 1 if bench.failed or wrong or not rows else 0
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ CARD_API int cudnnGetRNNTempSpaceSizes(void *handle, const network *n, int mode,
                                        size_t *reserve) {
   size_t element = cudnn_type_bytes(n->type), steps = (size_t)x->longest * (size_t)x->batch;
   size_t layers = (size_t)n->layers * (size_t)directions(n), hidden = (size_t)n->hidden, gate = (size_t)gates(n);
-  size_t inputs = ((size_t)n->layers - 1) * (size_t)output_width(n);
+  size_t inputs = ((size_t)n->layers - 1) * (size_t)output_width(n) * (size_t)directions(n);
   (void)handle;
   card_unknown_workspace("cudnnGetRNNTempSpaceSizes");
   if (workspace) *workspace = steps * gate * hidden * (size_t)directions(n) * element;

@@ -175,7 +175,9 @@ int occupancy(int registers, int threads, uint64_t shared) {
   if (threads <= 0 || threads > 1024) return 0;
   int warps = (threads + 31) / 32, registers_of_warp = (registers * 32 + 255) / 256 * 256;  // taken 256 at a time
   int blocks = std::min(d.blocks_per_multiprocessor, d.threads_per_multiprocessor / (warps * 32));
-  blocks = std::min(blocks, registers_of_multiprocessor / (registers_of_warp * warps));
+  constexpr int partitions = 4;  // each has its share of the registers
+  int warps_that_fit = registers_of_multiprocessor / partitions / registers_of_warp * partitions;
+  blocks = std::min(blocks, warps_that_fit / warps);
   uint64_t needed = shared + reserved_shared;
   return static_cast<int>(
       std::min<uint64_t>(static_cast<uint64_t>(blocks), d.shared_per_multiprocessor_bytes / needed));
