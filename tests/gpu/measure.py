@@ -147,10 +147,10 @@ def compare(paths: Sequence[Path]) -> int:
         for name, found in told.items():
             print(f"{name}: {'; '.join(found)}")
         missing = [row["name"] for row in real.get(part, ()) if row["name"] not in mine]
-        print(f"not measured: {', '.join(missing)}" if missing else "", end="\n" if missing else "")
-        wrong += len(missing)
+        if missing:
+            print(f"not measured: {', '.join(missing)}")
         print(f"{part}: {len(shared) - len(told)} of {len(shared)} identical")
-        wrong += len(told)
+        wrong += len(told) + len(missing)
     return 1 if wrong else 0
 
 

@@ -128,7 +128,7 @@ const CubinKernel *FatBinary::kernel(const std::string &name, int major, int min
       bytes = whole.size();
     }
     if (code && !(choice.image.flags & flag_lz4))
-      for (auto &found : kernels_of_cubin(code, bytes)) (*kernels_)[found.name] = found;
+      for (auto &found : kernels_of_cubin(code, bytes)) (*kernels_)[found.name] = std::move(found);
   }
   auto found = kernels_->find(name);
   return found != kernels_->end() ? &found->second : nullptr;

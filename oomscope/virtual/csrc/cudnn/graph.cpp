@@ -89,7 +89,7 @@ const char* name_of(const Attribute* operations) {
     const char* name;
   } known[] = {{CONVOLUTION, "cudnn convolution forward"}, {11, "cudnn convolution backward filter"},
                {12, "cudnn convolution backward data"},    {ATTENTION, "cudnn attention forward"},
-               {ATTENTION_BACKWARD, "cudnn attention backward"},           {29, "cudnn norm forward"},
+               {29, "cudnn norm forward"},                 {ATTENTION_BACKWARD, "cudnn attention backward"},
                {30, "cudnn norm backward"},                {25, "cudnn resample forward"},
                {26, "cudnn resample backward"},            {MATMUL, "cudnn matmul"}};
   for (const auto& one : known)

@@ -32,7 +32,6 @@ Shape shape_of(Dim3 grid, Dim3 block, size_t shared) {
 
 constexpr int attribute_dynamic_shared = 8, last_attribute = 16;
 constexpr int invalid_function = 98, no_image = 209;
-constexpr int registers_of_kernel = 64;  // plausible; what a kernel really takes is in its machine code
 
 struct Allowed {
   std::mutex mutex;
@@ -146,7 +145,7 @@ CARD_API int cudaFuncGetAttributes(FunctionAttributes *attributes, const void *f
     ImageVersion version{};
     if (int status = image_version(function, &version)) return status;
     attributes->max_threads_per_block = 1024;
-    attributes->registers = registers_of_kernel;
+    attributes->registers = plausible_registers;
     attributes->ptx_version = version.ptx;
     attributes->binary_version = version.binary;
     attributes->max_dynamic_shared_bytes = dynamic_shared_of(function);

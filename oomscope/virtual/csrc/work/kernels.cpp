@@ -159,7 +159,6 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
 }
 
 int occupancy_of(const void *host, int threads, uint64_t shared) {
-  constexpr int plausible_registers = 64;  // of code that cannot be read
   auto &d = settings().description;
   auto &all = registry();
   std::lock_guard<std::mutex> guard(all.mutex);
