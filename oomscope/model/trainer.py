@@ -19,6 +19,7 @@ from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.base.device import workspaces
 from oomscope.model.base.observer import NullObserver, Observer
+from oomscope.model.base.operations import run_backward
 from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
 from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
 from oomscope.model.distributed.parameter_store import ParameterStore, finalize_grads, is_shared_embedding
@@ -227,7 +228,10 @@ class _Microbatches:
             scaler = self._trainer.mixed_precision.scaler
             if output_grad is None and scaler is not None and isinstance(output, torch.Tensor):
                 output = scaler.scale_loss(output)
-            torch.autograd.backward(output, output_grad)
+            if output_grad is None:
+                torch.autograd.backward(output)
+            else:
+                run_backward([output], [output_grad])
 
     def _attention_mask(self, chunk: GPTStage) -> torch.Tensor | None:
         """Return the mask that comes with the batch, at both ends of the model (Megatron-LM ``get_batch``)."""

@@ -6,11 +6,12 @@ ones do not exist before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd import graph
 
 from oomscope.model.base.device import MemoryBuffer
 
@@ -40,6 +41,15 @@ class _Paired(Function):
 def paired(x: torch.Tensor, there: Move, back: Move) -> torch.Tensor:
     """Return ``there(x)``, whose gradient is sent through ``back``; nothing is kept for it."""
     return _Paired.apply(x, there, back)  # type: ignore[no-any-return]
+
+
+def run_backward(outputs: Sequence[torch.Tensor | graph.GradientEdge], gradients: Sequence[torch.Tensor]) -> None:
+    """Differentiate ``outputs``, given the gradient of each, in its shape.
+
+    ``torch.autograd.backward`` compares the shapes with sympy, whose import takes as long as a rank's iteration;
+    Megatron-Core calls the engine as well (schedules.py::custom_backward).
+    """
+    graph._engine_run_backward(tuple(outputs), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

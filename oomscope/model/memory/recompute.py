@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from oomscope.model.base.operations import Function
+from oomscope.model.base.operations import Function, run_backward
 from oomscope.model.base.random import ModelParallelRandom
 from oomscope.model.parallel.tensor_parallel import TensorParallel, all_gather_sequence, flat_shard
 
@@ -54,7 +54,7 @@ class _Checkpoint(Function):
         inputs = [_leaf(x, needed) for x, needed in zip(saved, ctx.needs_input_grad[3:], strict=True)]
         with torch.enable_grad(), ctx.random.replay(ctx.states):
             out = ctx.region(*inputs)
-        torch.autograd.backward(out, grad)
+        run_backward([out], [grad])
         return None, None, None, *(x.grad for x in inputs)
 
 
@@ -92,7 +92,7 @@ class _Discarding(Function):
         rerun: _Rerun = ctx.rerun
         if not rerun.outputs:
             raise RuntimeError("the output of a region was needed before the gradient that refills it came")
-        torch.autograd.backward(rerun.outputs, grads)
+        run_backward(rerun.outputs, grads)
         gradients = [x.grad for x in rerun.inputs]
         # the node that holds these lives on with the output of its microbatch, after its backward; Megatron-Core
         # random.py::CheckpointWithoutOutputFunction.backward drops the same
