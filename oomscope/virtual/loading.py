@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
@@ -23,7 +24,7 @@ from oomscope.virtual.installed_torch import (
     required_torch,
     wants_of,
 )
-from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from oomscope.virtual.sonames import CARD, SONAMES, file_of, sonames_for
 
 LIBRARIES = Path(__file__).resolve().parent / "lib"
 CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
@@ -52,12 +53,12 @@ def load() -> None:
     """
     global _loaded  # noqa: PLW0603 - what a process has loaded is a fact of the process
     if _loaded is None:
-        check()
+        torch = check()
         if "torch" in sys.modules:
             raise MachineUnfitError(
                 "torch was imported before the virtual card was loaded", where=_WHERE, remedy="load the card first"
             )
-        _loaded = load_libraries(LIBRARIES)
+        _loaded = load_libraries(LIBRARIES, sonames_for(torch.cuda or ""))
         os.environ.update(_TOLD)
 
 
@@ -120,20 +121,20 @@ def library() -> ctypes.CDLL:
     return _loaded
 
 
-def load_libraries(folder: Path) -> ctypes.CDLL:
-    """Load the libraries in ``folder`` and return the card's own.
+def load_libraries(folder: Path, sonames: Iterable[str] = SONAMES) -> ctypes.CDLL:
+    """Load the card's own library in ``folder``, which is returned, and those that answer to the sonames.
 
     Raises:
         MachineUnfitError: one cannot be loaded, or another library of its name is in the process.
     """
-    for soname in SONAMES:
+    for soname in sonames:
         if _is_in_process(soname):
             raise MachineUnfitError(
                 f"another {soname} is in the process already", where=_WHERE, remedy="load the card first"
             )
     try:
         card = ctypes.CDLL(str(folder / CARD), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
-        for soname in SONAMES:
+        for soname in sonames:
             ctypes.CDLL(str(folder / file_of(soname)), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
     except OSError as error:
         raise MachineUnfitError(f"cannot be loaded ({error})", where=_WHERE, remedy=_rebuild()) from error

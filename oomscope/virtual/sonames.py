@@ -13,45 +13,69 @@ is itself named in the version that is asked for."""
 KEEPER = "liboomscope_startup.so"
 """Preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
 
-SONAMES = (
+_OF_CUDA = {
+    "12": (
+        "libcudart.so.12",
+        "libcublas.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcupti.so.12",
+        "libcusolver.so.11",
+        "libcusolverMg.so.11",
+        "libnvJitLink.so.12",
+        "libnvrtc.so.12",
+    ),
+    "13": (
+        "libcudart.so.13",
+        "libcublas.so.13",
+        "libcublasLt.so.13",
+        "libcufft.so.12",
+        "libcupti.so.13",
+        "libcusolver.so.12",
+        "libcusolverMg.so.12",
+        "libnvJitLink.so.13",
+        "libnvrtc.so.13",
+    ),
+}
+_OF_ANY = (
     "libcuda.so.1",
-    "libcudart.so.13",
     "libnvidia-ml.so.1",
-    "libcublas.so.13",
-    "libcublasLt.so.13",
     "libcudnn.so.9",
     "libcudss.so.0",
-    "libcufft.so.12",
     "libcufile.so.0",
-    "libcupti.so.13",
     "libcurand.so.10",
-    "libcusolver.so.12",
-    "libcusolverMg.so.12",
     "libcusparse.so.12",
     "libcusparseLt.so.0",
     "libnccl.so.2",
-    "libnvJitLink.so.13",
-    "libnvrtc.so.13",
     "libnvshmem_host.so.3",
     "libnvToolsExt.so.1",
-    # Of CUDA 12, where they differ.
-    "libcudart.so.12",
-    "libcublas.so.12",
-    "libcublasLt.so.12",
-    "libcufft.so.11",
-    "libcupti.so.12",
-    "libcusolver.so.11",
-    "libcusolverMg.so.11",
-    "libnvJitLink.so.12",
-    "libnvrtc.so.12",
+    # Parts of cuDNN, which extensions are linked with (TransformerEngine's).
+    "libcudnn_adv.so.9",
+    "libcudnn_cnn.so.9",
+    "libcudnn_engines_precompiled.so.9",
+    "libcudnn_engines_runtime_compiled.so.9",
+    "libcudnn_graph.so.9",
+    "libcudnn_heuristic.so.9",
+    "libcudnn_ops.so.9",
     # Names that programs pass to dlopen without a version.
     "libcuda.so",
     "libcudart.so",
+    "libcudnn.so",
     "libcupti.so",
+    "libcurand.so",
     "libnvidia-ml.so",
     "libnvrtc.so",
 )
-"""What the builds of torch 2.4 to 2.15 need or load by name, and what pynvml and Triton load by name."""
+SONAMES = (*_OF_ANY, *(soname for sonames in _OF_CUDA.values() for soname in sonames))
+"""What builds of torch 2.4 to 2.15 and of TransformerEngine need or load by name, and what pynvml and Triton load."""
+
+
+def sonames_for(cuda: str) -> tuple[str, ...]:
+    """Return the sonames that a process has whose torch is built for the CUDA version ``cuda``.
+
+    Those of another CUDA must not be there: cuDNN's frontend takes the first runtime that it finds in the process.
+    """
+    return (*_OF_ANY, *_OF_CUDA.get(cuda.partition(".")[0], ()))
 
 
 def file_of(soname: str) -> str:

@@ -167,6 +167,25 @@ print(ctypes.CDLL({str(torch)!r}, mode=os.RTLD_NOW).use(), ctypes.CDLL("libcudar
 
 
 @needs_compiler
+@pytest.mark.parametrize(("cuda", "runtime"), [("12.8", "libcudart.so.12"), ("13.2", "libcudart.so.13")])
+def test_a_process_has_the_runtime_of_one_cuda(small_card: Path, cuda: str, runtime: str) -> None:
+    program = f"""
+import ctypes, os
+from pathlib import Path
+from oomscope.virtual import installed_torch, loading
+from oomscope.virtual.sonames import sonames_for
+loading.load_libraries(Path({str(small_card)!r}), sonames_for({cuda!r}))
+for soname in "libcudart.so.12", "libcudart.so.13":
+    try:
+        ctypes.CDLL(soname, mode=os.RTLD_NOLOAD)
+        print(soname)
+    except OSError:
+        pass
+"""
+    assert run(program) == f"{runtime}\n"
+
+
+@needs_compiler
 def test_a_library_of_nvidia_s_that_was_there_first_is_refused(small_card: Path, tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "wheel", ("cudaMalloc",))
     program = f"""
