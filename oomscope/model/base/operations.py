@@ -49,7 +49,9 @@ def run_backward(outputs: Sequence[torch.Tensor | graph.GradientEdge], gradients
     ``torch.autograd.backward`` compares the shapes with sympy, whose import takes as long as a rank's iteration;
     Megatron-Core calls the engine as well (schedules.py::custom_backward).
     """
-    graph._engine_run_backward(tuple(outputs), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    graph._engine_run_backward(
+        tuple(outputs), tuple(gradients), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
