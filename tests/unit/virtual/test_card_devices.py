@@ -128,6 +128,9 @@ def test_nvml_tells_of_memory_and_processes_and_settles_nothing() -> None:
         ("cuMemCreate", 12000, "cuMemCreate"),
         ("cuStreamGetCaptureInfo", 12000, "cuStreamGetCaptureInfo_v2"),
         ("cuStreamGetCaptureInfo", 13000, "cuStreamGetCaptureInfo_v3"),
+        ("cuStreamGetCtx", 12010, "cuStreamGetCtx"),
+        ("cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"),
+        ("cuCtxGetDevice", 12000, "cuCtxGetDevice"),
         ("cuMemAdvise", 12000, "cuMemAdvise"),
         ("cuMemAdvise", 13000, "cuMemAdvise_v2"),
         ("cuNothing", 13000, None),
@@ -147,6 +150,20 @@ def test_functions_of_the_driver_are_found_by_name(name: str, version: int, symb
         """
     )
     assert said == [True, 0 if symbol else 1, 0 if symbol else 500]
+
+
+def test_calls_that_name_a_context_since_cuda_13_are_of_that_context() -> None:
+    said = on_card(
+        """
+        context, of_stream, green, device = c_void_p(), c_void_p(), c_void_p(77), c_int(77)
+        call("cuCtxGetCurrent", byref(context))
+        call("cuStreamGetCtx_v2", None, byref(of_stream), byref(green))
+        call("cuCtxGetDevice_v2", byref(device), context)
+        call("cuCtxSynchronize_v2", context)
+        say([of_stream.value == context.value, green.value, device.value])
+        """
+    )
+    assert said == [True, None, 0]
 
 
 def test_errors_have_names_and_texts() -> None:

@@ -184,6 +184,10 @@ CARD_API int cuCtxGetDevice(int *device) {
   return driver_call([&] { return tell(device, current_device); });
 }
 
+CARD_API int cuCtxGetDevice_v2(int *device, Context *context) {
+  return driver_call([&] { return tell(device, context ? context->device : current_device); });
+}
+
 CARD_API int cuCtxGetId(Context *context, unsigned long long *id) {
   return driver_call([&] { return tell(id, (context ? context->device : current_device) + 1); });
 }

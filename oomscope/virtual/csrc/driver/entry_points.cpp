@@ -19,7 +19,11 @@ struct Form {
 const Form forms[] = {
     {"cuStreamGetCaptureInfo", 12030, "cuStreamGetCaptureInfo_v3"},
     {"cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"},
-    {"cuCtxCreate", 13000, "cuCtxCreate_v4"},
+    {"cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"},
+    {"cuStreamGetCtx", 0, "cuStreamGetCtx"},
+    {"cuCtxCreate", 12050, "cuCtxCreate_v4"},
+    {"cuCtxGetDevice", 13000, "cuCtxGetDevice_v2"},
+    {"cuCtxGetDevice", 0, "cuCtxGetDevice"},
     {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
     {"cuMemAdvise", 13000, "cuMemAdvise_v2"},
     {"cuMemAdvise", 0, "cuMemAdvise"},

@@ -62,6 +62,10 @@ CARD_API int cuStreamGetDevice(void *handle, int *device) {
 CARD_API int cuStreamGetCtx(void *handle, Context **context) {
   return stream_call(handle, [&](Stream &) { return tell(context, current_context()); });
 }
+CARD_API int cuStreamGetCtx_v2(void *handle, Context **context, void **green_context) {
+  if (green_context) *green_context = nullptr;
+  return cuStreamGetCtx(handle, context);
+}
 CARD_API int cuStreamGetAttribute(void *handle, int, void *value) {
   return stream_call(handle, [&](Stream &) -> int {
     if (!value) return CARD_INVALID_VALUE;
