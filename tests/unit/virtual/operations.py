@@ -233,6 +233,15 @@ def _attention() -> dict[str, Operation]:
         (8, 16, 1024, 64),
         peak_mib=320,
     )
+    rows["attention's workspace with dropout"] = Operation(
+        "torch.cuda.memory._record_memory_history()\n"
+        "q, k, v = (random(2, 8, 128, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))\n"
+        "with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):\n"
+        "    y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.125)\n"
+        "(events,) = torch.cuda.memory._snapshot()['device_traces']\n"
+        "assert 256 in [e['size'] for e in events if e['action'] == 'alloc']",
+        (2, 8, 128, 64),
+    )
     return rows
 
 

@@ -75,7 +75,7 @@ const Content* only(const Content* content, int name) {
 }
 
 // Kinds of operations; the names below have more.
-enum { CONVOLUTION = 10, MATMUL = 19, REDUCTION = 22, ATTENTION = 41, ATTENTION_BACKWARD = 43 };
+enum { CONVOLUTION = 10, MATMUL = 19, REDUCTION = 22, ATTENTION = 41, ATTENTION_BACKWARD = 43, SOFTMAX = 45 };
 
 const Attribute* operations(const Content* config) {
   const Content* graph = only(only(config, CONFIG_ENGINE), ENGINE_GRAPH);
@@ -101,19 +101,19 @@ const char* name_of(const Attribute* operations) {
 
 // Bytes of the engine's own workspace. Attention takes 256 on Hopper, forward and backward, whatever the shape: cuDNN
 // 9.19.0 on an H100 under torch 2.11.0 (docs/accuracy.md). cudnn-frontend builds the forward of one operation or of two
-// products of matrices around a softmax, the backward of five; the backward takes more where keys have fewer heads
-// than queries, so that it stays noted.
+// products of matrices around a softmax (one operation since cuDNN 9.21, its reductions before), the backward of five;
+// the backward takes more where keys have fewer heads than queries, so that it stays noted.
 int64_t workspace_of(const Content* config) {
   const Attribute* all = operations(config);
-  int products = 0, reductions = 0, attentions = 0, backwards = 0;
+  int products = 0, softmaxes = 0, attentions = 0, backwards = 0;
   for (size_t at = 0; all && at < all->contents.size(); at++) {
     products += all->contents[at]->kind == MATMUL;
-    reductions += all->contents[at]->kind == REDUCTION;
+    softmaxes += all->contents[at]->kind == REDUCTION || all->contents[at]->kind == SOFTMAX;
     attentions += all->contents[at]->kind == ATTENTION;
     backwards += all->contents[at]->kind == ATTENTION_BACKWARD;
   }
   bool is_backward = backwards || products >= 5;
-  bool is_forward = attentions || (products >= 2 && reductions && !is_backward);
+  bool is_forward = attentions || (products >= 2 && softmaxes && !is_backward);
   bool is_hopper = card::settings().description.major == 9;
   if (is_backward) {
     card_unknown_workspace("cudnn attention backward");
