@@ -233,7 +233,7 @@ class ProbeJob:
     allocator_conf: str = ""
     cublas_workspace_config: str | None = None
     stream_lag: int = 0
-    address_policy: AddressPolicy = "ascending"
+    address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
     measure_demand: bool = True
     """On a virtual card run once more without a limit after an OOM, so that the demand of the whole run is known, and

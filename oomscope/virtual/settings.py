@@ -16,7 +16,7 @@ VARIABLE = "OOMSCOPE_CARD"
 
 _MOST_DEVICES = 64
 
-AddressPolicy = Literal["ascending", "descending", "scattered"]
+AddressPolicy = Literal["spans", "ascending", "scattered"]
 ValueRule = Literal["zeros", "threes"]
 Peers = Literal["alike", "processes"]
 
@@ -32,7 +32,7 @@ class CardSettings:
     """Of these: what contexts, NCCL and other processes hold."""
     devices: int = 1
     """Cards of this kind in the machine."""
-    address_policy: AddressPolicy = "ascending"
+    address_policy: AddressPolicy = "spans"
     """The order of the addresses that cudaMalloc and address reservations return."""
     event_lag: int = 0
     """How many later events of its stream complete an event; 0 for complete at once."""

@@ -41,9 +41,10 @@ class DeviceConfig(Section):
     stream_lag: int = Field(default=0, ge=0, le=2**31 - 1)
     """On virtual: an event recorded on a side stream completes after this many further events of its stream, or when
     the stream is synchronised."""
-    address_policy: Literal["ascending", "descending", "scattered"] = "ascending"
-    """On virtual: the order of the addresses at which the card gives memory. PyTorch up to 2.11 decides by them which
-    of several free blocks of one size it takes."""
+    address_policy: Literal["spans", "ascending", "scattered"] = "spans"
+    """On virtual: the order of the addresses at which the card gives memory: that of drivers for Linux, that of drivers
+    for Windows, or a random one. PyTorch up to 2.11 decides by them which of several free blocks of one size it
+    takes."""
 
 
 class AllocatorConfig(Section):

@@ -40,7 +40,7 @@ class SessionSettings:
     other_process_bytes: int = 0
     allocator_conf: str = ""
     stream_lag: int = 0
-    address_policy: AddressPolicy = "ascending"
+    address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
     is_recorded: bool = True
     """Events are recorded with their stacks; else only torch's counters and the failure are known."""

@@ -116,7 +116,7 @@ CHANGED = {
     "device.other_process_bytes=14MiB": ("other_process_bytes", 14 * 1024**2),
     "device.cublas_workspace_config=:16:8": ("cublas_workspace_config", ":16:8"),
     "device.stream_lag=15": ("stream_lag", 15),
-    "device.address_policy=descending": ("address_policy", "descending"),
+    "device.address_policy=scattered": ("address_policy", "scattered"),
     "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
 }
 CHOSEN_BY_THE_CALLER = {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
+from tests.conformance import card_captures
 from tests.unit.virtual.on_card import on_card
 
 MiB = 1 << 20
-BASE = 0x200000000000
+BASE, END = 0x200000000000, 0x500000000000
+ON_A_CARD = Path(__file__).parents[3] / "fixtures/snapshots/cuda"
 
 
 def test_the_budget_is_what_the_card_has_less_what_others_hold() -> None:
@@ -77,9 +80,48 @@ def test_ascending_addresses_are_never_used_twice() -> None:
     assert offsets == [0, 2 * MiB, 22 * MiB, 24 * MiB, 44 * MiB, 144 * MiB]
 
 
-def test_descending_addresses() -> None:
-    offsets = [0x500000000000 - address for address in on_card(SEQUENCE, addresses="descending")]
-    assert offsets == [2 * MiB, 22 * MiB, 24 * MiB, 44 * MiB, 144 * MiB, 146 * MiB]
+@pytest.mark.parametrize("name", ["growing-a/05", "comb-a/03", "random-large/04", "train-small/09"])
+def test_spans_are_the_addresses_of_a_real_driver(name: str) -> None:
+    """An H100's driver 580, from the second segment on; where the first one lies is the process's own."""
+    (item,) = (each for each in card_captures.items(ON_A_CARD, "golden") if each["name"] == name)
+    columns = zip(*(item["trace"][key] for key in ("action", "addr", "size")), strict=True)
+    events = [event for event in columns if event[0] in ("segment_alloc", "segment_free")]
+    addresses = on_card(
+        f"""
+        segments = {{}}
+        addresses = []
+        for action, address, size in {events}:
+            if action == "segment_alloc":
+                segments[address] = malloc(size)
+                addresses.append(segments[address])
+            else:
+                free(segments.pop(address))
+        say(addresses)
+        """,
+        total=1 << 40,
+    )
+    real = [address for action, address, _ in events if action == "segment_alloc"]
+    assert len(real) > 40
+    assert [each - addresses[0] for each in addresses] == [each - real[0] for each in real]
+
+
+def test_spans_of_each_device_and_none_for_reservations() -> None:
+    first, reserved, second, again, launched = on_card(
+        """
+        addresses = [malloc(20 * MiB), reserve(2 * MiB)]
+        call("cudaSetDevice", 1)
+        addresses += [malloc(20 * MiB)]
+        call("cudaSetDevice", 0)
+        free(addresses[0])
+        addresses += [malloc(20 * MiB), malloc(200 * MiB)]
+        say(addresses)
+        """,
+        devices=2,
+    )
+    assert first == again == END - 24 * MiB
+    assert reserved == BASE
+    assert second == first - 512 * MiB
+    assert launched == END - 1024 * MiB - 224 * MiB
 
 
 def test_scattered_addresses_repeat_from_run_to_run_and_do_not_overlap() -> None:

@@ -127,7 +127,7 @@ TRAINING = """
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("order", ["ascending", "descending", "scattered"])
+@pytest.mark.parametrize("order", ["spans", "ascending", "scattered"])
 def test_a_training_step(fused: bool, order: str) -> None:
     script = TRAINING.replace("FUSED", str(fused))
     peaks, unsupported, unknown_reads, agrees = on_card(script, preamble="torch", addresses=order)

@@ -88,10 +88,10 @@ bool set_word(Settings &s, const std::string &key, const std::string &value) {
     s.threes = value == "threes";
   } else if (key == "peers" && (value == "alike" || value == "processes")) {
     s.has_peers = value == "processes";
+  } else if (key == "addresses" && value == "spans") {
+    s.order = AddressOrder::spans;
   } else if (key == "addresses" && value == "ascending") {
     s.order = AddressOrder::ascending;
-  } else if (key == "addresses" && value == "descending") {
-    s.order = AddressOrder::descending;
   } else if (key == "addresses" && value == "scattered") {
     s.order = AddressOrder::scattered;
   } else {

@@ -7,11 +7,11 @@
 
 namespace card {
 
-enum class AddressOrder { ascending, descending, scattered };
+enum class AddressOrder { spans, ascending, scattered };
 
 struct Settings {
   card_description description{};
-  AddressOrder order = AddressOrder::ascending;
+  AddressOrder order = AddressOrder::spans;
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
   bool threes = false;       // the second rule: unknown values read as 3 (memory/copies.cpp), not as 0
   bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)

@@ -38,7 +38,7 @@ uint64_t gap_of(const SharedPage &page, uint64_t bytes) {
 // Whole pages; 0: the device has no more.
 uintptr_t take_pages(int device, uint64_t bytes) {
   if (!take(device, bytes)) return 0;
-  uintptr_t address = take_addresses(bytes);
+  uintptr_t address = take_segment(device, bytes);
   if (!address) give(device, bytes);
   return address;
 }

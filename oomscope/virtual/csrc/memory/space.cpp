@@ -10,6 +10,7 @@
 
 #include "core/settings.h"
 #include "memory/allocations.h"
+#include "memory/spans.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -23,7 +24,7 @@ std::map<uintptr_t, uint64_t> &taken() {  // address -> bytes
   return all;
 }
 
-uintptr_t next_up = device_low, next_down = device_high;
+uintptr_t next_up = device_low;
 uint64_t random_state = 0x6f6f6d73636f7065;
 
 uint64_t next_random() {  // splitmix64
@@ -52,16 +53,11 @@ uintptr_t first_gap(uint64_t bytes, uint64_t alignment) {
 uintptr_t choose(uint64_t bytes, uint64_t alignment) {
   constexpr uint64_t space = device_high - device_low;
   if (bytes > space) return 0;
-  uintptr_t address = 0;
-  switch (settings().order) {
-    case AddressOrder::ascending: address = round_up(next_up, alignment); break;
-    case AddressOrder::descending:
-      address = bytes > next_down - device_low ? 0 : (next_down - bytes) / alignment * alignment;
-      break;
-    case AddressOrder::scattered:
-      for (int attempt = 0; attempt < 64 && !is_free(address, bytes); attempt++)
-        address = device_low + next_random() % space / alignment * alignment;
-      break;
+  uintptr_t address = round_up(next_up, alignment);
+  if (settings().order == AddressOrder::scattered) {
+    address = 0;
+    for (int attempt = 0; attempt < 64 && !is_free(address, bytes); attempt++)
+      address = device_low + next_random() % space / alignment * alignment;
   }
   return is_free(address, bytes) ? address : first_gap(bytes, alignment);
 }
@@ -91,8 +87,7 @@ uintptr_t take_addresses(uint64_t bytes, uint64_t alignment, uintptr_t hint) {
   for (int attempt = 0; attempt < 256; attempt++) {
     uintptr_t address = choose(bytes, alignment);
     if (!address) return 0;
-    if (settings().order == AddressOrder::ascending) next_up = std::max(next_up, address + bytes);
-    if (settings().order == AddressOrder::descending) next_down = std::min(next_down, address);
+    if (settings().order != AddressOrder::scattered) next_up = std::max(next_up, address + bytes);
     if (occupy(address, bytes)) {
       taken()[address] = bytes;
       return address;
@@ -101,10 +96,21 @@ uintptr_t take_addresses(uint64_t bytes, uint64_t alignment, uintptr_t hint) {
   return 0;
 }
 
+uintptr_t take_segment(int device, uint64_t bytes) {
+  if (settings().order != AddressOrder::spans) return take_addresses(bytes);
+  uintptr_t address = take_from_spans(device, bytes);
+  if (address && is_free(address, bytes) && occupy(address, bytes)) {
+    taken()[address] = bytes;
+    return address;
+  }
+  return take_addresses(bytes);
+}
+
 void give_addresses(uintptr_t address) {
   auto place = taken().find(address);
   if (place == taken().end()) return;
   forget_content(place->first, place->second);
+  give_to_spans(place->first, place->second);
   munmap(reinterpret_cast<void *>(place->first), place->second);
   taken().erase(place);
 }

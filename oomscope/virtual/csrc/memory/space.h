@@ -1,8 +1,9 @@
 // The address space of device memory: a part of this process's that nothing else uses, and the bytes copied there.
 //
-// Addresses repeat from run to run and follow AddressOrder: ascending and descending ones are not used twice, until the
-// part is used up; scattered ones are pseudo-random. A page of 2 MiB becomes accessible when something is written to it,
-// and host memory is used for what was written only. Every function is called with memory_mutex held.
+// Addresses repeat from run to run and follow AddressOrder: ascending ones are not used twice, until the part is used
+// up; scattered ones are pseudo-random; spans (memory/spans.h) are for cudaMalloc, and all else is ascending then. A
+// page of 2 MiB becomes accessible when something is written to it, and host memory is used for what was written only.
+// Every function is called with memory_mutex held.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,8 @@ inline bool in_device_space(const void *pointer) { return in_device_space(reinte
 
 // Takes `bytes`, a multiple of 2 MiB, at `hint` where it is free, else by the order; 0 where there is no room.
 uintptr_t take_addresses(uint64_t bytes, uint64_t alignment = 0, uintptr_t hint = 0);
+// The same for cudaMalloc.
+uintptr_t take_segment(int device, uint64_t bytes);
 void give_addresses(uintptr_t address);
 
 // False: the kernel denies a further mapping, and the bytes are what they were.

@@ -47,7 +47,7 @@ JOB_ROWS: dict[str, Any] = {
     "allocator_conf": "expandable_segments:True",
     "cublas_workspace_config": ":4096:8",
     "stream_lag": 1,
-    "address_policy": "descending",
+    "address_policy": "scattered",
     "measure_demand": False,
     "confirm": True,
     "max_entries": 5,
