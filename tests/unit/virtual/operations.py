@@ -233,6 +233,19 @@ def _attention() -> dict[str, Operation]:
         (8, 16, 1024, 64),
         peak_mib=320,
     )
+    # The gradients of keys and values for each head of the queries come in addition, 8 MiB each here: as an H100 asked.
+    rows["attention backward's workspace with grouped keys"] = Operation(
+        "torch.cuda.memory._record_memory_history()\n"
+        "q = random(4, 16, 1024, 64, dtype=torch.bfloat16, requires_grad=True)\n"
+        "k, v = (random(4, 4, 1024, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))\n"
+        "with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):\n"
+        "    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)\n"
+        "    y.sum().backward()\n"
+        "(events,) = torch.cuda.memory._snapshot()['device_traces']\n"
+        "assert 33_816_832 in [e['size'] for e in events if e['action'] == 'alloc']",
+        (4, 16, 1024, 64),
+        peak_mib=320,
+    )
     rows["attention's workspace with dropout"] = Operation(
         "torch.cuda.memory._record_memory_history()\n"
         "q, k, v = (random(2, 8, 128, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))\n"

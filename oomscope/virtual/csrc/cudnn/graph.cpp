@@ -32,6 +32,8 @@ enum {
   PLAN_JSON = 405,
   GRAPH_OPERATIONS = 801,
   GRAPH_ENGINES = 802,
+  TENSOR_TYPE = 901,
+  TENSOR_DIMENSIONS = 902,
   PACK_POINTERS = 1001,
   PACK_WORKSPACE = 1003,
   ENGINE_GRAPH = 1300,
@@ -39,7 +41,9 @@ enum {
   ENGINE_KNOBS = 1302,
   ENGINE_NUMERICAL_NOTES = 1303,
   ENGINE_LAYOUTS = 1304,
-  ENGINE_BEHAVIOUR_NOTES = 1305
+  ENGINE_BEHAVIOUR_NOTES = 1305,
+  REDUCTION_INPUT = 1610,
+  REDUCTION_OUTPUT = 1611
 };
 enum { ENGINE = 2, CONFIG = 3, HEURISTIC = 4 };  // kinds of descriptors that are made here
 
@@ -74,6 +78,8 @@ const Content* only(const Content* content, int name) {
   return attribute && !attribute->contents.empty() ? attribute->contents[0].get() : nullptr;
 }
 
+enum { FLOAT = 0 };  // cuDNN's data types; all others that attention takes are 2 bytes long
+
 // Kinds of operations; the names below have more.
 enum { CONVOLUTION = 10, MATMUL = 19, REDUCTION = 22, ATTENTION = 41, ATTENTION_BACKWARD = 43, SOFTMAX = 45 };
 
@@ -99,10 +105,30 @@ const char* name_of(const Attribute* operations) {
   return "cudnn graph";
 }
 
-// Bytes of the engine's own workspace. Attention takes 256 on Hopper, forward and backward, whatever the shape: cuDNN
-// 9.19.0 on an H100 under torch 2.11.0 (docs/accuracy.md). cudnn-frontend builds the forward of one operation or of two
-// products of matrices around a softmax (one operation since cuDNN 9.21, its reductions before), the backward of five;
-// the backward takes more where keys have fewer heads than queries, so that it stays noted.
+std::vector<int64_t> dimensions(const Content* tensor) {
+  const Attribute* set = tensor ? find(*tensor, TENSOR_DIMENSIONS) : nullptr;
+  std::vector<int64_t> sizes(set ? set->bytes.size() / sizeof(int64_t) : 0);
+  if (!sizes.empty()) std::memcpy(sizes.data(), set->bytes.data(), sizes.size() * sizeof(int64_t));
+  return sizes;
+}
+
+// Bytes of what a reduction over the heads of a group reads: the gradient of keys or values [b, h, s, d] for each head
+// of the queries. Any other reduction is done on the fly.
+int64_t gradient_bytes_by_head(const Content& operation) {
+  if (operation.kind != REDUCTION) return 0;
+  const Content* input = only(&operation, REDUCTION_INPUT);
+  auto from = dimensions(input), to = dimensions(only(&operation, REDUCTION_OUTPUT));
+  const Attribute* type = input ? find(*input, TENSOR_TYPE) : nullptr;
+  if (from.size() != 4 || to.size() != 4 || from[1] == to[1] || !type || type->bytes.size() != sizeof(int)) return 0;
+  int dtype;
+  std::memcpy(&dtype, type->bytes.data(), sizeof dtype);
+  return from[0] * from[1] * from[2] * from[3] * (dtype == FLOAT ? 4 : 2);
+}
+
+// Bytes of the engine's own workspace. Attention takes 256 on Hopper, forward and backward, whatever the shape, and the
+// backward the gradients above where keys have fewer heads than queries: cuDNN 9.19.0 on an H100 under torch 2.11.0
+// (docs/accuracy.md). cudnn-frontend builds the forward of one operation or of two products of matrices around a
+// softmax (one operation since cuDNN 9.21, its reductions before), the backward of five.
 int64_t workspace_of(const Content* config) {
   const Attribute* all = operations(config);
   int products = 0, softmaxes = 0, attentions = 0, backwards = 0;
@@ -115,12 +141,15 @@ int64_t workspace_of(const Content* config) {
   bool is_backward = backwards || products >= 5;
   bool is_forward = attentions || (products >= 2 && softmaxes && !is_backward);
   bool is_hopper = card::settings().description.major == 9;
-  if (is_backward) {
-    card_unknown_workspace("cudnn attention backward");
-  } else if (!is_hopper || !is_forward) {
-    card_unknown_workspace(is_forward ? "cudnn attention forward" : name_of(all));
+  if (!is_hopper || !(is_forward || is_backward)) {
+    const char* attention = is_backward ? "cudnn attention backward" : "cudnn attention forward";
+    card_unknown_workspace(is_forward || is_backward ? attention : name_of(all));
+    return 0;
   }
-  return is_hopper && (is_forward || is_backward) ? 256 : 0;
+  int64_t bytes = 256;
+  for (size_t at = 0; is_backward && at < all->contents.size(); at++)
+    bytes += gradient_bytes_by_head(*all->contents[at]);
+  return bytes;
 }
 
 std::shared_ptr<Content> engine_config(const std::shared_ptr<Content>& graph) {
