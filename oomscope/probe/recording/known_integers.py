@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import functools
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import torch
@@ -32,8 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope import virtual
-from oomscope.capture.arming import AroundImport
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import Place, replaced, replaced_in
 
 MOST_ELEMENTS: Final = 1 << 16
 """Of a tensor whose values are followed."""
@@ -277,38 +275,24 @@ def _is_unchanged(tensor: torch.Tensor) -> bool:
     return (reference.cdata, address, version) == (storage._cdata, storage.data_ptr(), owner._version)
 
 
-_FOLDER: Final = "torch._inductor.constant_folding"
-
-
-@contextmanager
-def compiled_constants_are_known() -> Iterator[None]:
+def compiled_constants_are_known() -> AbstractContextManager[None]:
     """Let inductor fold a graph's constants with their real values while the block runs on a virtual card.
 
     ``ConstantFolder`` runs the operations of constants on the card, reads one element of each result, and writes it
-    into the kernels that it generates. Inductor is patched when the program imports it.
+    into the kernels that it generates.
     """
-    with ExitStack() as patched:
 
-        def patch() -> None:
-            folder = sys.modules[_FOLDER].ConstantFolder
-            run_node = folder.run_node
+    def places(constant_folding: Any) -> list[Place]:
+        folder = constant_folding.ConstantFolder
+        run_node = folder.run_node
 
-            def on_both(self: Any, node: Any) -> Any:
-                with _ComputedOnBoth():  # type: ignore[no-untyped-call]
-                    return run_node(self, node)
+        def on_both(self: Any, node: Any) -> Any:
+            with _ComputedOnBoth():  # type: ignore[no-untyped-call]
+                return run_node(self, node)
 
-            patched.enter_context(replaced([(folder, "run_node", on_both)]))
+        return [(folder, "run_node", on_both)]
 
-        hook = AroundImport(_FOLDER, then=patch)
-        if _FOLDER in sys.modules:
-            patch()
-        else:
-            hook.install()
-        try:
-            yield
-        finally:
-            if hook in sys.meta_path:
-                sys.meta_path.remove(hook)
+    return replaced_in("torch._inductor.constant_folding", places)
 
 
 class _ComputedOnBoth(TorchDispatchMode):

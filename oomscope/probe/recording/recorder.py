@@ -31,6 +31,7 @@ from oomscope.probe.recording.assumed_values import (
     redrawn_as_expected,
 )
 from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_integers import (
     answers_are_known,
@@ -103,6 +104,7 @@ class Recorder:
             after_hooks: entered after them.
         """
         parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(on_refusal), self._statistics_kept()]
+        parts.append(graphs_are_unchanged())
         if self._is_recorded:
             history.start(max_entries=self._max_entries)
             parts.append(self._forward.recorded())

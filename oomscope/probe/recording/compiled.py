@@ -1,0 +1,60 @@
+"""Keeps oomscope out of what Dynamo makes of a program, so that its graphs are those of a run without oomscope.
+
+Where torch has a builtin, a function that :mod:`~oomscope.probe.recording.replaced` puts in its place is Python. Dynamo
+would write it into graphs, where a backend does not know it, and would compile its frames, and those of our hooks,
+wherever they run between two graphs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import oomscope
+from oomscope.probe.recording.replaced import Place, replaced_in
+
+_OUR_FILES: Final = f"{Path(oomscope.__file__).parent}{os.sep}"
+
+
+@contextmanager
+def graphs_are_unchanged() -> Iterator[None]:
+    """Let Dynamo write torch's functions into graphs, and compile none of our frames by itself, while the block runs.
+
+    What a compiled function calls is still traced through.
+    """
+    rules = replaced_in("torch._dynamo.trace_rules", _frames_skipped)
+    with rules, replaced_in("torch._dynamo.output_graph", _functions_written):
+        yield
+
+
+def _frames_skipped(trace_rules: Any) -> list[Place]:
+    check_file = trace_rules.check_file
+
+    def checked(filename: str | None, is_inlined_call: bool = False) -> Any:
+        if not is_inlined_call and filename is not None and filename.startswith(_OUR_FILES):
+            return trace_rules.SkipResult(True, "a frame of oomscope")
+        return check_file(filename, is_inlined_call)
+
+    return [(trace_rules, "check_file", checked)]
+
+
+def _functions_written(output_graph: Any) -> list[Place]:
+    tracer = output_graph.SubgraphTracer
+    create_node = tracer.create_node
+
+    def created(self: Any, kind: str, target: Any, *args: Any, **kwargs: Any) -> Any:
+        return create_node(self, kind, _torch_s_own(target), *args, **kwargs)
+
+    return [(tracer, "create_node", created)]
+
+
+def _torch_s_own(target: Any) -> Any:
+    """Return the function that ``target`` stands for, if it is one of ours."""
+    code = getattr(target, "__code__", None)
+    while code is not None and code.co_filename.startswith(_OUR_FILES) and hasattr(target, "__wrapped__"):
+        target = target.__wrapped__
+        code = getattr(target, "__code__", None)
+    return target
