@@ -6,6 +6,7 @@ Nothing is estimated: a setting cures a failure if the same requests in the same
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -160,7 +161,7 @@ def serve(
         UsageError: the device is too small for what was held before the first request, or too large to model.
     """
     total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
-    driver = driver or Driver(total, min(total, device.taken_bytes))
+    driver = driver or Driver(total, min(total, device.taken_bytes), policy=_address_policy(requests))
     if at_recorded_addresses:
         pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
         reservations = requests.initial.reservations if requests.initial else ()
@@ -179,6 +180,13 @@ def serve(
         held=requests.held,
         pools=requests.pool if requests.has_private_pools else None,
     )
+
+
+def _address_policy(requests: Requests) -> str:
+    """Return in which order other addresses are given than the recorded ones: upwards, or downwards as under Linux."""
+    starts = [address for address, _ in requests.addresses]
+    descents = sum(after < before for before, after in pairwise(starts))
+    return "down" if 2 * descents > max(1, len(starts) - 1) else "bump"
 
 
 def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:

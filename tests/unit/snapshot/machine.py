@@ -29,6 +29,7 @@ class Machine:
         fraction=None,
         torch_version="2.13",
         names_pools: bool = True,
+        address_policy: str = "bump",
     ) -> None:
         self.device = Device(
             total_bytes=total, non_torch_bytes=non_torch, other_process_bytes=others, fraction=fraction
@@ -36,7 +37,7 @@ class Machine:
         self.conf = conf
         self.allocator = CachingAllocator(
             AllocatorSettings.parse(conf, torch_version=torch_version),
-            Driver(total, non_torch + others),
+            Driver(total, non_torch + others, policy=address_policy),
             fraction=fraction,
             event_lag=None,
         )

@@ -52,6 +52,20 @@ def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf
     assert outcome.segments == (failure.segments if failure else machine.segments())
 
 
+@pytest.mark.parametrize("policy", ["bump", "down"])
+def test_other_settings_get_addresses_in_the_order_of_the_recording(policy):
+    """Up to torch 2.11 they decide which of two free blocks of one size serves a request."""
+    machine = Machine(GiB, torch_version="2.11", address_policy=policy)
+    blocks = [machine.alloc(60 * MiB) for _ in range(2)]
+    for address in blocks:
+        machine.free(address)
+    assert machine.alloc(30 * MiB) == (blocks[0] if policy == "bump" else blocks[1])
+    replayed = replay(
+        requests_of(Timeline.of(machine.trace())), AllocatorSettings.parse("", torch_version="2.11"), machine.device
+    )
+    assert replayed.segments == machine.segments()
+
+
 def test_a_failure_that_the_program_survived_is_asked_again_and_keeps_nothing():
     machine = Machine(100 * MiB)
     assert machine.alloc(200 * MiB) is None
