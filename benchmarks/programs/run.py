@@ -43,10 +43,10 @@ PEFT = "env PYTHONPATH=../../src HF_HUB_OFFLINE=1 python run.py experiments/lora
 MEGATRON = (
     "pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 512 "
     "--max-position-embeddings 512 --position-embedding-type rope --micro-batch-size 2 --global-batch-size 8 "
-    "--train-iters 5 --lr 1e-4 --bf16 --clip-grad 0.0 --transformer-impl local --no-persist-layer-norm "
-    "--no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-rope-fusion --mock-data "
-    "--tokenizer-type NullTokenizer --vocab-size 1000 --split 99,1,0 --eval-iters 0 --eval-interval 100"
+    "--train-iters 5 --lr 1e-4 --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size 1000 --split 99,1,0 "
+    "--eval-iters 0 --eval-interval 100 --no-gradient-accumulation-fusion"
 )
+LOCAL = "--transformer-impl local --clip-grad 0.0 --no-persist-layer-norm --no-masked-softmax-fusion --no-rope-fusion"
 PARALLEL = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"
 
 
@@ -83,15 +83,20 @@ PROGRAMS = {
         PEFT, "bitsandbytes transformers datasets accelerate", "peft/method_comparison/MetaMathQA", data="peft"
     ),
     "megatron": Program(
-        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --standalone --nproc-per-node 1 {MEGATRON}",
+        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --standalone --nproc-per-node 1 {MEGATRON} {LOCAL}",
         "pybind11 triton einops",
         "Megatron-LM",
     ),
     "megatron-parallel": Program(
-        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 python {MEGATRON} {PARALLEL}",
+        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 python {MEGATRON} {LOCAL} {PARALLEL}",
         "pybind11 triton einops",
         "Megatron-LM",
         "--rank 4 --world-size 8",
+    ),
+    "megatron-te": Program(
+        f"env CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --standalone --nproc-per-node 1 {MEGATRON}",
+        "transformer_engine pybind11 triton einops",
+        "Megatron-LM",
     ),
     "trainer": Program("python trainer.py", "transformers accelerate"),
     "lightning": Program("python lightning_loop.py", "lightning"),
