@@ -222,7 +222,7 @@ measurement_options = _together(
         "--address-policy",
         type=click.Choice(["spans", "ascending", "scattered"]),
         metavar="ORDER",
-        help="Order of a virtual card's addresses: spans (Linux), ascending (Windows) or scattered.",
+        help="Order of a virtual card's addresses: spans (as under Linux), ascending or scattered.",
     ),
     click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
     click.option("--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."),

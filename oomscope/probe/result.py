@@ -109,6 +109,8 @@ class Oom:
     site: Site | None
     message: str
     event: int | None = None
+    sites: tuple[SiteBytes, ...] = ()
+    """Requested bytes at the failure by site, largest first: less than the peak's where that came earlier."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from oomscope.report.verdict_text import (
     verdict_parts,
 )
 from oomscope.snapshot.judge.confirmed import is_tight
-from oomscope.units import format_size
+from oomscope.units import GiB, format_size
 
 TONES = {"fits": "good", "oom": "bad", "error": "warn"}
 
@@ -32,25 +32,35 @@ TONES = {"fits": "good", "oom": "bad", "error": "warn"}
 def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
     """Return what a probe answers, in at most eight lines, and the notes that limit the answer."""
     card = " ".join(part for part in (result.backend, result.gpu) if part)
-    room = f"{format_size(result.available_bytes)} for this process" if result.available_bytes else ""
     rank = rank_text(result) if result.world_size > 1 else ""
     facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
     if result.verdict and (result.verdict.kind != "headroom" or result.verdict.tags):
         facts.append(("Verdict", replace(verdict_line(result.verdict), label="")))
     facts += _peak_fact(result)
-    if result.peak and (found := holders(result.peak.sites)):
-        facts.append((f"Held at {'peak' if result.outcome == 'fits' else 'failure'}", found))
+    moment, sites = ("failure", result.oom.sites) if result.oom else ("peak", result.peak.sites if result.peak else ())
+    if found := holders(sites):
+        facts.append((f"Held at {moment}", found))
     if text := result_advice(result):
         facts.append(("What to do", parts.Line(strong=text)))
     return parts.report(
         [
-            parts.line(" · ".join(part for part in (title, rank, card, room) if part), "soft"),
+            parts.line(" · ".join(part for part in (title, rank, card, *_room(result)) if part), "soft"),
             parts.status(status_text(result), TONES[result.outcome]),
             *([parts.Facts(rows=facts)] if facts else []),
             *([rank_table(result.ranks)] if len(result.ranks) > 1 else []),
             *map(parts.note, result.notes),
         ]
     )
+
+
+def _room(result: ProbeResult) -> Iterator[str]:
+    """Yield what the process may use, and what is outside PyTorch's allocator where that is much of the card."""
+    if result.available_bytes is None:
+        return
+    yield f"{format_size(result.available_bytes)} for this process"
+    outside = (result.non_torch_bytes or 0) + (result.other_process_bytes or 0)
+    if outside > GiB and outside * 10 >= (result.limit_bytes or 0):
+        yield f"{format_size(outside)} outside PyTorch"
 
 
 def _peak_fact(result: ProbeResult) -> Iterator[tuple[str, str]]:
@@ -252,7 +262,9 @@ def missing_module_advice(result: ProbeResult) -> str | None:
     """Return what to do about a module that is not there; None where that is not what failed."""
     failure = result.failure
     if failure and failure.message.startswith(WITHOUT_TORCH):
-        return "start it with a Python that has torch: activate its environment, or name that python in the command"
+        has_failed = failure.message != WITHOUT_TORCH
+        advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
+        return f"mend what it printed; if torch is missing, {advice}" if has_failed else advice
     if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
         return None
     return "name the checkout that holds it with --repo, or install the package where oomscope is"

@@ -127,7 +127,7 @@ def load_libraries(folder: Path, sonames: Iterable[str] = SONAMES) -> ctypes.CDL
     Raises:
         MachineUnfitError: one cannot be loaded, or another library of its name is in the process.
     """
-    for soname in sonames:
+    for soname in SONAMES:
         if _is_in_process(soname):
             raise MachineUnfitError(
                 f"another {soname} is in the process already", where=_WHERE, remedy="load the card first"

@@ -33,7 +33,7 @@ class CardSettings:
     devices: int = 1
     """Cards of this kind in the machine."""
     address_policy: AddressPolicy = "spans"
-    """The order of the addresses that cudaMalloc and address reservations return."""
+    """The order of the addresses that cudaMalloc returns; all others ascend, unless they are scattered."""
     event_lag: int = 0
     """How many later events of its stream complete an event; 0 for complete at once."""
     values: ValueRule = "zeros"

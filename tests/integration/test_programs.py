@@ -130,6 +130,7 @@ def test_out_of_memory_is_judged_and_the_demand_measured() -> None:
     assert result.oom.site.function == "out_of_memory"
     assert result.oom.message.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB")
     assert result.verdict.kind == "capacity"
+    assert sum(row.bytes for row in result.oom.sites) == result.verdict.live_requested_bytes
     assert result.demand_bytes > 10_000 * MiB
 
 
@@ -279,7 +280,7 @@ def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
     done = oomscope(*words, "--", sys.executable, "-c", "print('as told'); raise SystemExit(9)")
     assert done.returncode == 6
     assert "no process of the program imported torch (it ended with status 9)" in done.stdout
-    assert "start it with a Python that has torch" in done.stdout
+    assert "mend what it printed; if torch is missing, start it with a Python that has torch" in done.stdout
     assert "What the program printed last:\n  as told\nWhat the program printed: " in done.stderr
     Path(done.stderr.partition("What the program printed: ")[2].strip()).unlink()
 

@@ -42,9 +42,8 @@ class DeviceConfig(Section):
     """On virtual: an event recorded on a side stream completes after this many further events of its stream, or when
     the stream is synchronised."""
     address_policy: Literal["spans", "ascending", "scattered"] = "spans"
-    """On virtual: the order of the addresses at which the card gives memory: that of drivers for Linux, that of drivers
-    for Windows, or a random one. PyTorch up to 2.11 decides by them which of several free blocks of one size it
-    takes."""
+    """On virtual: the order of the addresses that cudaMalloc returns: as a driver for Linux gave them on an H100,
+    upwards, or random. PyTorch up to 2.11 decides by them which of several free blocks of one size it takes."""
 
 
 class AllocatorConfig(Section):

@@ -46,6 +46,7 @@ def analyse(
     budget, stats = measurement.device, measurement.stats
     step_time_s = min(measurement.step_times_s, default=None)
     flops, cost = _estimates(job)
+    verdict = _verdict_of(job, measurement, out_of_memory)
     return ProbeResult(
         backend=backend,
         outcome="oom" if out_of_memory else "fits",
@@ -63,8 +64,8 @@ def analyse(
         end_allocated_bytes=stats.allocated_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
         phases=phases_of(timeline),
-        oom=_oom_of(job, out_of_memory, measurement.trace) if out_of_memory else None,
-        verdict=_verdict_of(job, measurement, out_of_memory),
+        oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
+        verdict=verdict,
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
@@ -79,7 +80,7 @@ def analyse(
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
-        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory)),
+        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory, leaks=verdict.leak is not None)),
     )
 
 
@@ -179,17 +180,19 @@ def rules_of(measurement: Measurement) -> Rules:
     return Rules(conf=measurement.allocator_conf, torch_version=measurement.versions.get(RULES) or installed_torch())
 
 
-def _oom_of(job: ProbeJob, failed: OutOfMemory, trace: Trace) -> Oom:
+def _oom_of(job: ProbeJob, failed: OutOfMemory, timeline: Timeline) -> Oom:
     """Return what ended the run as it is reported."""
     rule = site_rule(job)
     event = failed_event_of(failed)
-    recorded = None if event is None else place_of(trace, event, rule.site_of)["site"]
+    recorded = None if event is None else place_of(timeline.trace, event, rule.site_of)["site"]
+    last = len(timeline.trace) - 1 if event is None else event
     return Oom(
         requested_bytes=failed.requested_bytes,
         **failed.moment._asdict(),
         site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
         event=event,
+        sites=by_site(timeline, last, rule.group_of) if last >= 0 else (),
     )
 
 
@@ -238,7 +241,9 @@ def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
     return iteration_flops(config, rank=job.rank), {} if cost is None else cost.to_json()
 
 
-def _notes(measurement: Measurement, timeline: Timeline, out_of_memory: OutOfMemory | None) -> Iterator[str]:
+def _notes(
+    measurement: Measurement, timeline: Timeline, out_of_memory: OutOfMemory | None, *, leaks: bool
+) -> Iterator[str]:
     budget, unanswered = measurement.device, measurement.unanswered
     if budget.own_fraction is not None:
         left, total = format_size(budget.available_bytes), format_size(budget.limit_bytes)
@@ -254,7 +259,7 @@ def _notes(measurement: Measurement, timeline: Timeline, out_of_memory: OutOfMem
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived > 0:
         yield f"an allocation failed {'once' if survived == 1 else f'{survived} times'} and the target went on"
-    if grown := undecided_growth(timeline):
+    if not leaks and (grown := undecided_growth(timeline)):
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 
 

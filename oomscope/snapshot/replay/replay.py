@@ -22,7 +22,10 @@ from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.requests import Kind, Requests
 from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
+from oomscope.units import MiB
 
+_SPAN: Final = 32 * MiB
+"""Bytes of the spans in which a driver for Linux gives addresses."""
 SIGN: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 """What the allocator's dealings with the driver do to reserved bytes."""
 
@@ -183,10 +186,13 @@ def serve(
 
 
 def _address_policy(requests: Requests) -> str:
-    """Return in which order other addresses are given than the recorded ones: upwards, or downwards as under Linux."""
-    starts = [address for address, _ in requests.addresses]
-    descents = sum(after < before for before, after in pairwise(starts))
-    return "down" if 2 * descents > max(1, len(starts) - 1) else "bump"
+    """Return whether addresses other than the recorded ones go down, as most spans of the recording do, or up.
+
+    Inside a span a driver for Linux goes up (oomscope/virtual/csrc/memory/spans.h).
+    """
+    spans = [address // _SPAN for address, _ in requests.addresses]
+    balance = sum((after > before) - (after < before) for before, after in pairwise(spans))
+    return "down" if balance < 0 else "bump"
 
 
 def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:

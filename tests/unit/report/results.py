@@ -14,6 +14,7 @@ SITES = (
     SiteBytes(site=MLP, bytes=5 * GiB, count=12, category="activation"),
     SiteBytes(site=LOSS, bytes=1 * GiB, count=1, category="temporary"),
 )
+AT_FAILURE = tuple(replace(each, bytes=each.bytes - 512 * MiB) for each in SITES)
 PEAK = Peak(
     requested_bytes=6 * GiB,
     allocated_bytes=6 * GiB + 3 * MiB,
@@ -83,7 +84,15 @@ FRAGMENTATION = Verdict(
 OOM = replace(
     FITS,
     outcome="oom",
-    oom=Oom(requested_bytes=3 * GiB // 2, iteration=1, phase="loss", microbatch=0, site=LOSS, message="CUDA out of"),
+    oom=Oom(
+        requested_bytes=3 * GiB // 2,
+        iteration=1,
+        phase="loss",
+        microbatch=0,
+        site=LOSS,
+        message="CUDA out of",
+        sites=AT_FAILURE,
+    ),
     verdict=FRAGMENTATION,
 )
 CONFIRMED = replace(
@@ -115,7 +124,15 @@ CAPACITY = replace(
 HOST = replace(
     FITS,
     outcome="oom",
-    oom=Oom(requested_bytes=None, iteration=1, phase="", microbatch=-1, site=None, message="MemoryError"),
+    oom=Oom(
+        requested_bytes=None,
+        iteration=1,
+        phase="",
+        microbatch=-1,
+        site=None,
+        message="MemoryError",
+        sites=AT_FAILURE,
+    ),
     verdict=replace(
         FRAGMENTATION, kind="host", headline="Host memory ran out.", requested_bytes=None, tried=(), gaps=()
     ),

@@ -47,10 +47,16 @@ def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | No
     assert shown[0] == "train.py · virtual h100-80gb · 9.00 GiB for this process"
     assert shown[1].startswith(status)
     assert any(peak in line for line in shown if line.startswith(("Peak", "Needs")))
-    assert sum("GiB  activation" in line or "GiB  temporary" in line for line in shown) == 2
+    held = ("4.50 GiB  activation", "512.00 MiB  temporary") if result.oom else ("5.00 GiB  activation", "temporary")
+    assert all(any(each in line for line in shown) for each in held)
     assert (advice is None) == (not any(line.startswith("What to do") for line in shown))
     assert advice is None or any(advice in line for line in shown)
     assert any(line.startswith("Verdict") for line in shown) == (result not in (results.FITS, TIGHT))
+
+
+def test_what_is_outside_pytorch_is_named_where_it_is_much_of_the_card() -> None:
+    shown = printed(probe_summary(replace(results.FITS, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB))).splitlines()
+    assert shown[0] == "virtual h100-80gb · 9.00 GiB for this process · 21.00 GiB outside PyTorch"
 
 
 def test_a_rank_of_a_world_is_named_and_notes_follow() -> None:

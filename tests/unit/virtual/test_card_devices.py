@@ -155,15 +155,20 @@ def test_functions_of_the_driver_are_found_by_name(name: str, version: int, symb
 def test_calls_that_name_a_context_since_cuda_13_are_of_that_context() -> None:
     said = on_card(
         """
-        context, of_stream, green, device = c_void_p(), c_void_p(), c_void_p(77), c_int(77)
+        stream, context, of_stream, green, device = c_void_p(), c_void_p(), c_void_p(), c_void_p(77), c_int(77)
+        call("cudaStreamCreate", byref(stream))
         call("cuCtxGetCurrent", byref(context))
-        call("cuStreamGetCtx_v2", None, byref(of_stream), byref(green))
+        call("cudaSetDevice", 1)
+        call("cuStreamGetCtx_v2", stream, byref(of_stream), byref(green))
         call("cuCtxGetDevice_v2", byref(device), context)
         call("cuCtxSynchronize_v2", context)
-        say([of_stream.value == context.value, green.value, device.value])
-        """
+        now = c_int(77)
+        call("cudaGetDevice", byref(now))
+        say([of_stream.value == context.value, green.value, device.value, now.value])
+        """,
+        devices=2,
     )
-    assert said == [True, None, 0]
+    assert said == [True, None, 0, 1]
 
 
 def test_errors_have_names_and_texts() -> None:

@@ -106,7 +106,7 @@ def test_spans_are_the_addresses_of_a_real_driver(name: str) -> None:
 
 
 def test_spans_of_each_device_and_none_for_reservations() -> None:
-    first, reserved, second, again, launched = on_card(
+    first, reserved, second, again, large = on_card(
         """
         addresses = [malloc(20 * MiB), reserve(2 * MiB)]
         call("cudaSetDevice", 1)
@@ -121,7 +121,20 @@ def test_spans_of_each_device_and_none_for_reservations() -> None:
     assert first == again == END - 24 * MiB
     assert reserved == BASE
     assert second == first - 512 * MiB
-    assert launched == END - 1024 * MiB - 224 * MiB
+    assert large == END - 1024 * MiB - 224 * MiB
+
+
+def test_what_a_context_holds_back_is_given_out_once_a_kernel_was_launched() -> None:
+    before, after = on_card(
+        """
+        blocks = [torch.empty(100 * MiB, dtype=torch.uint8, device="cuda")]
+        torch.ones(1, device="cuda")
+        blocks.append(torch.empty(100 * MiB, dtype=torch.uint8, device="cuda"))
+        say([block.data_ptr() for block in blocks])
+        """,
+        preamble="torch",
+    )
+    assert (before, after) == (END - 640 * MiB, END - 512 * MiB)
 
 
 def test_scattered_addresses_repeat_from_run_to_run_and_do_not_overlap() -> None:

@@ -156,10 +156,9 @@ def test_freed_memory_is_unknown_again() -> None:
 def test_a_read_of_memory_that_is_not_there_is_an_error() -> None:
     said = on_card(
         """
-        p = malloc(4 * MiB)
+        ends, p = malloc(4 * MiB), malloc(4 * MiB)
         free(p)
         out = ctypes.create_string_buffer(8)
-        ends = malloc(4 * MiB)
         copies = [(p, 8), (ends + 4 * MiB - 4, 8)]
         say([status("cudaMemcpy", out, c_void_p(at), c_size_t(n), c_int(2)) for at, n in copies])
         """

@@ -34,6 +34,7 @@ enum {
   GRAPH_ENGINES = 802,
   TENSOR_TYPE = 901,
   TENSOR_DIMENSIONS = 902,
+  TENSOR_IS_VIRTUAL = 906,
   PACK_POINTERS = 1001,
   PACK_WORKSPACE = 1003,
   ENGINE_GRAPH = 1300,
@@ -42,6 +43,7 @@ enum {
   ENGINE_NUMERICAL_NOTES = 1303,
   ENGINE_LAYOUTS = 1304,
   ENGINE_BEHAVIOUR_NOTES = 1305,
+  MATMUL_LEFT = 1520,
   REDUCTION_INPUT = 1610,
   REDUCTION_OUTPUT = 1611
 };
@@ -78,8 +80,6 @@ const Content* only(const Content* content, int name) {
   return attribute && !attribute->contents.empty() ? attribute->contents[0].get() : nullptr;
 }
 
-enum { FLOAT = 0 };  // cuDNN's data types; all others that attention takes are 2 bytes long
-
 // Kinds of operations; the names below have more.
 enum { CONVOLUTION = 10, MATMUL = 19, REDUCTION = 22, ATTENTION = 41, ATTENTION_BACKWARD = 43, SOFTMAX = 45 };
 
@@ -105,6 +105,17 @@ const char* name_of(const Attribute* operations) {
   return "cudnn graph";
 }
 
+bool is_half(const Content* tensor) {
+  enum { HALF = 2, BFLOAT16 = 9 };
+  const Attribute* set = tensor ? find(*tensor, TENSOR_TYPE) : nullptr;
+  int type = -1;
+  if (set && set->bytes.size() == sizeof type) std::memcpy(&type, set->bytes.data(), sizeof type);
+  return type == HALF || type == BFLOAT16;
+}
+bool is_virtual(const Content* tensor) {  // inside the graph, so that the engine finds a place for it
+  const Attribute* set = tensor ? find(*tensor, TENSOR_IS_VIRTUAL) : nullptr;
+  return set && !set->bytes.empty() && set->bytes[0];
+}
 std::vector<int64_t> dimensions(const Content* tensor) {
   const Attribute* set = tensor ? find(*tensor, TENSOR_DIMENSIONS) : nullptr;
   std::vector<int64_t> sizes(set ? set->bytes.size() / sizeof(int64_t) : 0);
@@ -113,21 +124,19 @@ std::vector<int64_t> dimensions(const Content* tensor) {
 }
 
 // Bytes of what a reduction over the heads of a group reads: the gradient of keys or values [b, h, s, d] for each head
-// of the queries. Any other reduction is done on the fly.
+// of the queries. 0 for any other operation; -1 for another reduction over heads (of a bias, of ragged tensors).
 int64_t gradient_bytes_by_head(const Content& operation) {
   if (operation.kind != REDUCTION) return 0;
   const Content* input = only(&operation, REDUCTION_INPUT);
   auto from = dimensions(input), to = dimensions(only(&operation, REDUCTION_OUTPUT));
-  const Attribute* type = input ? find(*input, TENSOR_TYPE) : nullptr;
-  if (from.size() != 4 || to.size() != 4 || from[1] == to[1] || !type || type->bytes.size() != sizeof(int)) return 0;
-  int dtype;
-  std::memcpy(&dtype, type->bytes.data(), sizeof dtype);
-  return from[0] * from[1] * from[2] * from[3] * (dtype == FLOAT ? 4 : 2);
+  if (from.size() != 4 || to.size() != 4 || from[1] == to[1]) return 0;
+  bool is_of_group = from[0] == to[0] && from[2] == to[2] && from[3] == to[3] && is_half(input) && is_virtual(input);
+  return is_of_group ? 2 * from[0] * from[1] * from[2] * from[3] : -1;
 }
 
-// Bytes of the engine's own workspace. Attention takes 256 on Hopper, forward and backward, whatever the shape, and the
-// backward the gradients above where keys have fewer heads than queries: cuDNN 9.19.0 on an H100 under torch 2.11.0
-// (docs/accuracy.md). cudnn-frontend builds the forward of one operation or of two products of matrices around a
+// Bytes of the engine's own workspace. Attention in 16 bits takes 256 on Hopper, forward and backward, whatever the
+// shape, and the backward the gradients above where keys have fewer heads than queries: cuDNN 9.19.0 on an H100 under
+// torch 2.11.0 (docs/accuracy.md). cudnn-frontend builds the forward of one operation or of two products of matrices around a
 // softmax (one operation since cuDNN 9.21, its reductions before), the backward of five.
 int64_t workspace_of(const Content* config) {
   const Attribute* all = operations(config);
@@ -147,8 +156,14 @@ int64_t workspace_of(const Content* config) {
     return 0;
   }
   int64_t bytes = 256;
-  for (size_t at = 0; is_backward && at < all->contents.size(); at++)
-    bytes += gradient_bytes_by_head(*all->contents[at]);
+  bool is_measured = true;
+  for (const auto& operation : all->contents) {
+    int64_t more = is_backward ? gradient_bytes_by_head(*operation) : 0;
+    bytes += more > 0 ? more : 0;
+    is_measured &= more >= 0 && (operation->kind != MATMUL || is_half(only(operation.get(), MATMUL_LEFT)) ||
+                                 is_virtual(only(operation.get(), MATMUL_LEFT)));
+  }
+  if (!is_measured) card_unknown_workspace(is_backward ? "cudnn attention backward" : "cudnn attention forward");
   return bytes;
 }
 

@@ -19,15 +19,6 @@ constexpr int max_devices = 64, unsupported_limit = 215;
 constexpr size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
 bool is_limit(int limit) { return limit >= 0 && limit < static_cast<int>(sizeof limits / sizeof *limits); }
 
-Context *primary_context(int device) {
-  static Context *all = [] {
-    auto *contexts = new Context[max_devices];
-    for (int i = 0; i < max_devices; i++) contexts[i] = {i, true};
-    return contexts;
-  }();
-  return &all[device];
-}
-
 std::vector<int> &pushed_devices() {
   static thread_local auto *all = new std::vector<int>;
   return *all;
@@ -48,6 +39,15 @@ int write_text(char *out, int room, int least, const std::string &text) {
 }
 
 }  // namespace
+
+Context *card::primary_context(int device) {
+  static Context *all = [] {
+    auto *contexts = new Context[max_devices];
+    for (int i = 0; i < max_devices; i++) contexts[i] = {i, true};
+    return contexts;
+  }();
+  return &all[device];
+}
 
 Context *card::current_context() { return primary_context(current_device); }
 
@@ -194,6 +194,16 @@ CARD_API int cuCtxGetId(Context *context, unsigned long long *id) {
 
 CARD_API int cuCtxSynchronize(void) {
   return driver_call([] { return synchronize_device(); });
+}
+
+CARD_API int cuCtxSynchronize_v2(Context *context) {
+  return driver_call([&] {
+    int before = current_device;
+    if (context) current_device = context->device;
+    int status = synchronize_device();
+    current_device = before;
+    return status;
+  });
 }
 
 CARD_API int cuCtxGetStreamPriorityRange(int *lowest, int *highest) {

@@ -60,7 +60,7 @@ CARD_API int cuStreamGetDevice(void *handle, int *device) {
   return stream_call(handle, [&](Stream &stream) { return tell(device, stream.device); });
 }
 CARD_API int cuStreamGetCtx(void *handle, Context **context) {
-  return stream_call(handle, [&](Stream &) { return tell(context, current_context()); });
+  return stream_call(handle, [&](Stream &stream) { return tell(context, primary_context(stream.device)); });
 }
 CARD_API int cuStreamGetCtx_v2(void *handle, Context **context, void **green_context) {
   if (green_context) *green_context = nullptr;

@@ -15,6 +15,7 @@ struct Context {
   bool is_primary;
 };
 
+Context *primary_context(int device);
 // The context of the calling thread's device.
 Context *current_context();
 

@@ -19,8 +19,12 @@
 namespace card {
 namespace {
 
-std::map<uintptr_t, uint64_t> &taken() {  // address -> bytes
-  static auto &all = *new std::map<uintptr_t, uint64_t>;
+struct Place {
+  uint64_t bytes;
+  bool is_of_span;
+};
+std::map<uintptr_t, Place> &taken() {  // by address
+  static auto &all = *new std::map<uintptr_t, Place>;
   return all;
 }
 
@@ -38,14 +42,14 @@ bool is_free(uintptr_t address, uint64_t bytes) {
   if (address < device_low || address > device_high || bytes > device_high - address) return false;
   auto next = taken().lower_bound(address);
   if (next != taken().end() && next->first < address + bytes) return false;
-  return next == taken().begin() || (--next, next->first + next->second <= address);
+  return next == taken().begin() || (--next, next->first + next->second.bytes <= address);
 }
 
 uintptr_t first_gap(uint64_t bytes, uint64_t alignment) {
   uintptr_t address = round_up(device_low, alignment);
-  for (auto &[start, size] : taken()) {
+  for (auto &[start, place] : taken()) {
     if (start >= address + bytes) break;
-    address = std::max(address, static_cast<uintptr_t>(round_up(start + size, alignment)));
+    address = std::max(address, static_cast<uintptr_t>(round_up(start + place.bytes, alignment)));
   }
   return is_free(address, bytes) ? address : 0;
 }
@@ -81,7 +85,7 @@ bool occupy(uintptr_t address, uint64_t bytes) {
 uintptr_t take_addresses(uint64_t bytes, uint64_t alignment, uintptr_t hint) {
   alignment = std::max(alignment, device_page);
   if (hint && hint % alignment == 0 && is_free(hint, bytes) && occupy(hint, bytes)) {
-    taken()[hint] = bytes;
+    taken()[hint] = {bytes, false};
     return hint;
   }
   for (int attempt = 0; attempt < 256; attempt++) {
@@ -89,7 +93,7 @@ uintptr_t take_addresses(uint64_t bytes, uint64_t alignment, uintptr_t hint) {
     if (!address) return 0;
     if (settings().order != AddressOrder::scattered) next_up = std::max(next_up, address + bytes);
     if (occupy(address, bytes)) {
-      taken()[address] = bytes;
+      taken()[address] = {bytes, false};
       return address;
     }
   }
@@ -100,19 +104,21 @@ uintptr_t take_segment(int device, uint64_t bytes) {
   if (settings().order != AddressOrder::spans) return take_addresses(bytes);
   uintptr_t address = take_from_spans(device, bytes);
   if (address && is_free(address, bytes) && occupy(address, bytes)) {
-    taken()[address] = bytes;
+    taken()[address] = {bytes, true};
     return address;
   }
+  if (address) give_to_spans(address, bytes);
   return take_addresses(bytes);
 }
 
 void give_addresses(uintptr_t address) {
-  auto place = taken().find(address);
-  if (place == taken().end()) return;
-  forget_content(place->first, place->second);
-  give_to_spans(place->first, place->second);
-  munmap(reinterpret_cast<void *>(place->first), place->second);
-  taken().erase(place);
+  auto found = taken().find(address);
+  if (found == taken().end()) return;
+  Place place = found->second;
+  forget_content(address, place.bytes);
+  if (place.is_of_span) give_to_spans(address, place.bytes);
+  munmap(reinterpret_cast<void *>(address), place.bytes);
+  taken().erase(found);
 }
 
 namespace {

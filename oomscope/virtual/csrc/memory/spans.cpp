@@ -22,7 +22,7 @@ struct Span {
 
 struct Device {
   std::list<Span> spans;  // the newest first
-  Span unused;            // joins them as the oldest once a kernel was launched; empty: it did
+  Span after_a_launch;    // joins them as the oldest once this process has launched a kernel; empty: it did
 };
 
 Ranges &regions() {  // all that is taken, of all devices
@@ -30,7 +30,7 @@ Ranges &regions() {  // all that is taken, of all devices
   return all;
 }
 
-// The start of the highest gap; gaps below a region are used only if they are larger than what is asked.
+// The start of the highest gap; one above a region must be larger than what is asked.
 uintptr_t highest_gap(uint64_t bytes) {
   uintptr_t end = device_high;
   for (auto region = regions().rbegin(); region != regions().rend(); ++region) {
@@ -42,7 +42,8 @@ uintptr_t highest_gap(uint64_t bytes) {
 
 Span span_at(uintptr_t start, uint64_t bytes) { return {start, bytes, {{start, bytes}}}; }
 
-// A context takes 512 MiB and leaves two holes. Its lowest 384 MiB serve requests too, but not where no kernel ran.
+// A context takes 512 MiB and leaves two holes. Its lowest 384 MiB served requests too in programs, but not in plays of
+// allocator traces, which launch no kernel.
 Device with_context() {
   uint64_t unused = 384 * MiB, rest = 128 * MiB;
   uintptr_t start = highest_gap(unused + rest), middle = start + unused, last = middle + rest - unit;
@@ -62,9 +63,9 @@ std::list<Span> &spans_of(int index) {
   auto [found, is_new] = devices().try_emplace(index);
   Device &device = found->second;
   if (is_new) device = with_context();
-  if (device.unused.bytes && counts.launches.load(std::memory_order_relaxed)) {
-    device.spans.push_back(device.unused);
-    device.unused = {};
+  if (device.after_a_launch.bytes && counts.launches.load(std::memory_order_relaxed)) {
+    device.spans.push_back(device.after_a_launch);
+    device.after_a_launch = {};
   }
   return device.spans;
 }

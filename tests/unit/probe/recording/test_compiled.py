@@ -63,4 +63,5 @@ say([plain, followed])
         preamble="torch",
         fresh=True,
     )
-    assert said == [3, 3]
+    plain, followed = said
+    assert plain == followed > 0

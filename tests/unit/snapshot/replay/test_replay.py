@@ -53,7 +53,7 @@ def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf
 
 
 @pytest.mark.parametrize("policy", ["bump", "down"])
-def test_other_settings_get_addresses_in_the_order_of_the_recording(policy):
+def test_addresses_go_in_the_order_of_the_recording_where_they_are_not_given(policy):
     """Up to torch 2.11 they decide which of two free blocks of one size serves a request."""
     machine = Machine(GiB, torch_version="2.11", address_policy=policy)
     blocks = [machine.alloc(60 * MiB) for _ in range(2)]
