@@ -58,9 +58,14 @@ def _room(result: ProbeResult) -> Iterator[str]:
     if result.available_bytes is None:
         return
     yield f"{format_size(result.available_bytes)} for this process"
-    outside = (result.non_torch_bytes or 0) + (result.other_process_bytes or 0)
-    if outside > GiB and outside * 10 >= (result.limit_bytes or 0):
+    if outside := _much_outside(result):
         yield f"{format_size(outside)} outside PyTorch"
+
+
+def _much_outside(result: ProbeResult) -> int:
+    """Return the bytes of the card outside PyTorch's allocator where they are much of it, else 0."""
+    outside = (result.non_torch_bytes or 0) + (result.other_process_bytes or 0)
+    return outside if outside > GiB and outside * 10 >= (result.limit_bytes or 0) else 0
 
 
 def _peak_fact(result: ProbeResult) -> Iterator[tuple[str, str]]:
@@ -246,7 +251,11 @@ def result_advice(result: ProbeResult) -> str | None:
     has_card = result.available_bytes is not None
     advice = advice_text(result.verdict, has_card=has_card) if result.verdict else None
     if result.outcome != "fits" or not has_card or result.margin_bytes is None:
-        return advice
+        crowded = _much_outside(result) if result.outcome == "oom" else 0
+        freed = (
+            f"free some of the {format_size(crowded)} outside PyTorch (libraries, other processes)" if crowded else ""
+        )
+        return "; ".join(filter(None, (advice, freed))) or None
     return "; ".join(filter(None, (advice, _room_advice(result)))) or "Nothing: the run fits."
 
 

@@ -57,6 +57,8 @@ def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | No
 def test_what_is_outside_pytorch_is_named_where_it_is_much_of_the_card() -> None:
     shown = printed(probe_summary(replace(results.FITS, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB))).splitlines()
     assert shown[0] == "virtual h100-80gb · 9.00 GiB for this process · 21.00 GiB outside PyTorch"
+    failed = printed(probe_summary(replace(results.CAPACITY, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB)), 200)
+    assert "free some of the 21.00 GiB outside PyTorch" in failed
 
 
 def test_a_rank_of_a_world_is_named_and_notes_follow() -> None:
