@@ -55,7 +55,7 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
 
 def _room(result: ProbeResult) -> Iterator[str]:
     """Yield what the process may use, and what is outside PyTorch's allocator where that is much of the card."""
-    if result.available_bytes is None:
+    if not result.available_bytes:
         return
     yield f"{format_size(result.available_bytes)} for this process"
     if outside := _much_outside(result):
@@ -63,7 +63,7 @@ def _room(result: ProbeResult) -> Iterator[str]:
 
 
 def _much_outside(result: ProbeResult) -> int:
-    """Return the bytes of the card outside PyTorch's allocator where they are much of it, else 0."""
+    """Return the bytes outside PyTorch's allocator if they are more than 1 GiB and a tenth of the card, else 0."""
     outside = (result.non_torch_bytes or 0) + (result.other_process_bytes or 0)
     return outside if outside > GiB and outside * 10 >= (result.limit_bytes or 0) else 0
 

@@ -46,12 +46,12 @@ def _functions_written(output_graph: Any) -> list[Place]:
     create_node = tracer.create_node
 
     def created(self: Any, kind: str, target: Any, *args: Any, **kwargs: Any) -> Any:
-        return create_node(self, kind, _torch_s_own(target), *args, **kwargs)
+        return create_node(self, kind, _original_function(target), *args, **kwargs)
 
     return [(tracer, "create_node", created)]
 
 
-def _torch_s_own(target: Any) -> Any:
+def _original_function(target: Any) -> Any:
     """Return the function that ``target`` stands for, if it is one of ours."""
     code = getattr(target, "__code__", None)
     while code is not None and code.co_filename.startswith(_OUR_FILES) and hasattr(target, "__wrapped__"):
