@@ -123,9 +123,11 @@ def probe(
     oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
-    from oomscope.probe.process import launch, warm
+    from oomscope.probe.process import warm
 
     target = TargetOptions.of(given).checked(ctx.meta[_PROGRAM])
+    if target.command is None:
+        warm.prepare(with_compiler=target.option is not None)
     source = config_source(words, preset, settings_overrides(given), dialect)
     files = Files(html=html, tables=tables, names=PROBE_TABLES, snapshot=snapshot)
     files.refuse(("the configuration", source.path), ("--harness", target.harness), force=force)
@@ -140,9 +142,7 @@ def probe(
         remark(f"warning: {warning}")
     confirm = False if git_bisect and confirm is None else confirm  # its answer is an exit code
     log = None if git_bisect or not target.is_program else new_log()
-    run = warm.run if len(plan.ranks) > 1 else launch.run
-    if log is not None:
-        run = partial(run, log_path=log)
+    run = warm.run if log is None else partial(warm.run, log_path=log)
     draws = html is not None and (target.command is None or target.is_program)
     with shown_progress(plan.title, verbosity, is_all=False) as announce:
         result, drawing = _measured(

@@ -14,8 +14,10 @@ from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
 from oomscope.capture.singleton import PYTHON
 from oomscope.cli.options import json_option
-from oomscope.cli.terminal.output import print_json
+from oomscope.cli.terminal.output import print_json, remark
 from oomscope.errors import ExitCode, UsageError
+from oomscope.virtual.loading import has_gpu
+from oomscope.virtual.settings import VARIABLE
 
 SCHEMA_VERSION = 1
 
@@ -72,6 +74,8 @@ def record(
         return ExitCode.OK
     if not command:
         raise UsageError("no command to run", remedy="say oomscope record -- torchrun train.py")
+    if not (quiet or has_gpu() or any(name.startswith(VARIABLE) for name in os.environ)):
+        remark("oomscope record: no NVIDIA GPU here; oomscope probe -- COMMAND runs a program on a virtual card")
     sys.stdout.flush()
     try:
         os.execvpe(command[0], command, dict(os.environ) | added)  # noqa: S606 - a list, no shell

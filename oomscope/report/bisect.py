@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed, WalkedLine, Waterfall, levels
 from oomscope.bisect.search.line import Answer
 from oomscope.report import bisect_sentences, parts
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
-from oomscope.report.sentences import count, duration_text, known_size, short_hash, shortened
+from oomscope.report.sentences import category_text, count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import LINE_TABLE, fix_table, verdict_parts
 from oomscope.snapshot.sites import Site
@@ -271,7 +271,7 @@ def _step_table(result: BisectResult) -> parts.Table:
                 *(step.delta.requested_bytes, step.delta.overhead_bytes, level.reserved_bytes),
                 Span(start=ends[0], end=ends[1], tone=tone),
                 parts.Cell(text=name, title=step.label),
-                _dominant_text(step.dominant),
+                _dominant_text(step),
             )
         )
     change = sum((step.delta for step in steps), start=Bytes(reserved_bytes=start.reserved_bytes and 0))
@@ -318,15 +318,17 @@ def _unseen_text(found: Waterfall) -> str | None:
     )
 
 
-def _dominant_text(growth: SiteGrowth | None) -> str:
-    """Return the line that changed most, with its bytes and category; empty where there is none."""
+def _dominant_text(step: StepRow) -> str:
+    """Return the line that changed most, with its bytes and category, and whether a leak begins; empty for neither."""
+    leak = "a leak begins" if step.begins_leak else ""
+    growth = step.dominant
     if growth is None:
-        return ""
-    size = format_size(growth.delta_bytes, signed=True)
-    if growth.site is None:
-        return f"{size} {growth.category}"
-    place = f"{growth.site.file.rsplit('/', 1)[-1]}:{growth.site.line}" if growth.site.file else growth.site.function
-    return f"{size} {growth.category.replace('_', ' ')}, {place}"
+        return leak
+    size, site = format_size(growth.delta_bytes, signed=True), growth.site
+    text = f"{size} {category_text(growth.category)}"
+    if site is not None:
+        text += f", {site.file.rsplit('/', 1)[-1]}:{site.line}" if site.file else f", {site.function}"
+    return "; ".join(filter(None, (text, leak)))
 
 
 def _key_matrix(result: BisectResult) -> parts.Table:

@@ -218,6 +218,8 @@ def _parts_searched(result: BisectResult) -> list[str]:
 
 def remedy(result: BisectResult) -> str | None:
     """Return what to do next, in one line; None where the answer needs no remedy."""
+    if result.remedy:
+        return result.remedy
     if result.outcome == "no_culprit" and result.waterfall is None:
         return _of_growth(result)
     if result.outcome != "ends_invalid":

@@ -98,7 +98,7 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     facts.append(("Peak", peak_text(device)))
     when = "failure" if device.failure else "end" if device.shows_end_only else "peak"
     if held := holders((device.failure or device.composition).sites):
-        facts.append((f"Held at {when}", held))
+        facts.append((f"Largest at {when}", held))
     if text := advice(device):
         facts.append(("What to do", parts.Line(strong=text)))
     yield parts.Facts(rows=facts)

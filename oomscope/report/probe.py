@@ -25,6 +25,7 @@ from oomscope.report.verdict_text import (
 )
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
+from oomscope.virtual.cards import CARDS
 
 TONES = {"fits": "good", "oom": "bad", "error": "warn"}
 
@@ -39,7 +40,7 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
     facts += _peak_fact(result)
     moment, sites = ("failure", result.oom.sites) if result.oom else ("peak", result.peak.sites if result.peak else ())
     if found := holders(sites):
-        facts.append((f"Held at {moment}", found))
+        facts.append((f"Largest at {moment}", found))
     if text := result_advice(result):
         facts.append(("What to do", parts.Line(strong=text)))
     return parts.report(
@@ -54,9 +55,12 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
 
 
 def _room(result: ProbeResult) -> Iterator[str]:
-    """Yield what the process may use, and what is outside PyTorch's allocator where that is much of the card."""
+    """Yield the limit where one was set, what the process may use, and much memory outside PyTorch's allocator."""
     if not result.available_bytes:
         return
+    card = CARDS.get(result.gpu or "") if result.backend == "virtual" else None
+    if card and result.limit_bytes and result.limit_bytes < card.total_bytes:
+        yield f"limited to {format_size(result.limit_bytes)}"
     yield f"{format_size(result.available_bytes)} for this process"
     if outside := _much_outside(result):
         yield f"{format_size(outside)} outside PyTorch"
@@ -292,10 +296,10 @@ def demand_text(result: ProbeResult) -> str | None:
     """Return the peak of the same run on a card without a limit, where it was run."""
     if not result.demand_bytes:
         return None
-    place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
+    place = f", in {peak_place(result.demand_peak)}" if result.demand_peak else ""
     lacking = result.demand_bytes - (result.available_bytes or result.demand_bytes)
     more = f", {format_size(lacking)} more than this process may use" if lacking > 0 else ""
-    return f"{format_size(result.demand_bytes)} requested{place}{more}, in a second run without a limit"
+    return f"{format_size(result.demand_bytes)} requested by a second run, without a limit{more}{place}"
 
 
 def reserved_text(result: ProbeResult) -> str | None:

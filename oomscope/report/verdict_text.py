@@ -90,10 +90,15 @@ def untried_text(verdict: Verdict) -> str | None:
 
 
 def kind_text(verdict: Verdict) -> str:
-    """Return the verdict's kind with its tags, ``fragmentation, uncured (leak)``, or the tags where nothing failed."""
+    """Return the verdict's kind with its tags, ``fragmentation (undecided)``, or the tags where nothing failed.
+
+    A leak comes first, as the cause of what failed: ``leak (capacity)``.
+    """
     if verdict.kind == "headroom" and verdict.tags:
         return "; ".join(verdict.tags)
     text = verdict.kind + (", uncured" if verdict.uncured else "")
+    if verdict.leak:
+        return f"leak ({'; '.join([text, *(tag for tag in verdict.tags if tag != 'leak')])})"
     return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
 
 
@@ -214,11 +219,13 @@ class CodeLine:
 
     @property
     def module(self) -> str:
-        """The module; ``h.*`` for the same module of several layers, else how many modules."""
-        merged = {over_layers(module) for module in self.modules}
+        """The module; ``h.*`` for the same module of several layers, of several the first and how many more."""
         if len(self.modules) == 1:
             return self.modules[0]
-        return merged.pop() if len(merged) == 1 and merged != {"*"} else f"{len(merged)} modules" if merged else ""
+        merged = list(dict.fromkeys(over_layers(module) for module in self.modules))
+        if merged == ["*"]:
+            return count(len(self.modules), "module")
+        return " and ".join([*merged[:1], *([f"{len(merged) - 1} more"] if len(merged) > 1 else [])])
 
 
 def code_lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[CodeLine]:

@@ -189,7 +189,7 @@ class Timeline:
         rows = []
         for inside in np.split(order, starts[1:]) if len(order) else ():
             event = int(inside[self.requested[inside].argmax()])
-            moment = trace.moments[trace.moment_id[event]]
+            moment = trace.moment_of(event)
             requested, reserved = int(self.requested[event]), int(self.reserved[inside].max())
             rows.append((int(inside[0]), PhasePeak(moment.phase, moment.iteration, requested, reserved, event)))
         return tuple(peak for _, peak in sorted(rows, key=lambda row: row[0]))

@@ -87,7 +87,7 @@ def test_what_ran_to_the_end_with_room_to_spare_is_the_cure(tmp_path: Path):
     assert verdict.cured_by[0] == EXPANDABLE
     assert (row.survives, row.is_tight) == (True, False)
     assert row.margin_bytes == GiB - row.peak_reserved_bytes > 0
-    assert f"Run again, it went to the end under {EXPANDABLE} with" in verdict.headline
+    assert f"A second run went to the end under {EXPANDABLE} with" in verdict.headline
 
 
 def test_a_replay_that_passes_is_no_cure_where_the_run_fails_later(tmp_path: Path):
@@ -113,7 +113,7 @@ def test_a_cure_that_leaves_little_is_called_tight(tmp_path: Path):
     assert verdict.cured_by[0] == EXPANDABLE
     row = runs(verdict)[EXPANDABLE]
     assert (row.survives, row.is_tight, row.margin_bytes) == (True, True, 20 * MiB)
-    assert f"Run again, it went to the end under {EXPANDABLE} with only 20.00 MiB to spare" in verdict.headline
+    assert f"A second run went to the end under {EXPANDABLE} with only 20.00 MiB to spare" in verdict.headline
 
 
 def test_a_program_that_was_started_is_started_again_under_each_setting(tmp_path: Path):

@@ -159,6 +159,7 @@ class Line:
             commits=step.at - step.after,
             delta=step.delta,
             dominant=dominant_growth(before, after, self.sources(step.after, step.at)),
+            begins_leak=_leaks(after) and not _leaks(before),
         )
 
     def sources(self, before: int, after: int) -> Sources:
@@ -260,3 +261,7 @@ class Line:
         self.records[position] = record
         if result is not None:
             self.results[position] = result
+
+
+def _leaks(result: ProbeResult) -> bool:
+    return result.verdict is not None and result.verdict.leak is not None

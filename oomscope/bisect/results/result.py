@@ -146,6 +146,8 @@ class StepRow(Document):
     delta: Bytes
     dominant: SiteGrowth | None = None
     """The line whose requested bytes changed most; None where they did not change, or no line is known."""
+    begins_leak: bool = False
+    """Whether requested memory grows from iteration to iteration after the step, and did not before it."""
 
     @property
     def delta_overhead_bytes(self) -> int | None:
@@ -207,6 +209,8 @@ class BisectResult(Document):
     cost: Cost | None = None
     last_good: ProbeEvidence | None = None
     first_bad: ProbeEvidence | None = None
+    remedy: str | None = None
+    """What to do about an end that lacks a file which git does not track; None elsewhere."""
     notes: tuple[str, ...] = ()
     search: int | None = None
     """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""

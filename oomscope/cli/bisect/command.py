@@ -153,7 +153,7 @@ def bisect(
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     if hint := missing_in_checkouts(result, search.options.repo or Path()):
-        result = replace(result, notes=(*result.notes, hint))
+        result = replace(result, remedy=hint)
 
     def page() -> str:
         from oomscope.report.html.pages import bisect_page

@@ -24,7 +24,7 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.timeline import Timeline, decimate
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Moment, Stack, Trace
+from oomscope.snapshot.trace import Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes
@@ -143,7 +143,7 @@ def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> Reserved
     return ReservedPeak(
         reserved_bytes=highest.reserved_bytes,
         requested_bytes=highest.requested_bytes,
-        **_moment_at(timeline.trace, highest.event)._asdict(),
+        **timeline.trace.moment_of(highest.event)._asdict(),
         event=highest.event,
         largest_free_bytes=None if rules is None else _largest_free_block(timeline, highest.event, rules),
     )
@@ -158,11 +158,7 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
     if event >= 0:
         stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
         site = choose(stack, trace.modules[trace.module_id[event]])
-    return {**_moment_at(trace, event)._asdict(), "site": site}
-
-
-def _moment_at(trace: Trace, event: int) -> Moment:
-    return trace.moments[trace.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
+    return {**trace.moment_of(event)._asdict(), "site": site}
 
 
 def demand_of(measurement: Measurement) -> int:
@@ -188,7 +184,7 @@ def _oom_of(job: ProbeJob, failed: OutOfMemory, timeline: Timeline) -> Oom:
     last = len(timeline.trace) - 1 if event is None else event
     return Oom(
         requested_bytes=failed.requested_bytes,
-        **failed.moment._asdict(),
+        **timeline.trace.told(failed.moment)._asdict(),
         site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
         event=event,

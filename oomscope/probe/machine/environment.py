@@ -41,6 +41,7 @@ MEASURED_VARIABLES = (
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OF_THE_CONTEXT = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
 """Of these what changes the CUDA context alone, and nothing that torch allocates."""
+_FIXED = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 _REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
 _REMOVED = {
     # Python's own start-up
@@ -99,19 +100,25 @@ def environment_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, s
     return {name: value for name, value in variables.items() if value is not None}
 
 
+def usual_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a job sees of ``environment`` unless it says otherwise; hash seeds are fixed."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES)
+    }
+    return {**kept, **_FIXED}
+
+
 def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which ``job`` is run.
 
     Hash seeds are fixed and no bytecode is written (commits share none). A virtual card is always visible, whatever
     the user's CUDA_VISIBLE_DEVICES says of the real ones.
     """
-    child = {
-        name: value
-        for name, value in environment_of(job, environment).items()
-        if name in job.environment or (name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES))
-    }
-    child["PYTHONHASHSEED"] = "0"
-    child["PYTHONUNBUFFERED"] = "1"
+    variables = environment_of(job, environment)
+    of_the_job = {name: value for name, value in variables.items() if name in job.environment}
+    child = {**usual_environment(variables), **of_the_job, **_FIXED}
     if isinstance(job.target, CheckoutTarget):
         child["PYTHONDONTWRITEBYTECODE"] = "1"
     if job.backend == "virtual" and _VISIBLE not in job.environment:

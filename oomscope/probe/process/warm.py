@@ -1,13 +1,14 @@
 """Runs jobs in workers that a warm parent forks, with the meaning of :func:`oomscope.probe.process.launch.run`.
 
 A warm parent (:mod:`oomscope.probe.process.forkserver`) serves one environment. It is started when the first job comes
-that it suits, and ends with this process, however that ends. Jobs that it does not suit, and those that come after one
-was lost, get a fresh process each.
+that it suits, or ahead of it, and ends with this process, however that ends. Jobs that it does not suit, and those that
+come after one was lost, get a fresh process each.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -20,15 +21,22 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
+from oomscope.capture.singleton import PROBE_MARK
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, StartedTarget
 from oomscope.probe.machine.backends import backend_of
-from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, CUBLAS_VARIABLE
+from oomscope.probe.machine.environment import (
+    ALLOCATOR_VARIABLES,
+    CUBLAS_VARIABLE,
+    own_environment,
+    usual_environment,
+)
 from oomscope.probe.machine.processes import Family, receive
 from oomscope.probe.process import launch
 from oomscope.probe.process.forkserver import COMPILER, NEEDS_FRESH, NO_BYTECODE
 from oomscope.probe.process.launch import FRESH, WORKER, Order
 from oomscope.probe.process.worker import SERVE
 from oomscope.probe.result import ProbeResult
+from oomscope.virtual.loading import has_gpu
 
 MOST_PARENTS = 2
 """Warm parents at once, a few hundred MiB each."""
@@ -48,16 +56,13 @@ class Parent:
     Args:
         environment: what its workers see, but for :data:`OF_THE_JOB`.
         with_compiler: whether it imports torch's compiler too.
-        stop: once it is set, from another thread, nobody wants it any more.
 
     Raises:
-        OSError: it did not come up.
-        StoppedError: ``stop`` was set before it did.
+        OSError: it could not be started.
     """
 
-    def __init__(
-        self, environment: Mapping[str, str], stop: threading.Event | None = None, *, with_compiler: bool
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], *, with_compiler: bool) -> None:
+        self._early: list[str] | None = None
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             self._process = subprocess.Popen(
@@ -70,12 +75,17 @@ class Parent:
                 pass_fds=(far.fileno(),),
                 start_new_session=True,
             )
-        try:
-            self.early: list[str] = _answered(self._orders, stop)["early"]
-            """Top-level modules that its workers have from the beginning, and fresh ones only later."""
-        except BaseException:
-            self.close()
-            raise
+
+    def early(self, stop: threading.Event | None = None) -> list[str]:
+        """Return the top-level modules that its workers have from the beginning, and fresh ones only later.
+
+        Raises:
+            OSError: the parent did not come up.
+            StoppedError: ``stop`` was set before it did.
+        """
+        if self._early is None:
+            self._early = _answered(self._orders, stop)["early"]
+        return self._early
 
     @property
     def pid(self) -> int:
@@ -139,9 +149,11 @@ def suits(job: ProbeJob) -> bool:
     """
     if isinstance(job.target, StartedTarget):
         return False
-    if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
-        return False
-    return backend_of(job) == "virtual"
+    return _can_fork() and backend_of(job) == "virtual"
+
+
+def _can_fork() -> bool:
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 class WarmParents:
@@ -175,6 +187,13 @@ class WarmParents:
         except launch.VoidError:
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
+    def prepare(self, *, with_compiler: bool) -> None:
+        """Start a parent for a job that is still to be read, so that it imports meanwhile; not where a GPU is."""
+        if _can_fork() and not has_gpu():
+            environment = usual_environment(own_environment()) | {PROBE_MARK: "1"}
+            with contextlib.suppress(OSError), self._lock:
+                self._parent(environment, with_compiler=with_compiler)
+
     @property
     def running(self) -> list[Parent]:
         """The parents that there are, the one that was used last at the end."""
@@ -194,29 +213,30 @@ class WarmParents:
             if stop is not None and stop.is_set():  # which it may be only since another thread came before
                 raise launch.StoppedError
             try:
-                parent = None if self._has_lost_one else self._parent(job, order, stop)
-                return FRESH(order) if parent is None or _would_notice(parent, job) else parent.fork(order, stop)
+                if self._has_lost_one:
+                    return FRESH(order)
+                parent = self._parent(order.environment, with_compiler=isinstance(job.target, CheckoutTarget))
+                return FRESH(order) if _would_notice(parent, job, stop) else parent.fork(order, stop)
             except OSError:
                 self._has_lost_one = True
                 return FRESH(order)
 
-    def _parent(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Parent:
-        """Return the parent that serves ``job`` in the environment of ``order``; the one used first makes room."""
-        environment = frozenset(item for item in order.environment.items() if item[0] not in OF_THE_JOB)
-        with_compiler = isinstance(job.target, CheckoutTarget) or (True, environment) in self._parents
-        key = with_compiler, environment
+    def _parent(self, environment: Mapping[str, str], *, with_compiler: bool) -> Parent:
+        """Return the parent that serves jobs in ``environment``; the one used first makes room."""
+        served = frozenset(item for item in environment.items() if item[0] not in OF_THE_JOB)
+        key = with_compiler or (True, served) in self._parents, served
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:
                 self._parents.pop(next(iter(self._parents))).close()
-            parent = Parent(order.environment, stop, with_compiler=with_compiler)
+            parent = Parent(environment, with_compiler=with_compiler)
         self._parents[key] = parent
         return parent
 
 
-def _would_notice(parent: Parent, job: ProbeJob) -> bool:
+def _would_notice(parent: Parent, job: ProbeJob, stop: threading.Event | None) -> bool:
     """Whether the target of ``job`` could tell that ``parent`` has imported something."""
-    return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early, job.target.place)
+    return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early(stop), job.target.place)
 
 
 def hides_some_of(names: Iterable[str], checkout: Path) -> bool:
@@ -231,5 +251,6 @@ def hides_some_of(names: Iterable[str], checkout: Path) -> bool:
 
 _parents = WarmParents()
 atexit.register(_parents.close)
+prepare = _parents.prepare
 run = _parents.run
 """Measures a job as :func:`oomscope.probe.process.launch.run` does, with the warm parents of this process."""

@@ -19,7 +19,7 @@ from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, over_layers, site_of
 from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.timeline import Timeline, iterations_of
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Stack, Trace
+from oomscope.snapshot.trace import Action, Stack, Trace
 from oomscope.units import Bytes
 
 
@@ -109,7 +109,7 @@ class Side(Inferred):
         """Return what is said of the peak beside its tables."""
         timeline, trace, event = self.timeline, self.timeline.trace, self.event
         inside = event >= 0
-        moment = trace.moments[trace.moment_id[event]] if inside else UNKNOWN_MOMENT
+        moment = trace.moment_of(event)
         stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]] if inside else ()
         failed = np.flatnonzero(trace.action == Action.OOM)
         return Facts(

@@ -117,7 +117,7 @@ def _place(timeline: Timeline, event: int, describe: Describe, *, failed: bool =
     if not failed and (event < 0 or not len(row)):
         return Place(phase="", iteration=-1, site=None, category="")
     trace = timeline.trace
-    moment = trace.moments[trace.moment_id[event]]
+    moment = trace.moment_of(event)
     asked = site_of(trace.stacks[stack_behind(trace, event)])
     site, category = describe(int(row[0])) if len(row) else (asked, "")
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)

@@ -97,7 +97,7 @@ def _no_cure(verdict: Verdict) -> str:
     """Return the clause on how far the settings that were tried go, and why that is no cure."""
     if verdict.confirmed:
         runs = sum(row.how == "run" for row in verdict.tried)
-        return f"run again, it failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
+        return f"further runs failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
     if verdict.uncured and verdict.put_off_by:
         later = verdict.put_off_by
         return (
@@ -119,7 +119,7 @@ def _cure(verdict: Verdict) -> str:
     if not verdict.confirmed or row is None:
         return f"the same allocations pass to the end of the recording under {name}"
     room = f"{format_size(row.margin_bytes)} to spare"
-    return f"run again, it went to the end under {name} with {'only ' if row.is_tight else ''}{room}"
+    return f"a second run went to the end under {name} with {'only ' if row.is_tight else ''}{room}"
 
 
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:

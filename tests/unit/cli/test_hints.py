@@ -151,5 +151,5 @@ def test_a_file_that_git_does_not_keep_is_linked_into_checkouts(capsys, tmp_path
         "--exit-status",
     ]
     assert run(["bisect", "main~1..main", *words, "--quiet"]) == 7
-    hint = "note: git does not track data/tokens.bin: add --link data"
+    hint = "What to do: git does not track data/tokens.bin: add --link data"
     assert hint in " ".join(capsys.readouterr().out.split())

@@ -28,7 +28,8 @@ def probed(monkeypatch: pytest.MonkeyPatch):
             return replace(self.result, rank=job.rank, world_size=job.world_size, snapshot=job.snapshot_path)
 
     launcher = Launcher()
-    monkeypatch.setattr("oomscope.probe.process.launch.run", launcher)
+    monkeypatch.setattr("oomscope.probe.process.warm.run", launcher)
+    monkeypatch.setattr("oomscope.probe.process.warm.prepare", lambda **_: None)
     return launcher
 
 
@@ -227,7 +228,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(p
 
 @pytest.mark.parametrize(("result", "code"), [(results.FITS, 74), (results.OOM, 74), (results.BROKEN, 6)])
 def test_a_snapshot_that_was_lost_is_no_success(probed, tmp_path: Path, monkeypatch, result, code: int) -> None:
-    monkeypatch.setattr("oomscope.probe.process.launch.run", lambda *_: result)
+    monkeypatch.setattr("oomscope.probe.process.warm.run", lambda *_: result)
     assert run(["probe", "--preset", "gpt-tiny", "--snapshot", str(tmp_path / "a")]) == code
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from oomscope.capture.arming import STARTUP
 from oomscope.cli.main import run
+from oomscope.virtual.settings import CardSettings
 
 
 @pytest.fixture
@@ -30,6 +31,21 @@ def test_the_command_takes_the_place_of_oomscope(started, tmp_path: Path) -> Non
     assert environment["PYTHONPATH"] == STARTUP
     assert environment["HOME"] == os.environ["HOME"]
     assert "OOMSCOPE_RECORD_FORCE" not in environment, "that is the program's own option"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "card", "is_hinted"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_without_a_card_another_command_is_named(started, monkeypatch, capsys, gpu, card, is_hinted) -> None:
+    monkeypatch.setattr("oomscope.cli.record.has_gpu", lambda: gpu)
+    for name in CardSettings().variables():
+        monkeypatch.delenv(name, raising=False)
+    if card:
+        for name, value in CardSettings().variables().items():
+            monkeypatch.setenv(name, value)
+    run(["record", "--", "torchrun", "train.py"])
+    assert ("oomscope probe -- COMMAND runs a program on a virtual card" in capsys.readouterr().err) == is_hinted
+    assert len(started) == 1
 
 
 def test_json_shows_the_variables_and_runs_nothing(started, capsys) -> None:

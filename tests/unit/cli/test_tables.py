@@ -33,7 +33,8 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[ProbeJob]:
             write_snapshot(snapshot, job.snapshot_path)
         return replace(results.OOM, snapshot=job.snapshot_path)
 
-    monkeypatch.setattr("oomscope.probe.process.launch.run", launch)
+    monkeypatch.setattr("oomscope.probe.process.warm.run", launch)
+    monkeypatch.setattr("oomscope.probe.process.warm.prepare", lambda **_: None)
     return jobs
 
 

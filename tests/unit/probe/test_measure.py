@@ -310,7 +310,7 @@ def test_after_fragmentation_the_whole_target_is_run_under_settings_that_may_cur
     assert (verdict.kind, verdict.cured_by, verdict.confirmed) == ("fragmentation", (CURE,), True)
     assert [(row.name, row.how) for row in verdict.tried[1:3]] == [("expandable_segments:True", "run"), (CURE, "run")]
     assert verdict.tried[1].failed_in == "optimizer of iteration 1"
-    assert f"Run again, it went to the end under {CURE} with 872.00 MiB to spare" in verdict.headline
+    assert f"A second run went to the end under {CURE} with 872.00 MiB to spare" in verdict.headline
     assert [step.done for step in bench.steps if step.stage == "cures" and not step.total] == [0, 0, 0, 1, 0, 0]
     assert {kept.verdict.confirmed for kept in bench.kept} == {False}, "kept before the runs"
     assert ProbeResult.from_json(result.to_json()) == result

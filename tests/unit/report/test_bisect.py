@@ -196,6 +196,13 @@ def test_steps_between_two_good_ends_are_the_answer() -> None:
     assert "the bad end is good" not in out
 
 
+def test_a_step_with_which_a_leak_begins_says_so() -> None:
+    first, *others = searches.STEPS.steps
+    leaking = replace(searches.STEPS, steps=(replace(first, begins_leak=True), *others))
+    out = printed(bisect_report(leaking), 200)
+    assert out.count("a leak begins") == 1
+
+
 def steps_of(*sizes: int) -> list[StepRow]:
     return [
         StepRow(

@@ -56,7 +56,7 @@ def test_the_answer_comes_first_and_in_eight_lines() -> None:
     short = printed(explain_report(explained(OOM), full=False), 200).splitlines()
     assert len([line for line in short if not line.startswith("note:")]) <= 8
     assert short[1] == lines[1]
-    assert any(line.startswith("Held at failure") for line in short)
+    assert any(line.startswith("Largest at failure") for line in short)
     assert any(line.startswith("What to do") for line in short)
 
 

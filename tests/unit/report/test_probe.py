@@ -10,6 +10,7 @@ import pytest
 from oomscope.report.probe import probe_report, probe_summary
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB, MiB
+from oomscope.virtual.cards import CARDS
 from tests.unit.report import results
 from tests.unit.report.printed import printed
 
@@ -37,14 +38,14 @@ DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=replace(re
         (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more after each iteration"),
         (results.OOM, "OUT OF MEMORY asking for 1.50 GiB", "6.00 GiB requested before the failure", "same allocations"),
         (results.CONFIRMED, "OUT OF MEMORY", "6.00 GiB requested before", "the whole program ran under it"),
-        (DEMAND, "OUT OF MEMORY", "11.00 GiB requested in backward of iteration 1", "reduce live memory"),
+        (DEMAND, "OUT OF MEMORY", "11.00 GiB requested by a second run", "reduce live memory"),
         (results.HOST, "OUT OF HOST MEMORY", "6.00 GiB requested", None),
     ],
 )
 def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | None) -> None:
     shown = printed(probe_summary(result, title="train.py"), 200).splitlines()
     assert len(shown) <= 8
-    assert shown[0] == "train.py · virtual h100-80gb · 9.00 GiB for this process"
+    assert shown[0] == "train.py · virtual h100-80gb · limited to 10.00 GiB · 9.00 GiB for this process"
     assert shown[1].startswith(status)
     assert any(peak in line for line in shown if line.startswith(("Peak", "Needs")))
     held = ("4.50 GiB  activation", "512.00 MiB  temporary") if result.oom else ("5.00 GiB  activation", "temporary")
@@ -56,7 +57,9 @@ def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | No
 
 def test_what_is_outside_pytorch_is_named_where_it_is_much_of_the_card() -> None:
     shown = printed(probe_summary(replace(results.FITS, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB))).splitlines()
-    assert shown[0] == "virtual h100-80gb · 9.00 GiB for this process · 21.00 GiB outside PyTorch"
+    assert (
+        shown[0] == "virtual h100-80gb · limited to 30.00 GiB · 9.00 GiB for this process · 21.00 GiB outside PyTorch"
+    )
     failed = printed(probe_summary(replace(results.CAPACITY, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB)), 200)
     assert "free some of the 21.00 GiB outside PyTorch" in failed
 
@@ -106,3 +109,10 @@ def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     crashed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="crash", message="signal 11"))
     assert printed(probe_report(crashed)).splitlines()[1:] == ["NOT MEASURED (crash): signal 11"]
     assert printed(probe_summary(results.BROKEN)).splitlines()[1].startswith("NOT MEASURED (import)")
+
+
+def test_a_limit_is_named_beside_the_card_that_it_makes_smaller() -> None:
+    whole = replace(results.FITS, limit_bytes=CARDS["h100-80gb"].total_bytes)
+    assert "limited" not in printed(probe_summary(whole)).splitlines()[0]
+    real = replace(results.FITS, backend="cuda")
+    assert "limited" not in printed(probe_summary(real)).splitlines()[0]

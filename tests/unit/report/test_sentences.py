@@ -53,13 +53,13 @@ def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
 def test_demand_names_where_the_whole_run_peaks() -> None:
     assert probe.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)
-    assert probe.demand_text(known) == "8.00 GiB requested, in a second run without a limit"
+    assert probe.demand_text(known) == "8.00 GiB requested by a second run, without a limit"
     lacking = replace(known, available_bytes=6 * GiB)
     assert probe.demand_text(lacking) == (
-        "8.00 GiB requested, 2.00 GiB more than this process may use, in a second run without a limit"
+        "8.00 GiB requested by a second run, without a limit, 2.00 GiB more than this process may use"
     )
     placed = probe.demand_text(replace(known, demand_peak=results.PEAK))
-    assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
+    assert ", in backward of iteration 1, microbatch 0, at" in placed
 
 
 def test_kind_with_tags() -> None:

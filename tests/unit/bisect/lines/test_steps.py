@@ -17,8 +17,9 @@ from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import Bytes
-from tests.unit.bisect.probe_results import fits
+from tests.unit.bisect.probe_results import fits, verdict
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 
 STEPS = StepsWanted()
@@ -68,6 +69,19 @@ def test_steps_are_found_where_no_end_is_bad(world: World) -> None:
     dominant = result.steps[1].dominant
     assert dominant is not None
     assert (dominant.delta_bytes, dominant.category) == (199, "activation")
+
+
+def test_the_step_with_which_memory_begins_to_grow_is_told(world: World) -> None:
+    sizes = [500, 600, 900, 1000]
+    hashes = world.repo.import_line("size.txt", list(map(str, sizes)))
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        size = int((Path(job.target.repo) / "size.txt").read_text())  # type: ignore[union-attr]
+        leak = LeakSuspect(bytes_per_iteration=size, iterations=3, site=None) if size >= 900 else None
+        return replace(fits(size), verdict=replace(verdict("headroom", size, 0), leak=leak))
+
+    result = bisect_commits(world.request(hashes[0], steps=STEPS), probe=probe, reporter=world.listener, environment={})
+    assert [row.begins_leak for row in result.steps] == [False, True, False]
 
 
 def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> None:

@@ -237,6 +237,17 @@ def test_a_variable_set_by_the_target_before_torch_reads_it_means_a_fresh_proces
     assert seen == [[False], [False, True]]
 
 
+def test_a_parent_that_was_started_ahead_serves_the_first_job(checkout: Path) -> None:
+    parents = WarmParents()
+    try:
+        parents.prepare(with_compiler=True)
+        [ahead] = parents.running
+        assert parent_of_a_worker(parents, checkout) == ahead.pid
+        assert parents.running == [ahead]
+    finally:
+        parents.close()
+
+
 def test_the_answers_come_though_a_parent_is_lost(checkout: Path) -> None:
     source = STARTER + textwrap.dedent("""
         import os, signal

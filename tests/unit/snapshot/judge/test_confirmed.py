@@ -46,7 +46,7 @@ def test_only_what_ran_to_the_end_is_a_cure():
     assert verdict.cured_by == (SPLIT,)
     assert verdict.confirmed
     assert not verdict.uncured
-    assert verdict.headline.endswith(f"Run again, it went to the end under {SPLIT} with 100.00 MiB to spare")
+    assert verdict.headline.endswith(f"A second run went to the end under {SPLIT} with 100.00 MiB to spare")
 
 
 def test_a_run_takes_the_place_of_the_replay_of_its_setting_and_says_where_they_differ():
@@ -67,9 +67,9 @@ def test_where_every_run_fails_the_verdict_is_uncured_whatever_replays_say():
     verdict = judged(run(EXPANDABLE, -MiB), run(SPLIT, -MiB), untried=("max_split_size_mb:256",))
     assert (verdict.cured_by, verdict.uncured) == ((), True)
     assert verdict.untried == ("max_split_size_mb:256",)
-    assert verdict.headline.endswith("Run again, it failed under each of the 2 settings tried")
+    assert verdict.headline.endswith("Further runs failed under each of the 2 settings tried")
     one = judged(run(EXPANDABLE, -MiB))
-    assert one.headline.endswith("Run again, it failed under the one setting tried")
+    assert one.headline.endswith("Further runs failed under the one setting tried")
 
 
 def test_a_tight_cure_is_called_tight_and_a_roomy_one_preferred():
@@ -77,7 +77,7 @@ def test_a_tight_cure_is_called_tight_and_a_roomy_one_preferred():
     assert verdict.cured_by == (SPLIT, EXPANDABLE)
     assert verdict.preferred.name == SPLIT
     alone = judged(run(EXPANDABLE, MiB))
-    assert alone.headline.endswith(f"Run again, it went to the end under {EXPANDABLE} with only 1.00 MiB to spare")
+    assert alone.headline.endswith(f"A second run went to the end under {EXPANDABLE} with only 1.00 MiB to spare")
 
 
 @given(margins=st.lists(st.integers(-CARD, CARD), max_size=12))
