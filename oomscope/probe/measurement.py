@@ -7,8 +7,10 @@ A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdic
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from oomscope.probe.result import Failure, RankSummary
+from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
 
@@ -157,6 +159,11 @@ class Measurement:
     def trace(self) -> Trace:
         """The trace of the probed device."""
         return self.snapshot.traces[0]
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Its requested and reserved bytes over the events."""
+        return Timeline.of(self.trace, self.snapshot.segments)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,14 +77,14 @@ class Recording:
     @property
     def result(self) -> ProbeResult | None:
         """The peaks of what was recorded, if anything was; a test is no iteration of anything, so they name none."""
-        from oomscope.probe.analysis.analyse import peak_of, reserved_peak_of, rules_of, timeline_of
+        from oomscope.probe.analysis.analyse import peak_of, reserved_peak_of, rules_of
         from oomscope.probe.result import ProbeResult
 
         measurement = self._measurement
         peak = None if measurement is None else peak_of(self._job, measurement)
         if measurement is None or peak is None:
             return None
-        held = reserved_peak_of(timeline_of(measurement), rules_of(measurement))
+        held = reserved_peak_of(measurement.timeline, rules_of(measurement))
         return ProbeResult(
             backend=self._backend,
             outcome="fits",

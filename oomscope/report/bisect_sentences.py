@@ -181,7 +181,8 @@ def growth_text(row: SiteGrowth) -> str:
     """Return the line that grew with its module where known, or what the row without a line is."""
     if row.site is None:
         return row.category
-    return f"{site_text(row.site)} in {row.site.module}" if row.site.module else site_text(row.site)
+    module = row.site.module
+    return f"{site_text(row.site)} in {module}" if module not in {"", "*"} else site_text(row.site)
 
 
 def unchanged_bytes(result: BisectResult) -> int:

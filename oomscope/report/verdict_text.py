@@ -177,9 +177,9 @@ def _private_pools_advice(verdict: Verdict) -> str | None:
     if largest is None or largest.reason != "private_pool":
         return None
     return (
-        "capture fewer CUDA graphs or use fewer MemPools, whose free blocks serve no other pool; graphs that are "
-        "replayed in the order of their capture, one at a time, can share one (torch.cuda.graph(g, pool=handle) with "
-        "one handle = torch.cuda.graph_pool_handle())"
+        "use fewer private pools: free blocks of a torch.cuda.MemPool, or of a CUDA graph, serve no other pool. Graphs "
+        "replayed one at a time, in the order of their capture, can share one: torch.cuda.graph(g, pool=handle), with "
+        "handle = torch.cuda.graph_pool_handle()"
     )
 
 

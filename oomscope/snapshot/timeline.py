@@ -80,6 +80,13 @@ class Timeline:
         own = None if segments is None else tuple(segment for segment in segments if segment.device == trace.device)
         return cls(trace, own)
 
+    def at_moments_of(self, trace: Trace) -> Timeline:
+        """Return the timeline of ``trace``, which is this one's but for the moments, with the curves of this one."""
+        other = Timeline(trace, self.segments)
+        known = {"lifetimes": self.lifetimes, "requested": self.requested, "_reserved_changes": self._reserved_changes}
+        vars(other).update(known)
+        return other
+
     @cached_property
     def lifetimes(self) -> Lifetimes:
         """Every block that the trace or the final segments know."""

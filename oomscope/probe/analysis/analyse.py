@@ -42,7 +42,7 @@ def analyse(
 
     ``out_of_memory`` ended the target; a failed allocation that it survived is only a note.
     """
-    timeline = timeline_of(measurement)
+    timeline = measurement.timeline
     budget, stats = measurement.device, measurement.stats
     step_time_s = min(measurement.step_times_s, default=None)
     flops, cost = _estimates(job)
@@ -84,11 +84,6 @@ def analyse(
     )
 
 
-def timeline_of(measurement: Measurement) -> Timeline:
-    """Return the live and reserved bytes of a run over its events."""
-    return Timeline.of(measurement.trace, measurement.snapshot.segments)
-
-
 def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
     """Return the largest bytes of each phase of each iteration."""
     return tuple(
@@ -107,7 +102,7 @@ def peak_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None 
 
     The stacks of ``failed``, which ended the run, are shown beside those of the peak.
     """
-    timeline, rule, stats = timeline_of(measurement), site_rule(job), measurement.stats
+    timeline, rule, stats = measurement.timeline, site_rule(job), measurement.stats
     if not len(timeline.trace):
         return None
     event = timeline.peak_event()
@@ -163,12 +158,12 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
 
 def demand_of(measurement: Measurement) -> int:
     """Return the most bytes that the program held at once: what waits for a stream, an allocator in need waits for."""
-    return timeline_of(measurement).most_held_bytes
+    return measurement.timeline.most_held_bytes
 
 
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
     """Return what grows from iteration to iteration in ``measurement``, without judging it."""
-    return find_leak(timeline_of(measurement), site_rule(job).site_of)
+    return find_leak(measurement.timeline, site_rule(job).site_of)
 
 
 def rules_of(measurement: Measurement) -> Rules:
@@ -208,7 +203,7 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
             segments=failed.segments,
         )
     return judge(
-        trace,
+        measurement.timeline,
         Device(
             total_bytes=budget.card_bytes or budget.limit_bytes,
             non_torch_bytes=budget.non_torch_bytes,
@@ -216,7 +211,6 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
             fraction=budget.fraction,
         ),
         rules=rules_of(measurement),
-        segments=measurement.snapshot.segments,
         failure=failure,
         demand_after=measurement.demand_after,
         leak_after=measurement.leak_after,

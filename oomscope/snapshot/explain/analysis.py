@@ -127,13 +127,13 @@ class Analysis(Inferred):
         """Why it failed, or what room it has."""
         timeline, short = self.timeline, self.cut_short
         verdict = judge(
-            short.trace if short else timeline.trace,
+            Timeline(short.trace, short.segments) if short else timeline,
             self.budget.device,
             rules=self.recording.rules,
-            segments=short.segments if short else timeline.segments,
             failure=short.failure if short else self._recorded_failure() if self.limit is None else None,
             demand_after=timeline.most_held_bytes if short else None,
             whole=self.recording.requests if short else None,
+            requests=None if short else self.recording.requests,
             baseline=self.recording.baseline if self.limit is None else None,
             is_repeated=self.recording.fidelity.is_trusted,
         )

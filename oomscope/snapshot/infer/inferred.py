@@ -69,7 +69,7 @@ class Inferred:
     @cached_property
     def timeline(self) -> Timeline:
         """The curves, with moments told by evidence where the recording has none."""
-        return replace(self.bare, trace=with_moments(self.recorded, self.activity, self.iterations))
+        return self.bare.at_moments_of(with_moments(self.recorded, self.activity, self.iterations))
 
     @cached_property
     def evidence(self) -> Evidence:

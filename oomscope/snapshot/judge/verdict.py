@@ -7,7 +7,6 @@ same requests are replayed under other settings to see which of them pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -61,26 +60,26 @@ class FailedElsewhere:
 
 
 def judge(
-    trace: Trace,
+    timeline: Timeline,
     device: Device,
     *,
     rules: Rules | None = None,
-    segments: Sequence[Segment] | None = None,
     failure: FailedRequest | FailedElsewhere | None = None,
     demand_after: int | None = None,
     leak_after: LeakSuspect | None = None,
     whole: Requests | None = None,
     choose: SiteOf = site_of,
+    requests: Requests | None = None,
     baseline: Replay | None = None,
     is_repeated: bool = True,
 ) -> Verdict:
     """Return the verdict on a run.
 
     Args:
-        trace: the device's events, up to the failure, and beyond it where they go on.
+        timeline: the device's events, up to the failure, and beyond it where they go on; its segments at the end tell
+            what was there before it began.
         device: the card as this process saw it.
         rules: the allocator's settings and version; None: the defaults.
-        segments: the device's segments when the trace ended; they tell what was there before it began.
         failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
             that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest requested bytes of the same run without a limit, where that is known.
@@ -88,19 +87,20 @@ def judge(
         whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
             serves to the end.
         choose: which line stands for a stack, where the verdict names one.
-        baseline: the replay of the whole trace under ``rules`` on ``device``, where it was made already.
+        requests: all of the timeline's, where they were read already.
+        baseline: their replay under ``rules`` on ``device``, where it was made already.
         is_repeated: whether replays repeat the trace well enough to ask what would have been under other settings.
 
     Raises:
         AllocatorConfError: the settings have no rules here.
     """
-    case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose, is_repeated)
+    case = _Case(timeline, device, rules or Rules(), choose, is_repeated)
     if failure is None:
-        return case.headroom(baseline)
+        return case.headroom(requests, baseline)
     if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
-    event = len(trace) if failure.event is None else failure.event
-    asked_on = 0 if failure.event is None else int(trace.stream[event])
+    event = len(timeline.trace) if failure.event is None else failure.event
+    asked_on = 0 if failure.event is None else int(timeline.trace.stream[event])
     stream = asked_on if failure.stream is None else failure.stream
     return case.allocator_failed(replace(failure, stream=stream), event, demand_after, leak_after, whole)
 
@@ -135,11 +135,12 @@ class _Case:
     choose: SiteOf
     is_repeated: bool
 
-    def headroom(self, baseline: Replay | None) -> Verdict:
+    def headroom(self, requests: Requests | None, baseline: Replay | None) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
         live = self.timeline.requested_bytes_at(event)
-        tried = try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
+        requests = requests or self._requests()
+        tried = try_settings(requests, self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
         rows = zip(tried.rows, tried.outcomes, strict=True)
         verdict = self._verdict(
             "headroom",

@@ -111,15 +111,15 @@ def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() ->
     held = replace(results.FRAGMENTATION, cured_by=(), uncured=True, gaps=(split, pools, free))
     advice = verdict_text.advice_text(held)
     assert advice is not None
-    for piece in ("no allocator setting", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
+    for piece in ("no allocator setting", "fewer private pools", "MemPool", "torch.cuda.graph_pool_handle()"):
         assert piece in advice
     assert "must be live" not in advice
     unrepeated = verdict_text.advice_text(replace(held, uncured=False))
     assert unrepeated is not None
-    assert "no setting is shown to help; capture fewer CUDA graphs" in unrepeated
+    assert "no setting is shown to help; use fewer private pools" in unrepeated
     smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
-    assert "CUDA graphs" not in (verdict_text.advice_text(smaller) or "")
-    assert "CUDA graphs" not in (verdict_text.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
+    assert "private pools" not in (verdict_text.advice_text(smaller) or "")
+    assert "private pools" not in (verdict_text.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
 
 
 def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:

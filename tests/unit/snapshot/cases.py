@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from oomscope.snapshot.judge.verdict import FailedElsewhere, judge
 from oomscope.snapshot.replay.fixes import Rules
+from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, MiB
@@ -18,10 +19,9 @@ from tests.unit.snapshot.machine import Machine
 def verdict_on(machine: Machine, **facts: Any) -> Verdict:
     """Judge what ran on ``machine``."""
     return judge(
-        machine.trace(),
+        Timeline.of(machine.trace(), machine.segments()),
         machine.device,
         rules=Rules(conf=machine.conf),
-        segments=machine.segments(),
         failure=machine.failure,
         **facts,
     )

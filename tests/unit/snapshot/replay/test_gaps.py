@@ -9,6 +9,7 @@ import pytest
 
 from oomscope.snapshot.judge.verdict import failure_of, judge
 from oomscope.snapshot.replay.gaps import Request, gaps_of
+from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine
@@ -63,5 +64,6 @@ def test_the_event_tells_the_pool(pools, told, reason):
     pool_id = np.where(trace.size > 2 * MiB, len(pools) - 1, 0).astype(np.int32)
     trace = replace(trace, pools=pools, pool_id=pool_id, names_pools=told)
     failure = failure_of(replace(trace, size=np.minimum(trace.size, 18 * MiB)))
-    verdict = judge(trace, machine.device, segments=(replace(private, pool_id=PRIVATE), default), failure=failure)
+    timeline = Timeline.of(trace, (replace(private, pool_id=PRIVATE), default))
+    verdict = judge(timeline, machine.device, failure=failure)
     assert {gap.reason: gap.bytes for gap in verdict.gaps} == {reason: 18 * MiB}

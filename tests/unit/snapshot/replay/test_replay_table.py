@@ -143,7 +143,7 @@ def test_a_cure_that_packing_alone_gives_is_not_claimed():
     assert tried.is_undecided
     assert tried.cures == ()
     assert tried.rows[1].saved_bytes == tried.control.peak_reserved_bytes - tried.rows[1].peak_reserved_bytes
-    verdict = judge(trace, machine.device, rules=rules, segments=machine.segments(), failure=failure)
+    verdict = judge(Timeline.of(trace, machine.segments()), machine.device, rules=rules, failure=failure)
     assert (verdict.kind, verdict.uncured, verdict.cured_by) == ("fragmentation", False, ())
     assert verdict.tags == ("undecided",)
     assert "not on the setting" in verdict.headline
