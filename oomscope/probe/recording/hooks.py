@@ -21,6 +21,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optim
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told
+from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.probe.recording.replaced import replaced
 from oomscope.snapshot.trace import Category
@@ -34,12 +35,14 @@ class Follower:
     Args:
         position: learns phases and modules.
         blocks: learns roles.
+        growing: learns when iterations begin.
         notes: receives a sentence on what went wrong in a hook; the program goes on without an error.
     """
 
-    def __init__(self, position: Position, blocks: ToldBlocks, notes: list[str]) -> None:
+    def __init__(self, position: Position, blocks: ToldBlocks, growing: GrowingContainers, notes: list[str]) -> None:
         self._position = position
         self._blocks = blocks
+        self._growing = growing
         self._notes = notes
         # Held weakly: what the program lets go is to be freed.
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
@@ -58,8 +61,10 @@ class Follower:
         self.label()
 
     def iteration_begins(self, index: int) -> None:
-        """Count microbatches anew."""
+        """Count microbatches anew, and look what the last iteration left in lists."""
         self._microbatch = 0
+        with self.unharmed():
+            self._growing.iteration_begins()
         self._position.imply("forward", iteration=index, microbatch=0)
 
     def label(self) -> None:

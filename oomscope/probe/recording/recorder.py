@@ -32,6 +32,7 @@ from oomscope.probe.recording.assumed_values import (
 )
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.compiled import graphs_are_unchanged
+from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.known_integers import (
     answers_are_known,
@@ -80,7 +81,8 @@ class Recorder:
         self._log = None if history.can_mark() else PositionLog(self._moved_on_each, max_entries=max_entries)
         self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
-        self.follower = Follower(self.position, self.blocks, notes)
+        self._growing = GrowingContainers(lambda: int(torch.cuda.memory_allocated(device())))
+        self.follower = Follower(self.position, self.blocks, self._growing, notes)
         self._forward = ForwardStacks(self.position, max_frames=max_frames)
         self._reset_peaks: dict[int, dict[str, int]] = {}
         self._reset_counts: dict[int, tuple[int, int]] = {}
@@ -122,6 +124,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no more."""
+        if self._growing.names:
+            self._notes.append(f"kept more tensors after each iteration: {', '.join(self._growing.names)}")
         self._open.close()
         history.stop()
 

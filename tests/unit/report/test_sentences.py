@@ -119,7 +119,9 @@ def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() ->
     assert "no setting is shown to help; use fewer private pools" in unrepeated
     smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
     assert "private pools" not in (verdict_text.advice_text(smaller) or "")
-    assert "private pools" not in (verdict_text.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
+    assert "private pools" not in (
+        verdict_text.advice_text(replace(held, cured_by=("expandable_segments:True",))) or ""
+    )
 
 
 def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:

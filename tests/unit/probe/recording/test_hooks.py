@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.position import Position
 from oomscope.snapshot.metadata import from_text
@@ -35,7 +36,7 @@ class Followed:
         self.blocks = Notes()
         self.position = Position(self.texts.append)
         self.notes: list[str] = []
-        self.follower = Follower(self.position, self.blocks, self.notes)
+        self.follower = Follower(self.position, self.blocks, GrowingContainers(lambda: 0), self.notes)
 
     @contextmanager
     def iteration(self, index: int = 0) -> Iterator[None]:
