@@ -14,6 +14,7 @@ import pytest
 from oomscope.capture.arming import STARTUP, variables
 from oomscope.capture.settings import Settings, from_environment
 from oomscope.snapshot.read.load import load_snapshot
+from oomscope.virtual.settings import CardSettings
 
 PAPER = Path(__file__).parent / "paper"
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,7 +50,8 @@ def python(tmp_path: Path):
 
 def clean() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OOMSCOPE_", "COV_"))}
-    return kept | {"PYTHONPATH": os.pathsep.join([str(PAPER), str(ROOT)])}
+    card = CardSettings().variables()  # without which it is said that there is no GPU
+    return kept | card | {"PYTHONPATH": os.pathsep.join([str(PAPER), str(ROOT)])}
 
 
 def snapshots(folder: Path) -> list[str]:
