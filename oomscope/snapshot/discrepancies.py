@@ -7,12 +7,13 @@ events, or events were lost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from oomscope.document import Document
 from oomscope.snapshot.lifetimes import Lifetimes, active_blocks
 from oomscope.snapshot.trace import Segment, Trace
 from oomscope.units import format_size
@@ -44,7 +45,7 @@ _MEANING: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Discrepancy:
+class Discrepancy(Document):
     """Blocks that differ for one cause."""
 
     cause: Cause
@@ -59,10 +60,6 @@ class Discrepancy:
         """Return one line."""
         noun, what = _MEANING[self.cause]
         return f"{self.blocks:,} {noun}{'' if self.blocks == 1 else 's'} {what}: {format_size(self.bytes)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self) | {"cause": str(self.cause)}
 
 
 def discrepancies(trace: Trace, table: Lifetimes, segments: Sequence[Segment]) -> tuple[Discrepancy, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.search.measured import Measured
+from oomscope.document import Document
 from oomscope.errors import InputError
 
 if TYPE_CHECKING:

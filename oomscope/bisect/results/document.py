@@ -1,4 +1,4 @@
-"""The one way in which results of bisect become JSON: all fields of a dataclass, and the properties that it names."""
+"""The one way in which results become JSON: all fields of a dataclass, and the properties that it names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Document:
 
     also_written: ClassVar[tuple[str, ...]] = ()
     """Properties that are written beside the fields."""
+    not_written: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -33,5 +35,6 @@ def json_of(value: Any) -> Any:
 
 
 def _document_of(value: Any) -> dict[str, Any]:
-    names = [each.name for each in fields(value)]
+    left_out = getattr(value, "not_written", ())
+    names = (each.name for each in fields(value) if each.name not in left_out)
     return {name: json_of(getattr(value, name)) for name in (*names, *getattr(value, "also_written", ()))}

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oomscope.bisect.results.document import Document
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
+from oomscope.document import Document
 from oomscope.probe.demand import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.compare.changes import line_changes

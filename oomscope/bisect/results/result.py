@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from oomscope.bisect.results.document import Document, json_of
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.sections import CodeVsConfig, Excerpt, Narrowed, WalkedLine, Waterfall
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.steps import heaviest
+from oomscope.document import Document, json_of
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict

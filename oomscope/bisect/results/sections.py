@@ -8,12 +8,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Literal, NamedTuple, Self
 
-from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.repeats import ProbeSpread
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.repository import Commit
+from oomscope.document import Document
 from oomscope.units import Bytes
 
 

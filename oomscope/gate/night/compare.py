@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
+from oomscope.document import Document
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.bands import Bands
@@ -26,8 +27,10 @@ _FAULTS: dict[ErrorKind, Status] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricRow:
+class MetricRow(Document):
     """One metric of one case."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("difference",)
 
     name: str
     status: Status
@@ -46,10 +49,6 @@ class MetricRow:
     def admits(self, value: int) -> bool:
         """Whether ``value`` in place of what was measured would not fail."""
         return self.expected is not None and _growth(self.name, self.expected, value) <= (self.fail or 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "difference": self.difference}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
+from oomscope.document import Document
 from oomscope.snapshot.compare.matching import (
     Lines,
     Pair,
@@ -41,8 +42,10 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Document):
     """One row: what both sides hold."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("delta_bytes", "delta_count")
 
     before_bytes: int
     after_bytes: int
@@ -70,10 +73,6 @@ class Change:
         """What orders rows that changed by the same."""
         return ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "delta_bytes": self.delta_bytes, "delta_count": self.delta_count}
-
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChange(Change):
@@ -90,6 +89,8 @@ class NamedChange(Change):
 @dataclass(frozen=True, kw_only=True)
 class LineChange(Change):
     """What one line of code holds of one category."""
+
+    also_written: ClassVar[tuple[str, ...]] = (*Change.also_written, "moved")
 
     site: Site
     """The line as the second side knows it; as the first one does, where it is gone. Its module is named where one
@@ -108,10 +109,6 @@ class LineChange(Change):
     def moved(self) -> bool:
         """Whether the line has another number, function or file name; where the program lies does not count."""
         return self.was is not None and _address(self.was) != _address(self.site)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**super().to_json(), "moved": self.moved}
 
 
 Row = TypeVar("Row", bound=Change)

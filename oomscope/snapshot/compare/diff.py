@@ -7,10 +7,11 @@ stack, alive before the recording, no category) are rows like any other.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
+from oomscope.document import Document
 from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes, side_by_side
 from oomscope.snapshot.compare.matching import unchanged
@@ -34,8 +35,11 @@ class PhasePeaks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceDifference:
+class DeviceDifference(Document):
     """One device of the first snapshot against one of the second."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("delta_bytes",)
+    not_written: ClassVar[tuple[str, ...]] = ("stacks",)
 
     before: Facts
     after: Facts
@@ -63,24 +67,9 @@ class DeviceDifference:
         """Whether both peaks hold the same."""
         return not any(row.differs for row in self.lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        tables = {
-            name: [row.to_json() for row in getattr(self, name)] for name in ("lines", "categories", "modules", "sizes")
-        }
-        return {
-            "rank": self.rank,
-            "delta_bytes": self.delta_bytes,
-            "before": self.before.to_json(),
-            "after": self.after.to_json(),
-            **tables,
-            "phases": [asdict(row) for row in self.phases],
-            "timeline": self.timeline.to_json(),
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Document):
     """Two snapshots, device by device, or two folders, rank by rank; what grew most comes first."""
 
     before_file: str
@@ -94,11 +83,7 @@ class Difference:
     """Devices that the first snapshot lacks; of folders, ranks."""
     unread: tuple[Unread, ...] = ()
     """Files of folders that could not be read; their ranks are not compared."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of ``oomscope diff --json``."""
-        devices = [device.to_json() for device in self.devices]
-        return {"schema_version": SCHEMA_VERSION, **asdict(replace(self, devices=())), "devices": devices}
+    schema_version: int = SCHEMA_VERSION
 
 
 @dataclass(frozen=True)

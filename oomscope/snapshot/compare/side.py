@@ -7,12 +7,13 @@ Phase and categories are those of the recording; a recording that has none is re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
+from oomscope.document import Document
 from oomscope.snapshot.attribution import OLDER, by_site, by_size, by_stack
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
@@ -24,8 +25,10 @@ from oomscope.units import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(Document):
     """The peak of requested bytes of one device, and what stood beside it."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("overhead_at_peak_bytes",)
 
     device: int
     events: int
@@ -54,10 +57,6 @@ class Facts:
     def overhead_at_peak_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
         return self.reserved_at_peak_bytes - self.peak.requested_bytes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "overhead_at_peak_bytes": self.overhead_at_peak_bytes}
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlay:
+class Overlay(Document):
     """Both curves of requested bytes, equally long.
 
     Where both traces know their iterations, every iteration is as wide as the other side's; elsewhere the axis is the
@@ -163,7 +162,7 @@ class Overlay:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return asdict(self) | {"stretches": [stretch._asdict() for stretch in self.stretches]}
+        return super().to_json() | {"stretches": [stretch._asdict() for stretch in self.stretches]}
 
 
 def overlay(before: Timeline, after: Timeline) -> Overlay:

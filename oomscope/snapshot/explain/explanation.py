@@ -7,8 +7,9 @@ Sizes are bytes; ``null`` stands for what the file cannot tell. ``categories``, 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from oomscope.document import Document, json_of
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.pins import Pins
 from oomscope.snapshot.judge.headline import Refused
@@ -108,8 +109,14 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceExplanation:
+class DeviceExplanation(Document):
     """One device of a snapshot."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("overhead_at_peak_bytes", "reconciled")
+    not_written: ClassVar[tuple[str, ...]] = (
+        *("composition", "curves", "failed_at", "is_predicted", "place", "reconciliation", "shows_end_only"),
+        "suspects",
+    )
 
     index: int
     events: int
@@ -175,28 +182,21 @@ class DeviceExplanation:
         verdict = asdict(self.verdict) | {"available_bytes": self.available_bytes}
         tried = verdict.pop("tried")
         unknown_margin = {} if self.available_bytes is not None else {"margin_bytes": None}
-        parts = _composition_json(self.composition)
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "peak": asdict(self.peak),
+        return super().to_json() | {
             "at_peak": asdict(self.at_peak) | {"place": asdict(self.place)},
-            "end": asdict(self.end),
             "verdict": verdict,
             "tried": [fix | unknown_margin for fix in tried],
-            **parts,
-            "modules": [asdict(row) for row in self.composition.modules],
+            **_composition_json(self.composition),
+            "modules": json_of(self.composition.modules),
             "modules_are_files": self.composition.modules_are_files,
-            "size_classes": [asdict(row) for row in self.composition.sizes],
+            "size_classes": json_of(self.composition.sizes),
             "failure": self._failure_json(),
             "served": self.served._asdict() if self.served else None,
             "pins": self._pins_json(),
-            "pending": [asdict(row) for row in self.pending],
-            "pools": [asdict(row) for row in self.pools],
-            "iterations": asdict(self.iterations),
-            "leaks": [asdict(row) for row in self.suspects],
+            "leaks": json_of(self.suspects),
             "timeline": asdict(self.curves),
             "difference_bytes": self.reconciliation.difference_bytes,
-            "discrepancies": [reason.to_json() for reason in self.reconciliation.reasons],
+            "discrepancies": json_of(self.reconciliation.reasons),
         }
 
     def _failure_json(self) -> dict[str, Any] | None:
@@ -212,45 +212,18 @@ class DeviceExplanation:
         return asdict(shown) | {"segment_count": len(self.pins.segments)}
 
 
-_PLAIN: Final = (
-    "index",
-    "events",
-    "truncated",
-    "missing",
-    "torch_version",
-    "version_source",
-    "conf",
-    "fidelity",
-    "available_bytes",
-    "available_source",
-    "overhead_at_peak_bytes",
-    "survived_failures",
-    "reconciled",
-    "caveats",
-)
-"""What stands in the document as it is."""
-
-
 def _composition_json(parts: Composition) -> dict[str, Any]:
     sites = [
         {**asdict(row.site), "category": row.category, "bytes": row.bytes, "count": row.count} for row in parts.sites
     ]
-    return {"categories": [asdict(row) for row in parts.categories], "sites": sites}
+    return {"categories": json_of(parts.categories), "sites": sites}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(Document):
     """What a snapshot file tells."""
 
     file: str
     devices: tuple[DeviceExplanation, ...]
     rank: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that ``oomscope explain --json`` prints."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "file": self.file,
-            "rank": self.rank,
-            "devices": [device.to_json() for device in self.devices],
-        }
+    schema_version: int = SCHEMA_VERSION

@@ -7,10 +7,11 @@ or whose last event is much older, is named.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from oomscope.document import Document, json_of
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.read.rank_files import Unread
 from oomscope.units import Bytes
@@ -58,8 +59,10 @@ class Straggler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankSet:
+class RankSet(Document):
     """The files of a folder; the first row is the worst rank."""
+
+    not_written: ClassVar[tuple[str, ...]] = ("rows",)
 
     directory: str
     rows: tuple[RankRow, ...]
@@ -67,17 +70,11 @@ class RankSet:
     worst: Explanation
     unread: tuple[Unread, ...] = ()
     """Files that are left out, since they could not be read."""
+    schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that ``oomscope explain DIR --json`` prints."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "directory": self.directory,
-            "ranks": [asdict(row) for row in self.rows],
-            "stragglers": [asdict(row) for row in self.stragglers],
-            "worst": self.worst.to_json(),
-            "unread": [asdict(file) for file in self.unread],
-        }
+        return super().to_json() | {"ranks": json_of(self.rows)}
 
 
 def stragglers_of(rows: Sequence[RankRow]) -> Iterator[Straggler]:

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings, ReplayOutcome
+from oomscope.document import Document
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replay.ascend import is_ascend
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS
@@ -51,8 +52,10 @@ class Mismatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fidelity:
+class Fidelity(Document):
     """What a replay and its recording have in common."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("share",)
 
     recorded: int
     """Segment events of the trace: ``segment_alloc``, ``segment_free``, ``segment_map``, ``segment_unmap``."""

@@ -7,11 +7,12 @@ cannot tell is said as caveats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.engine.constants import TIE_ADDRESS
+from oomscope.document import Document
 from oomscope.errors import SnapshotError, UsageError
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replay.ascend import is_ascend
@@ -64,7 +65,7 @@ class SettingReplayed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayTable:
+class ReplayTable(Document):
     """One device of a snapshot, replayed."""
 
     device: int
@@ -88,12 +89,7 @@ class ReplayTable:
     devices: tuple[int, ...]
     """All devices of the file with a trace."""
     caveats: tuple[Caveat, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        document = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        document["fidelity"]["share"] = self.fidelity.share
-        return document
+    schema_version: int = SCHEMA_VERSION
 
 
 def replay_file(
