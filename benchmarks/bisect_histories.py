@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
+from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from tests.unit.bisect.lines.test_steps import Graph, assert_exact, assert_sums, graph_probe, random_graph
 from tests.unit.bisect.worlds import World
@@ -53,7 +53,7 @@ def _search(world: World, graph: Graph, case: int) -> float:
         assert_exact(graph, hashes, result)
         return result
 
-    split, everywhere = found(StepsWanted()), found(replace(StepsWanted(), looks=EVERYWHERE))
+    split, everywhere = found(StepsWanted()), found(replace(StepsWanted(), looks=COMMITS))
     if everywhere.waterfall is None or everywhere.waterfall.unseen:
         raise AssertionError(f"history {case}: --exhaustive left something unseen")
     answered = len(split.probes) - len(split.untestable)

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.bisect.search.line import Answer, Search, run
+from oomscope.bisect.search.line import Answer, Search
+from tests.unit.bisect.search.runs import found_by
 
 ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
 LEFT = "only 'skip'ped commits left"
@@ -92,7 +93,7 @@ def nearest(case: Case) -> int:
 
 def ours(case: Case) -> int:
     """Return the probes of oomscope's search."""
-    run(Search.over(case.last), case.answer)
+    found_by(Search.over(case.last), case.answer)
     return case.probes
 
 

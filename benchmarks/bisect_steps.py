@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
+from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold
 from oomscope.units import Bytes, MiB
+from tests.unit.bisect.search.runs import run
 
 LARGEST = 512 * MiB
 OVERHEAD = (0, 0, 40 * MiB)

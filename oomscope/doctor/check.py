@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
+from oomscope.document import Document
 from oomscope.errors import ExitCode
 
 SCHEMA_VERSION = 1
@@ -41,10 +42,13 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Document):
     """All checks, in the order of reports."""
 
+    also_written: ClassVar[tuple[str, ...]] = ("backends", "exit_code")
+
     checks: tuple[Check, ...]
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def fails(self) -> tuple[Check, ...]:
@@ -64,12 +68,3 @@ class Diagnosis:
     def exit_code(self) -> ExitCode:
         """``OK`` where a probe can run on any backend."""
         return ExitCode.OK if self.backends else ExitCode.MACHINE_UNFIT
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of ``oomscope doctor --json``."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "exit_code": int(self.exit_code),
-            "backends": list(self.backends),
-            "checks": [asdict(check) for check in self.checks],
-        }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from oomscope.bisect.vcs.repository import ABBREVIATED
 from oomscope.probe.job import Progress
 from oomscope.snapshot.read.rank_files import Unread
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
-
-HASH_LENGTH = 10
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -97,7 +96,7 @@ def three_digits(number: float) -> str:
 
 def short_hash(commit: str) -> str:
     """Return the beginning of a hash."""
-    return commit[:HASH_LENGTH]
+    return commit[:ABBREVIATED]
 
 
 def shortened(text: str, width: int) -> str:

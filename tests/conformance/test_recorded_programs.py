@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oomscope.snapshot.read.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.read.build_snapshot import snapshot_of as snapshot_from_values
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Snapshot
 from tests.conformance.program_on_card import edited
 from tests.conformance.public_programs import PROGRAMS, program_of
@@ -25,7 +25,7 @@ def snapshot_of(*sizes: int, reserved: int = 2 << 20) -> Snapshot:
     events = [{"action": "alloc", "addr": 512 * place, "size": size, "stream": 0} for place, size in enumerate(sizes)]
     segment: dict[str, Any] = {"address": 0, "total_size": reserved, "stream": 0, "segment_type": "small", "blocks": []}
     document = {"segments": [segment], "device_traces": [events]}
-    return parse_snapshot(json.dumps(document).encode(), where="test")
+    return snapshot_from_values(document, where="test")
 
 
 def test_equal_traces_hold() -> None:

@@ -28,13 +28,18 @@ class ChangeSet(ABC):
 
     @property
     @abstractmethod
-    def good(self) -> str:
-        """What people call the state with no change made."""
+    def ends(self) -> tuple[str, str]:
+        """What people call the state with no change made, and that with all of them."""
 
     @property
-    @abstractmethod
+    def good(self) -> str:
+        """The name of the state with no change made."""
+        return self.ends[0]
+
+    @property
     def bad(self) -> str:
-        """What people call the state with all changes made."""
+        """The name of the state with all changes made."""
+        return self.ends[1]
 
     @property
     @abstractmethod
@@ -98,11 +103,9 @@ class OneCommit(ChangeSet):
     keys: tuple[str, ...] = field(default=(), init=False)
 
     @property
-    def good(self) -> str:
+    def ends(self) -> tuple[str, str]:
         """The commit."""
-        return self.commit.title
-
-    bad = good
+        return self.commit.title, self.commit.title
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Raise: there is none."""
@@ -124,14 +127,9 @@ class CombinedChanges(ChangeSet):
     parts: Sequence[ChangeSet]
 
     @property
-    def good(self) -> str:
-        """The good state."""
-        return " under ".join(part.good for part in self.parts)
-
-    @property
-    def bad(self) -> str:
-        """The bad state."""
-        return " under ".join(part.bad for part in self.parts)
+    def ends(self) -> tuple[str, str]:
+        """The names of those of all parts."""
+        return " under ".join(part.good for part in self.parts), " under ".join(part.bad for part in self.parts)
 
     @property
     def keys(self) -> tuple[str, ...]:

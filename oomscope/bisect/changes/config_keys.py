@@ -57,14 +57,9 @@ class ConfigKeys(ChangeSet):
     _loaded: dict[Changes, Config | Untestable] = field(default_factory=dict)
 
     @property
-    def good(self) -> str:
-        """The name of the good configuration."""
-        return self.low.name
-
-    @property
-    def bad(self) -> str:
-        """The name of the bad configuration."""
-        return self.high.name
+    def ends(self) -> tuple[str, str]:
+        """The names of both configurations."""
+        return self.low.name, self.high.name
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

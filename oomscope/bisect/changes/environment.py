@@ -19,6 +19,7 @@ from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import AllocatorConfError, InputError, UsageError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
+from oomscope.snapshot.replay.fixes import pairs_of
 from oomscope.units import Bytes
 
 _PREFIX = "env:"
@@ -38,8 +39,7 @@ class EnvironmentDeltas(ChangeSet):
 
     low: Mapping[str, str]
     high: Mapping[str, str]
-    good: str = "the good environment"
-    bad: str = "the bad environment"
+    ends: tuple[str, str] = ("the good environment", "the bad environment")
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -154,12 +154,6 @@ def _unquoted(value: str) -> str:
     return value
 
 
-def split_settings(conf: str | None) -> dict[str, str]:
-    """Return the settings of ``conf`` by name, each with its value as written; commas in brackets do not separate."""
-    parts = (part.partition(":") for part in re.split(r",(?![^\[]*\])", conf or ""))
-    return {name.strip(): value.strip() for name, _, value in parts if name.strip()}
-
-
 def join_settings(settings: Mapping[str, str | None]) -> str:
     """Return ``settings`` as one text, without those that are None."""
     return ",".join(f"{name}:{value}" for name, value in settings.items() if value is not None)
@@ -167,6 +161,6 @@ def join_settings(settings: Mapping[str, str | None]) -> str:
 
 def apart(good: str | None, bad: str | None) -> dict[str, tuple[str | None, str | None]]:
     """Return each setting of two texts with both its values; empty where there are fewer than two to tell apart."""
-    before, after = split_settings(good), split_settings(bad)
+    before, after = dict(pairs_of(good or "")), dict(pairs_of(bad or ""))
     names = dict.fromkeys((*before, *after))
     return {name: (before.get(name), after.get(name)) for name in names} if len(names) > 1 else {}

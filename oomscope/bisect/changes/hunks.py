@@ -51,14 +51,9 @@ class Hunks(ChangeSet):
     """The hunks that each needs, as far as failed runs have shown."""
 
     @property
-    def good(self) -> str:
-        """The commit before."""
-        return self.before.title
-
-    @property
-    def bad(self) -> str:
-        """The commit."""
-        return self.after.title
+    def ends(self) -> tuple[str, str]:
+        """The commit before, and the commit."""
+        return self.before.title, self.after.title
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:

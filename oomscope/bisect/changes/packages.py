@@ -62,8 +62,7 @@ class PackageDeltas(ChangeSet):
     low: Mapping[str, str]
     high: Mapping[str, str]
     overlays: Overlays
-    good: str = "the good packages"
-    bad: str = "the bad packages"
+    ends: tuple[str, str] = ("the good packages", "the bad packages")
     inherited: str = ""
     installed: Callable[[str], str | None] = installed_version
 

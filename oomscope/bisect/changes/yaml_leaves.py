@@ -66,14 +66,9 @@ class ConfigLeaves(ChangeSet):
     after: Commit
 
     @property
-    def good(self) -> str:
-        """The good file."""
-        return f"{self.before.short}:{self.path}"
-
-    @property
-    def bad(self) -> str:
-        """The bad file."""
-        return f"{self.after.short}:{self.path}"
+    def ends(self) -> tuple[str, str]:
+        """Both files."""
+        return f"{self.before.short}:{self.path}", f"{self.after.short}:{self.path}"
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

@@ -142,10 +142,6 @@ class CodeVsConfig(Document):
         return both - none - (code - none) - (config - none)
 
 
-EVERYWHERE = 2**31 - 1
-"""Looks that leave no commit out."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StepsWanted:
     """Which steps are searched for."""
@@ -154,7 +150,7 @@ class StepsWanted:
     """What a range's ends differ by at most to be left alone. None for the default: on a real card whose measurements
     are repeated nothing beside their spread, elsewhere any change of requested bytes and a segment of overhead."""
     looks: int = 0
-    """Commits to measure inside ranges whose ends do not differ; ``EVERYWHERE`` for all of them."""
+    """Commits to measure inside ranges whose ends do not differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,6 @@ class Answer(Enum):
     UNTESTABLE = "untestable"
 
 
-Oracle = Callable[[int], Answer]
-
 PATIENCE = 8
 """Untestable positions met before a search pays for getting away from them (see :func:`extra_probes`)."""
 
@@ -126,13 +124,6 @@ class Search:
         if answer is Answer.GOOD:
             return replace(self, good=position, spent=self.spent + 1)
         return replace(self, bad=position, spent=self.spent + 1)
-
-
-def run(search: Search, oracle: Oracle) -> SearchFinding:
-    """Answer every question of ``search`` with ``oracle``, one after the other, and return what was found."""
-    while (position := search.wanted) is not None:
-        search = search.told(position, oracle(position))
-    return search.found
 
 
 def extra_probes(met: int) -> int:

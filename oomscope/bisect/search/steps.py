@@ -187,13 +187,6 @@ class StepSearch:
         return Range(search=search, first=first, last=last, differs=self.threshold.is_exceeded_by(last - first))
 
 
-def run(search: StepSearch, oracle: Callable[[int], Bytes | None]) -> StepSearch:
-    """Answer every question of ``search`` with ``oracle`` (None: untestable), and return its last state."""
-    while (position := search.wanted) is not None:
-        search = search.told(position, oracle(position))
-    return search
-
-
 Row = TypeVar("Row")
 
 

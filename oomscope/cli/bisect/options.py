@@ -320,22 +320,21 @@ class Search:
         options = self.options
         found: list[ChangeSet] = []
         if options.env or options.good_env or options.bad_env:
-            names, low, high = ("the good environment", "the bad environment"), {}, {}
+            ends, low, high = EnvironmentDeltas.ends, {}, {}
             if options.env:
                 files = two_files(options.env, "--env")
                 low, high = (read_environment(file) for file in files)
-                names = (str(files[0]), str(files[1]))
+                ends = str(files[0]), str(files[1])
             low |= parse_variables(options.good_env, "--good-env")
             high |= parse_variables(options.bad_env, "--bad-env")
-            found.append(EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]))
+            found.append(EnvironmentDeltas(low=low, high=high, ends=ends))
         if options.packages:
             good, bad = two_files(options.packages, "--packages")
             packages = PackageDeltas(
                 low=read_requirements(good),
                 high=read_requirements(bad),
                 overlays=Overlays(self.places.packages.absolute()),
-                good=str(good),
-                bad=str(bad),
+                ends=(str(good), str(bad)),
                 inherited=os.environ.get("PYTHONPATH", ""),
             )
             found.append(packages)

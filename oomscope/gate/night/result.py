@@ -6,11 +6,12 @@ import datetime as dt
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from oomscope.document import Document, json_of
 from oomscope.errors import ExitCode, InputError
 from oomscope.gate.baseline import Key
 from oomscope.gate.night.compare import MetricRow
@@ -91,8 +92,10 @@ class Culprit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaseResult:
+class CaseResult(Document):
     """One case of a night."""
+
+    not_written: ClassVar[tuple[str, ...]] = ("rows",)
 
     name: str
     status: Status
@@ -150,15 +153,14 @@ class CaseResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        document = asdict(replace(self, probe=None, rows=()))
-        del document["rows"]
-        metrics = [row.to_json() for row in self.rows]
-        return document | {"metrics": metrics, "probe": self.probe.to_json() if self.probe else None}
+        return super().to_json() | {"metrics": json_of(self.rows)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateResult:
+class GateResult(Document):
     """A night of the gate."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("exit_code",)
 
     night: str
     """Its id, the same in every copy."""
@@ -201,8 +203,7 @@ class GateResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""
-        cases = [case.to_json() for case in self.cases]
-        return asdict(replace(self, cases=())) | {"kind": KIND, "exit_code": int(self.exit_code), "cases": cases}
+        return super().to_json() | {"kind": KIND}
 
     @classmethod
     def from_json(cls, document: Any, *, where: str) -> GateResult:

@@ -49,7 +49,7 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
     Raises:
         UsageError: there is nothing to draw.
     """
-    explanation = found.worst if isinstance(found, RankSet) else found
+    explanation = found.worst
     panels = [panel for pair in zip(explanation.devices, drawings, strict=True) for panel in _panels(*pair)]
     if not panels:
         raise UsageError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,45 +12,29 @@ import numpy as np
 from oomscope.errors import UsageError
 from oomscope.printable import printable
 from oomscope.report.charts.plot import Key, Line, Mark, Plot
-from oomscope.report.charts.segments import GAP, WIDTH, Strip
+from oomscope.report.charts.segments import WIDTH, Strip
 from oomscope.snapshot.explain.states import PENDING
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-INK: Final = "#1d2129"
-SOFT: Final = "#5b6472"
-LINE: Final = "#dfe2e7"
-BAD: Final = "#b3362b"
-COLOURS: Final = {
-    "parameter": "#3b6fb6",
-    "optimizer_state": "#7a5ba8",
-    "main_gradient": "#a8632f",
-    "gradient": "#d98a2b",
-    "kept": "#7d4f43",
-    "input": "#2c8c8c",
-    "activation": "#4c9a4c",
-    "workspace": "#8a8f3a",
-    "communication": "#c0568f",
-    "temporary": "#c9473e",
-    "unknown": "#9aa1ab",
+_SHEET: Final = resources.files("oomscope.report.html").joinpath("templates/report.css").read_text(encoding="utf-8")
+_OF_PAGE: Final[dict[str, str]] = dict(re.findall(r"--([\w-]+): (#\w{6})\b", _SHEET.partition("@media")[0]))
+INK, SOFT, LINE, BAD, WARN = (_OF_PAGE[name] for name in ("ink", "soft", "line", "bad", "warn"))
+COLOURS: Final = {name.replace("-", "_"): colour for name, colour in _OF_PAGE.items()} | {
     PENDING: SOFT,
-    GAP: "#dde1e7",
-    "good": "#2a7f49",
-    "warn": "#8a5a00",
-    "bad": BAD,
     "none": INK,
     "peak": INK,
     "failed": BAD,
     "oom": BAD,
-    "retry": "#8a5a00",
+    "retry": WARN,
     "flush": SOFT,
     "missed": SOFT,
     "curve": SOFT,
     "reserved": INK,
 }
-"""By CSS class, as in ``templates/report.css``."""
+"""By CSS class; those of a light page, which are variables of its style sheet."""
 MARKERS: Final = {
     "good": "o",
     "warn": "^",

@@ -258,9 +258,8 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
     """Return the tables by name: ``categories``, ``sites``, ``modules``, ``tried``, ``pins``, ``timeline``, and of a
     folder ``ranks``; those of a folder are of its worst rank.
     """
-    explanation = found.worst if isinstance(found, RankSet) else found
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in EXPLAINED}
-    for device in explanation.devices:
+    for device in found.worst.devices:
         for name, own in _explained(device).items():
             rows[name] += [{"device": device.index, **row} for row in own]
     tables = {name: table(columns, rows[name]) for name, columns in EXPLAINED.items()}

@@ -66,8 +66,7 @@ def folded(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
 
 
 def _devices(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> Iterator[tuple[str, LiveStacks]]:
-    explanation = found.worst if isinstance(found, RankSet) else found
-    for device, drawing in zip(explanation.devices, drawings, strict=True):
+    for device, drawing in zip(found.worst.devices, drawings, strict=True):
         yield f"device {device.index}", drawing.live
 
 

@@ -47,7 +47,7 @@ INCIDENTS: Final = {
 
 def perfetto_trace(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
     """Return the trace of a snapshot, or of the worst of a folder's ranks."""
-    explanation = found.worst if isinstance(found, RankSet) else found
+    explanation = found.worst
     pairs = zip(explanation.devices, drawings, strict=True)
     document = {
         "traceEvents": [

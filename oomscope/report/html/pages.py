@@ -105,8 +105,7 @@ def _run_figures(result: ProbeResult, flames: FlameGraph | None, share: float) -
 
 def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
     """Return the page of a snapshot, or of a folder's ranks and the worst of them; a drawing for each device shown."""
-    explanation = found.worst if isinstance(found, RankSet) else found
-    pictures = dict(zip((device.index for device in explanation.devices), drawings, strict=True))
+    pictures = dict(zip((device.index for device in found.worst.devices), drawings, strict=True))
     flames = {index: _flame_graph(drawing.live) for index, drawing in pictures.items()}
     title = PurePath(found.directory if isinstance(found, RankSet) else found.file).name
 

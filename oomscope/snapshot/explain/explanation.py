@@ -227,3 +227,8 @@ class Explanation(Document):
     devices: tuple[DeviceExplanation, ...]
     rank: int | None = None
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def worst(self) -> Explanation:
+        """The explanation itself; of a folder's ranks it is that of the worst."""
+        return self

@@ -12,7 +12,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -23,8 +22,6 @@ from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
-
-__all__ = ["Limits", "load_snapshot", "parse_snapshot"]
 
 _PROGRAM: Final = (
     "import sys; sys.path += sys.argv[2:]; from oomscope.snapshot.read.child import main; main(sys.argv[1])"
@@ -54,18 +51,6 @@ def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot
     except OSError as error:
         reason = f"cannot read: {error.strerror or error}"
         raise SnapshotError(reason, where=str(source), remedy="name a snapshot file") from error
-
-
-def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) -> Snapshot:
-    """Return the snapshot that bytes hold; ``where`` names them in messages.
-
-    Raises:
-        SnapshotError: as :func:`load_snapshot`.
-    """
-    with tempfile.TemporaryFile() as file:
-        file.write(content)
-        file.seek(0)
-        return _read(file, where, limits or Limits())
 
 
 def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:

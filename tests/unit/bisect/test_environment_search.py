@@ -27,7 +27,7 @@ data: {seq_length: %d}
 probe: {backend: virtual}
 """
 ENVIRONMENT = EnvironmentDeltas(
-    low={"WORKERS": "1", "CHUNK": "64"}, high={"WORKERS": "8", "LOG": "1"}, good="good.env", bad="bad.env"
+    low={"WORKERS": "1", "CHUNK": "64"}, high={"WORKERS": "8", "LOG": "1"}, ends=("good.env", "bad.env")
 )
 
 

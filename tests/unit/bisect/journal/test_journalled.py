@@ -209,7 +209,7 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     world.repo.commit("one", {"a.yaml": CONFIG.format(128, 64), "train.py": ""})
     world.repo.commit("two", {"a.yaml": CONFIG.format(256, 2048), "train.py": ""})
     low, high = {"WORKERS": "1", "B": "1"}, {"WORKERS": "80", "C": "1"}
-    layer = EnvironmentDeltas(low=low, high=high, good="good.env", bad="bad.env")
+    layer = EnvironmentDeltas(low=low, high=high, ends=("good.env", "bad.env"))
     common: dict[str, Any] = {"places": Places(tmp_path / "state"), "use_cache": False}
     held = FileRange(good=FileAt(revision="HEAD^", path="a.yaml"), bad=FileAt(revision="main", path="a.yaml"))
     subject = harness_code(world.harness, SETTINGS)

@@ -12,7 +12,7 @@ from pathlib import Path
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
-from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
+from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
@@ -107,7 +107,7 @@ def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> Non
     assert (stretch.since, stretch.until) == (hashes[0], hashes[-1])
     assert stretch.commits == blind.considered
     world.listener = Listener()
-    seen = world.bisect(hashes[0], steps=replace(STEPS, looks=EVERYWHERE))
+    seen = world.bisect(hashes[0], steps=replace(STEPS, looks=2**31 - 1))
     assert rows(seen) == [("change 3", 400), ("change 5", -400)]
     assert seen.waterfall is not None
     assert seen.waterfall.unseen == ()

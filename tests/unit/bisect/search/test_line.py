@@ -8,7 +8,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.line import Answer, Search, extra_probes, run
+from oomscope.bisect.search.line import Answer, Search, extra_probes
+from tests.unit.bisect.search.runs import found_by
 
 
 def halvings(candidates: int) -> int:
@@ -62,7 +63,7 @@ def lines(draw: st.DrawFn, largest: int = 300) -> Line:
 
 @given(lines())
 def test_finds_exactly_what_can_be_found_within_its_promise(line: Line) -> None:
-    found = run(Search.over(line.last), line)
+    found = found_by(Search.over(line.last), line)
     assert found.suspects == line.suspects
     assert found.kind == ("culprit" if len(line.suspects) == 1 else "suspects")
     assert found.last_good == line.suspects[0] - 1
@@ -74,7 +75,7 @@ def test_finds_exactly_what_can_be_found_within_its_promise(line: Line) -> None:
 @given(st.integers(1, 400), st.data())
 def test_without_untestable_positions_it_is_plain_bisection(last: int, data: st.DataObject) -> None:
     line = Line(last, data.draw(st.integers(1, last)))
-    run(Search.over(last), line)
+    found_by(Search.over(last), line)
     low, high, plain = 0, last, []
     while high - low > 1:
         middle = low + (high - low) // 2
@@ -87,7 +88,7 @@ def test_a_line_that_turns_more_than_once_gives_one_of_its_turns() -> None:
     def answer(position: int) -> Answer:
         return Answer.BAD if 20 <= position < 40 or position >= 70 else Answer.GOOD
 
-    found = run(Search.over(100), answer)
+    found = found_by(Search.over(100), answer)
     assert found.kind == "culprit"
     assert answer(found.first_bad - 1) is Answer.GOOD
     assert answer(found.first_bad) is Answer.BAD
@@ -110,6 +111,6 @@ def test_a_long_run_of_untestable_positions_is_jumped() -> None:
     untestable = frozenset(range(400, 601))
     for culprit in (*range(1, 400, 29), *range(602, 1001, 29)):
         line = Line(1000, culprit, untestable)
-        assert run(Search.over(1000), line).suspects == line.suspects
+        assert found_by(Search.over(1000), line).suspects == line.suspects
         if culprit not in range(380, 621):
             assert line.met <= 12

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.search.line import extra_probes
-from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold, run
+from oomscope.bisect.search.steps import ByteStep, StepSearch, Threshold
 from oomscope.units import Bytes, MiB
+from tests.unit.bisect.search.runs import run
 
 NOTHING = Threshold(requested_bytes=0, overhead_bytes=0)
 

@@ -89,7 +89,7 @@ def test_commits_that_are_broken_in_a_range_are_repaired_there(shop: Workshop, t
 
 def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
-    layers: tuple[ChangeSet, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)
+    layers: tuple[ChangeSet, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, ends=("a", "b")),)
     request = EnvironmentRequest(
         repo=shop.repo.path,
         revision=hashes[0],

@@ -7,6 +7,8 @@ import os
 import pickle
 import struct
 import sys
+import tempfile
+from typing import Any
 
 import click
 import pytest
@@ -18,7 +20,8 @@ from oomscope.errors import OomscopeError, SnapshotError, UsageError
 from oomscope.snapshot.read import load
 from oomscope.snapshot.read.decode import printable
 from oomscope.snapshot.read.limits import Limits, half_of_the_machine
-from oomscope.snapshot.read.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB
 
 PROTO = b"\x80\x04"
@@ -78,16 +81,24 @@ def test_hostile_files_are_refused_in_one_line(tmp_path, monkeypatch, content, m
     assert list(tmp_path.iterdir()) == [path]
 
 
+def parse_snapshot(content: bytes, **given: Any) -> Snapshot:
+    """Return the snapshot in a file with this content."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return load_snapshot(file.name, **given)
+
+
 def test_one_event_referred_to_a_trillion_times_runs_out_of_memory_not_of_patience():
     many = [EVENT] * 100_000
     with pytest.raises(SnapshotError, match="more memory than the 32"):
-        parse_snapshot(snapshot(device_traces=[many] * 100_000), where="x", limits=Limits(memory=32 << 20))
+        parse_snapshot(snapshot(device_traces=[many] * 100_000), limits=Limits(memory=32 << 20))
 
 
 def test_processor_time_is_bounded():
     keys = b"".join(b"\x8a\x0d" + (n * (2**61 - 1)).to_bytes(13, "little") + b"N" for n in range(1, 100_000))
     with pytest.raises(SnapshotError, match="longer than allowed"):  # keys of one hash: quadratic
-        parse_snapshot(PROTO + b"}(" + keys + b"u.", where="x", limits=Limits(seconds=1))
+        parse_snapshot(PROTO + b"}(" + keys + b"u.", limits=Limits(seconds=1))
 
 
 @pytest.mark.parametrize("depth", [3, 40])
@@ -97,16 +108,16 @@ def test_free_form_values_are_bounded_in_depth(depth):
         nested = {"a": nested}
     content = snapshot(allocator_settings=nested)
     if depth <= 32:
-        assert parse_snapshot(content, where="x").allocator_settings == nested
+        assert parse_snapshot(content).allocator_settings == nested
     else:
         with pytest.raises(SnapshotError, match="32 levels"):
-            parse_snapshot(content, where="x")
+            parse_snapshot(content)
 
 
 @pytest.mark.parametrize("value", [b"x", {1: 2}, 2**70, {"a": [b""]}])
 def test_settings_that_json_cannot_say_are_refused(value):
     with pytest.raises(SnapshotError, match=r"allocator_settings.* is no plain value"):
-        parse_snapshot(snapshot(allocator_settings={"a": value}), where="x")
+        parse_snapshot(snapshot(allocator_settings={"a": value}))
 
 
 def test_settings_shared_a_million_times_over_are_refused():
@@ -114,7 +125,7 @@ def test_settings_shared_a_million_times_over_are_refused():
     for _ in range(25):
         nested = [nested, nested]
     with pytest.raises(SnapshotError, match="more than 10000 values"):
-        parse_snapshot(snapshot(allocator_settings={"a": nested}), where="x")
+        parse_snapshot(snapshot(allocator_settings={"a": nested}))
 
 
 def test_nothing_but_files_is_read(tmp_path):
@@ -127,7 +138,7 @@ def test_nothing_but_files_is_read(tmp_path):
 def test_a_name_in_a_message_cannot_drive_the_terminal():
     content = b"c\x1b]0;pwned\x07\n" + b"x" * 500 + b"\n."
     with pytest.raises(SnapshotError, match=r"asks for \?\]0;pwned\?\.x{80}…") as refusal:
-        parse_snapshot(content, where="x")
+        parse_snapshot(content)
     assert "\x1b" not in str(refusal.value)
     assert printable("a\nb") == "a?b"
 
@@ -137,7 +148,7 @@ def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):
     program = f"import sys; sys.path += sys.argv[2:]; {reader}; sys.exit(str(sorted(sys.modules)))"
     monkeypatch.setattr(load, "_PROGRAM", program)
     with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.read\.child") as failure:
-        parse_snapshot(snapshot(), where="x")
+        parse_snapshot(snapshot())
     for heavy in ("'numpy'", "'torch'", "'pydantic'", "'click'"):
         assert heavy not in str(failure.value)
     assert "numpy" in sys.modules
