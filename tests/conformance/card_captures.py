@@ -16,7 +16,6 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.allocator.engine.expandable import reservation_size
-from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of
 from oomscope.snapshot.sites import site_of
@@ -27,6 +26,7 @@ from tests.conformance.alignment import align_events
 from tests.gpu.captures import golden
 from tests.gpu.captures.history import relative
 from tests.gpu.emulated import emulated_torch, on_card
+from tests.unit.snapshot.explained import explain
 
 Item = dict[str, Any]
 

@@ -7,12 +7,11 @@ reports, tables and JSON read; what the file cannot tell is among them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from oomscope.snapshot.builder import DEFAULT_POOL
-from oomscope.snapshot.explain.analysis import Analysis, analyse
+from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.composition import Describe, composition_at, stack_behind
 from oomscope.snapshot.explain.curves import curves_of
 from oomscope.snapshot.explain.explanation import (
@@ -31,24 +30,6 @@ from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import Bytes, format_size
-
-
-def explain(
-    snapshot: Snapshot,
-    *,
-    file: str,
-    device: int | None = None,
-    limit: int | None = None,
-    non_torch: int = 0,
-    torch_version: str | None = None,
-) -> Explanation:
-    """Return what a snapshot tells.
-
-    Args and errors are those of :func:`~oomscope.snapshot.explain.analysis.analyse`; it is ``file`` that the report
-    names.
-    """
-    asked: dict[str, Any] = {"device": device, "limit": limit, "non_torch": non_torch, "torch_version": torch_version}
-    return explanation_of(snapshot, analyse(snapshot, file=file, **asked), file=file)
 
 
 def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str) -> Explanation:

@@ -16,13 +16,14 @@ from oomscope.report.html.pages import explain_page
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import draw
-from oomscope.snapshot.explain.explain import explain, explanation_of
+from oomscope.snapshot.explain.explain import explanation_of
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.report.printed import folded, on_terminal, printed
+from tests.unit.snapshot.explained import explain
 from tests.unit.snapshot.machine import Machine
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"

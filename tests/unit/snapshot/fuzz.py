@@ -30,7 +30,6 @@ from oomscope.report.explain import explain_report
 from oomscope.report.replay import replay_report
 from oomscope.report.text.console import result_console, show
 from oomscope.snapshot.compare.diff import Named, diff
-from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.build_snapshot import snapshot_from
 from oomscope.snapshot.read.child import answer
 from oomscope.snapshot.read.limits import Limits
@@ -39,6 +38,7 @@ from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB
+from tests.unit.snapshot.explained import explain
 
 LIMITS = Limits(memory=512 * MiB, seconds=5)
 SNIPPETS = (

@@ -33,10 +33,10 @@ from oomscope.probe.targets.command import (
 )
 from oomscope.probe.targets.command_snapshots import stamps_of, written_since
 from oomscope.probe.targets.harness import HarnessError
-from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.units import GiB, MiB
+from tests.unit.snapshot.explained import explain
 
 
 def target(command: str = "true", **fields: str) -> CommandTarget:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from oomscope.report.explain import peak_text
 from oomscope.report.verdict_text import advice_text
 from oomscope.snapshot.compare.diff import Named, diff
-from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.trace import Category, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cuts import tail
+from tests.unit.snapshot.explained import explain
 from tests.unit.snapshot.foreign import BACKWARD, ENGINE, FORWARD, Training
 from tests.unit.snapshot.judge.test_verdict import fragmented
 from tests.unit.snapshot.machine import Machine

@@ -12,7 +12,6 @@ import pytest
 from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.report.diff import not_compared
 from oomscope.snapshot.compare.diff import diff_paths
-from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
@@ -23,6 +22,7 @@ from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import Bytes, GiB, MiB
 from tests.unit.snapshot.explain.test_explain import snapshot_of
+from tests.unit.snapshot.explained import explain
 from tests.unit.snapshot.machine import Machine
 
 
