@@ -25,7 +25,7 @@ from oomscope.bisect.run.identity import Machine, digest_of, key_of
 from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.runner import Here, Runner, SlotRunner, runner_of
 from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
-from oomscope.bisect.run.slurm import ClusterSettings
+from oomscope.bisect.run.slurm import SbatchOptions
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Measured, Untestable, bytes_of
 from oomscope.bisect.search.repeats import Noise
@@ -56,8 +56,8 @@ class SearchRequest:
     places: Places = field(default_factory=Places.default)
     jobs: int = 1
     """Probes side by side: what is likely to be asked next begins early. It changes no answer."""
-    cluster: ClusterSettings | None = None
-    """Where probes run as jobs; None for this machine."""
+    cluster: SbatchOptions | None = None
+    """How probes run as jobs; None for this machine."""
     journal: JournalUse = field(default_factory=JournalUse)
     """Begin a journal, or continue one."""
     noise: Noise | None = None

@@ -15,7 +15,7 @@ from typing import Self
 from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError, Workplace
 from oomscope.bisect.run.identity import Machine
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
+from oomscope.bisect.run.slurm import ClusterRunner, SbatchOptions
 from oomscope.bisect.search.measured import Measured, Untestable
 from oomscope.errors import GitError, TargetError
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob
@@ -58,8 +58,8 @@ class Here:
 Runner = Here | ClusterRunner
 
 
-def runner_of(cluster: ClusterSettings | None, places: Places, deadline: Deadline) -> Runner:
-    """Return what runs probes on ``cluster``, None being this machine."""
+def runner_of(cluster: SbatchOptions | None, places: Places, deadline: Deadline) -> Runner:
+    """Return what runs probes: jobs with the options ``cluster``, or this machine."""
     return Here() if cluster is None else ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
@@ -57,23 +57,8 @@ _DETAIL = 4000
 """Characters of a lost job's log that are kept."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
-    """Where jobs go."""
-
-    scheduler: Literal["slurm", "processes"] = "slurm"
-    """``processes`` runs each job as a process of this machine, by submitit's own local executor: for trying it out."""
-    options: Mapping[str, str | bool] = field(default_factory=dict)
-    """Long options of sbatch without their dashes (``partition``, ``gpus-per-node``); True for one without a value."""
-
-    @classmethod
-    def parse(cls, words: Iterable[str]) -> Self:
-        """Return the settings for Slurm that ``words`` ask for, ``NAME=VALUE`` or ``NAME`` each.
-
-        Raises:
-            UsageError: a word is not an option of sbatch, or one that is settled here.
-        """
-        return cls(options=dict(map(_option, words)))
+SbatchOptions: TypeAlias = Mapping[str, str | bool]
+"""Long options of sbatch without their dashes (``partition``, ``gpus-per-node``); True for one without a value."""
 
 
 @dataclass
@@ -81,7 +66,7 @@ class ClusterRunner:
     """Runs each probe as a job. Threads may share it. Within its context there is a folder for jobs.
 
     Args:
-        settings: where jobs go.
+        options: of sbatch, for every job.
         directory: for jobs and their results; the nodes see it under the same path.
         left_s: seconds until the search ends, time in the queue included.
         retries: how often to try again what was lost.
@@ -91,7 +76,7 @@ class ClusterRunner:
         UsageError, MachineUnfitError: no jobs can be submitted here; on entering the context.
     """
 
-    settings: ClusterSettings
+    options: SbatchOptions
     directory: Path
     left_s: Callable[[], float] = lambda: math.inf
     retries: int = 2
@@ -105,7 +90,7 @@ class ClusterRunner:
         """Make the folder for jobs."""
         with ExitStack() as stack:
             folder = stack.enter_context(tempdir(self.directory.absolute(), "jobs"))
-            self._executor = _executor(self.settings, folder)
+            self._executor = _executor(folder)
             self._stack = stack.pop_all()
         return self
 
@@ -120,8 +105,8 @@ class ClusterRunner:
     def machine(self, environment: Mapping[str, str]) -> Machine:
         """Return this machine's versions and packages, which the nodes share, with the options that choose nodes."""
         variables = {name: value for name, value in environment.items() if name != _LENT}
-        options = ",".join(f"{name}={value}" for name, value in sorted(self.settings.options.items()))
-        return replace(Machine.here(variables), gpus=(f"{self.settings.scheduler} {options}",))
+        options = ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
+        return replace(Machine.here(variables), gpus=(f"slurm {options}",))
 
     def run(
         self, job: ProbeJob, progress: OnProgress | None = None, /, *, stop: threading.Event | None = None
@@ -159,11 +144,8 @@ class ClusterRunner:
         # A job that Slurm queues again by itself would run more often than it is counted here.
         # submitit would have it warned by SIGUSR2, which ends a Python that has no handler yet; SIGCONT does nothing.
         ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "signal": "CONT@1", "time": str(minutes)}
-        parameters: dict[str, Any] = {"additional_parameters": {**ours, **self.settings.options}}
-        if self.settings.scheduler == "processes":
-            parameters = {"timeout_min": minutes}
         with self._lock, ON_LOAN:  # sbatch hands this process's variables on
-            self._executor.update_parameters(**parameters)
+            self._executor.update_parameters(additional_parameters={**ours, **self.options})
             try:
                 return self._executor.submit(measure, json.dumps(job.to_json()))
             except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -226,6 +208,15 @@ def _failed(job: ProbeJob, failure: Failure) -> ProbeResult:
     return ProbeResult(backend=backend, outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)
 
 
+def sbatch_options(words: Iterable[str]) -> SbatchOptions:
+    """Return the options that ``words`` ask for, ``NAME=VALUE`` or ``NAME`` each.
+
+    Raises:
+        UsageError: a word is not an option of sbatch, or one that is settled here.
+    """
+    return dict(map(_option, words))
+
+
 def _option(word: str) -> tuple[str, str | bool]:
     name, equals, value = word.partition("=")
     name = name.strip().removeprefix("--").replace("_", "-")
@@ -238,15 +229,13 @@ def _option(word: str) -> tuple[str, str | bool]:
     return name, value if equals else True
 
 
-def _executor(settings: ClusterSettings, folder: Path) -> Executor:
+def _executor(folder: Path) -> Executor:
     try:
         import submitit
     except ImportError:
         raise UsageError(
             "submitit is not installed", where="--executor slurm", remedy="pip install 'oomscope[slurm]'"
         ) from None
-    if settings.scheduler == "processes":
-        return submitit.LocalExecutor(folder)
     try:
         return submitit.SlurmExecutor(folder)
     except RuntimeError as error:

@@ -250,7 +250,7 @@ class Search:
 
     def common(self) -> dict[str, Any]:
         """Return the fields of :class:`~oomscope.bisect.run.prober.SearchRequest`, which every request has."""
-        from oomscope.bisect.run.slurm import ClusterSettings
+        from oomscope.bisect.run.slurm import sbatch_options
         from oomscope.bisect.search.repeats import CONFIDENCE, REPEATS, Noise
 
         options = self.options
@@ -262,7 +262,7 @@ class Search:
             "use_cache": not self.fresh,
             "places": self.places,
             "jobs": self.jobs,
-            "cluster": ClusterSettings.parse(options.slurm) if options.executor == "slurm" else None,
+            "cluster": sbatch_options(options.slurm) if options.executor == "slurm" else None,
             "journal": self.journal,
             "noise": noise if is_noisy else None,
         }

@@ -18,7 +18,6 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
-from oomscope.bisect.run.slurm import ClusterSettings
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import OwnCode
@@ -163,7 +162,7 @@ REQUESTS: dict[str, tuple[list[str], Callable[[Any], object], object]] = {
     "slurm": (
         [*CONFIG, "--executor", "slurm", "--slurm", "partition=gpu", "--slurm", "exclusive"],
         lambda request: request.cluster,
-        ClusterSettings(options={"partition": "gpu", "exclusive": True}),
+        {"partition": "gpu", "exclusive": True},
     ),
     "two files": (
         ["good.yaml..bad.yaml", "--gpu", "h200"],

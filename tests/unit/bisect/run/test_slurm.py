@@ -17,7 +17,7 @@ import pytest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.cache import is_repeatable
 from oomscope.bisect.run.experiment import OutOfTimeError
-from oomscope.bisect.run.slurm import OURS, ClusterRunner, ClusterSettings, measure
+from oomscope.bisect.run.slurm import OURS, ClusterRunner, measure, sbatch_options
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import UsageError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob
@@ -86,9 +86,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
     def made(*fates: dict[str, Any], **options: Any) -> tuple[ClusterRunner, Executor]:
         executor = Executor(tmp_path, iter(fates))
-        monkeypatch.setattr("submitit.LocalExecutor", lambda _folder: executor)
-        settings = ClusterSettings(scheduler="processes")
-        runner = ClusterRunner(settings, tmp_path / "jobs", grace_s=0.0, **options)
+        monkeypatch.setattr("submitit.SlurmExecutor", lambda _folder: executor)
+        runner = ClusterRunner({}, tmp_path / "jobs", grace_s=0.0, **options)
         runner.__enter__()
         runners.append(runner)
         return runner, executor
@@ -134,7 +133,7 @@ def test_time_in_the_queue_counts(make: Make) -> None:
 
 def test_results_are_kept_under_what_chooses_nodes(tmp_path: Path) -> None:
     one, other = (
-        ClusterRunner(ClusterSettings.parse([word]), tmp_path).machine({"CUDA_VISIBLE_DEVICES": "3"})
+        ClusterRunner(sbatch_options([word]), tmp_path).machine({"CUDA_VISIBLE_DEVICES": "3"})
         for word in ("partition=a100", "partition=h100")
     )
     assert one.gpus != other.gpus
@@ -167,7 +166,7 @@ def test_a_file_that_the_node_does_not_see_is_named(tmp_path: Path) -> None:
 
 def test_options_are_those_of_sbatch_however_they_are_spelled() -> None:
     words = ["partition=gpu", "gpus_per_node=1", "--mem=8G", "exclusive", "constraint=a100&nvlink", "comment=a=b"]
-    assert ClusterSettings.parse(words).options == {
+    assert sbatch_options(words) == {
         "partition": "gpu",
         "gpus-per-node": "1",
         "mem": "8G",
@@ -180,10 +179,10 @@ def test_options_are_those_of_sbatch_however_they_are_spelled() -> None:
 @pytest.mark.parametrize("word", ["", "=gpu", "a b=c", "comment=one\n#SBATCH --wrap=evil", "-p gpu", "Partition=gpu"])
 def test_what_is_no_option_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="is not an option of sbatch"):
-        ClusterSettings.parse([word])
+        sbatch_options([word])
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_how_a_result_comes_back_cannot_be_chosen(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be chosen"):
-        ClusterSettings.parse([f"{name}=1"])
+        sbatch_options([f"{name}=1"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+import submitit
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.slurm import ClusterSettings
 from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
@@ -16,11 +19,18 @@ from oomscope.probe.job import CommandTarget
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import culprit
 
-PROCESSES = ClusterSettings(scheduler="processes")
 PRINTS = CommandTarget(repo="", command="cat size.txt", metric_regex=r"peak (\d+)")
 
 
-def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path) -> None:
+class Processes(submitit.LocalExecutor):
+    """Runs each job as a process of this machine, which has no options of sbatch."""
+
+    def update_parameters(self, *, additional_parameters: dict[str, Any]) -> None:
+        super().update_parameters(timeout_min=int(additional_parameters["time"]))
+
+
+def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitit, "SlurmExecutor", Processes)
     repo = Repo(tmp_path / "repo")
     hashes = repo.import_line("size.txt", [f"peak {size}\n" for size in (100, 5000, 6000)])
     before = fingerprint(repo.path)
@@ -31,7 +41,7 @@ def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path) -> None:
         places=Places(tmp_path / "state"),
         bad=Bad.parse("requested>1000"),
         jobs=2,
-        cluster=PROCESSES,
+        cluster={},
     )
     assert culprit(bisect_commits(request)).commit == hashes[1]
     assert fingerprint(repo.path) == before
