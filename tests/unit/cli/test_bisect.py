@@ -301,7 +301,7 @@ def test_files_are_written_also_where_nobody_reads_the_report(searched: Searched
     def gone(_report: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("oomscope.cli.terminal.output.print_report", gone)
+    monkeypatch.setattr("oomscope.cli.bisect.command.print_report", gone)
     files = ["--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "tables")]
     assert run(["bisect", *CONFIG, *files]) == 141
     assert {"a.html", "tables"} <= {path.name for path in tmp_path.iterdir()}
