@@ -167,7 +167,7 @@ def test_a_boolean_index_is_flagged_with_its_line() -> None:
     result = small("boolean")
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept = rows[rows[:, 0] > 0]" in text)
-    assert ", and under other values the run asks for " in result.failure.message
+    assert ", and a second run with other values asks for " in result.failure.message
     assert f" at small.py:{line} boolean;" in result.failure.message
 
 
@@ -232,7 +232,7 @@ def test_a_value_on_which_nothing_depends_is_noted_by_a_python_without_numpy_and
     assert result.peak.site.file == "small.py"
     (note,) = result.notes
     assert note.startswith(f"values that a virtual card does not compute were read 2 times (at small.py:{line});")
-    assert note.endswith("repeated under other values, the run asked for the same bytes")
+    assert note.endswith("a second run with other values asked for the same bytes")
 
 
 def test_the_command_line_keeps_what_the_program_printed() -> None:

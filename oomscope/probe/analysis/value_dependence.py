@@ -42,19 +42,19 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
     read = _read(job, measurement)
     if other is None:
         why = ending.failure.message if ending is not None and ending.failure is not None else "its process was lost"
-        return _untestable(f"{read}, and under other values the run fails: {why}")
+        return _untestable(f"{read}, and a second run with other values fails: {why}")
     if measurement.truncated or other.truncated:
         return unchecked(job, measurement)
     found = first_difference(measurement.trace, other.trace)
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)
         place = f" at {site.file}:{site.line} {site.function}" if site else ""
-        return _untestable(f"{read}, and under other values the run asks for {found}{place}")
-    note = f"{read}; repeated under other values, the run asked for the same bytes"
+        return _untestable(f"{read}, and a second run with other values asks for {found}{place}")
+    note = f"{read}; a second run with other values asked for the same bytes"
     moved = _moved_peaks(measurement, other)
     if list(moved) == ["reserved"] and _threads_take_other_turns(measurement.trace, other.trace):
         return f"{note}, but {moved['reserved']}: threads of the program allocate in another order each time"
-    return _untestable(f"{read}, and under other values {next(iter(moved.values()))}") if moved else note
+    return _untestable(f"{read}, and in a second run with other values {next(iter(moved.values()))}") if moved else note
 
 
 def _untestable(message: str) -> Failure:

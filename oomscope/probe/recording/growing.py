@@ -15,10 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from oomscope.snapshot.judge.leaks import MIN_GROWTH
 from oomscope.snapshot.sites import Frame, is_user_code
+from oomscope.units import MiB
 
 Container: TypeAlias = "list[Any] | dict[Any, Any] | deque[Any]"
+MIN_GROWTH: Final = MiB
+"""Bytes an iteration, as for a leak (:mod:`oomscope.snapshot.judge.leaks`, which needs numpy; a program may lack it)."""
 MOST_NAMED: Final = 3
 
 

@@ -50,7 +50,8 @@ _PEAK_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 _COUNT_RESETS = ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats")
 """Those that reset counts."""
 _MOST_LINES: Final = 20
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(oomscope.__file__).parent / "probe"), "<")
+_OWN: Final = str(Path(oomscope.__file__).parent / "probe")
+_LIBRARIES: Final = (str(Path(torch.__file__).parent), _OWN, "<")
 
 
 class Recorder:
@@ -215,15 +216,18 @@ def _no_collection() -> Iterator[None]:
 
 
 def _line_of(frame: FrameType | None) -> Frame | None:
-    """Return the innermost line outside torch and outside code that inductor wrote; else the innermost line.
+    """Return the innermost line outside torch and outside code that inductor wrote; else the innermost one of torch.
 
-    None on a thread that runs no Python.
+    None on a thread that runs no Python but oomscope's.
     """
     inductor = os.environ.get(INDUCTOR) or "<"
-    innermost = frame
+    chosen: FrameType | None = None
     while frame is not None:
-        if not frame.f_code.co_filename.startswith((*_LIBRARIES, inductor)):
+        file = frame.f_code.co_filename
+        if not file.startswith((*_LIBRARIES, inductor)):
+            chosen = frame
             break
+        if chosen is None and not file.startswith(_OWN):
+            chosen = frame
         frame = frame.f_back
-    chosen = frame or innermost
     return chosen and Frame(chosen.f_code.co_filename, chosen.f_lineno or 0, chosen.f_code.co_name)

@@ -111,7 +111,7 @@ def test_the_answer_stands_where_the_requests_are_the_same() -> None:
     assert result.notes == (
         (
             "values that a virtual card does not compute were read 3 times (at train.py:12); "
-            "repeated under other values, the run asked for the same bytes"
+            "a second run with other values asked for the same bytes"
         ),
     )
     assert [each.values for each in runs.asked] == ["zeros", "threes"]
@@ -122,7 +122,7 @@ def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
     runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), threes=Ending(measurement=measured(MiB, 4, 7)))
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
-    said = ", and under other values the run asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
+    said = ", and a second run with other values asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
     assert said in result.failure.message
 
 
@@ -152,7 +152,7 @@ def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
     [
         (
             Ending(measurement=None, failure=Failure(kind="step", message="IndexError: 1")),
-            "the run fails: IndexError: 1",
+            "a second run with other values fails: IndexError: 1",
         ),
         (Ending(measurement=measured(MiB, truncated=True)), "it is not known whether sizes depend on them"),
     ],
