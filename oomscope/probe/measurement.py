@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from oomscope.probe.result import Failure, RankSummary
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
+
+if TYPE_CHECKING:
+    from oomscope.snapshot.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +166,8 @@ class Measurement:
     @cached_property
     def timeline(self) -> Timeline:
         """Its requested and reserved bytes over the events."""
+        from oomscope.snapshot.timeline import Timeline  # needs numpy, which a recorded program may lack
+
         return Timeline.of(self.trace, self.snapshot.segments)
 
 
