@@ -20,7 +20,7 @@ from oomscope.units import MiB
 
 Container: TypeAlias = "list[Any] | dict[Any, Any] | deque[Any]"
 MIN_GROWTH: Final = MiB
-"""Bytes an iteration, as for a leak (:mod:`oomscope.snapshot.judge.leaks`, which needs numpy; a program may not)."""
+"""Bytes an iteration, as for a leak (:mod:`oomscope.snapshot.judge.leaks`, which imports numpy; programs may lack it)."""
 MOST_NAMED: Final = 3
 
 
