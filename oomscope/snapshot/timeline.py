@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
-from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair, summed_over_time
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes, pair, summed_over_time
 from oomscope.snapshot.trace import Action, Segment, Trace
 
 Result = TypeVar("Result")
@@ -91,6 +91,11 @@ class Timeline:
     def lifetimes(self) -> Lifetimes:
         """Every block that the trace or the final segments know."""
         return pair(self.trace, self.segments or ())
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether memory had been allocated before the first event, as where the ring of events wrapped."""
+        return len(self.trace) > 0 and bool((self.lifetimes.born == BEFORE).any())
 
     @cached_property
     def requested(self) -> Curve:

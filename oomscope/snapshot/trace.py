@@ -110,7 +110,7 @@ class Trace:
     unknown_actions: tuple[str, ...] = ()
     """Action names that this version does not know, kept as ``UNKNOWN`` events and reported."""
     missing: tuple[str, ...] = ()
-    """What the source did not record: ``time_us``, ``trace``, ``start`` (the ring wrapped), ``frames`` …"""
+    """What the source did not record: ``time_us``, ``trace`` (all events) or ``frames``."""
 
     def __len__(self) -> int:
         return len(self.action)

@@ -20,7 +20,7 @@ from oomscope.units import MiB
 
 Container: TypeAlias = "list[Any] | dict[Any, Any] | deque[Any]"
 MIN_GROWTH: Final = MiB
-"""Bytes an iteration, as for a leak (:mod:`oomscope.snapshot.judge.leaks`, which imports numpy; programs may lack it)."""
+"""Bytes an iteration, as :mod:`oomscope.snapshot.judge.leaks` has it, which imports numpy; a program may lack that."""
 MOST_NAMED: Final = 3
 
 

@@ -131,7 +131,7 @@ def _result(job: ProbeJob, analysis: Analysis, *, has_failed: bool) -> ProbeResu
         demand_bytes=peak.requested_bytes if predicted and peak else None,
         demand_peak=peak if predicted else None,
         events=len(timeline.trace),
-        truncated="start" in timeline.trace.missing,
+        truncated=timeline.begins_late,
         timeline=decimate(timeline.requested),
         curves=RunCurves.of(timeline),
         segments=len(analysis.snapshot.segments),

@@ -46,7 +46,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
     return DeviceExplanation(
         index=trace.device,
         events=len(trace),
-        truncated="start" in trace.missing,
+        truncated=timeline.begins_late,
         torch_version=recording.rules.torch_version,
         version_source=recording.version_source,
         conf=recording.rules.conf,
@@ -78,7 +78,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         ),
         suspects=suspects_of(timeline, iterations.ends),
         curves=curves_of(timeline, analysis.evidence),
-        missing=trace.missing,
+        missing=(*trace.missing, *(["start"] if timeline.begins_late else [])),
         reconciliation=timeline.reconciliation,
         caveats=tuple(_caveats(analysis)),
     )
@@ -132,7 +132,7 @@ def _caveats(analysis: Analysis) -> Iterator[str]:
         yield "the file records no allocation: it shows the end only, and nothing can be replayed"
     elif not analysis.records_allocations:
         yield "the file records no allocation but the failed one: only that is replayed, on the memory held then"
-    elif "start" in trace.missing:
+    elif analysis.timeline.begins_late:
         yield "the recording began after memory had been allocated: what was alive then has no allocation event"
     if analysis.records_allocations and not recording.fidelity.is_trusted:
         share = f"{100 * recording.fidelity.share:.1f} %"

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.builder import DEFAULT_POOL, Interned
-from oomscope.snapshot.lifetimes import BEFORE, pair
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
 from oomscope.snapshot.read.tables import Tables
@@ -83,8 +82,7 @@ class _File:
         pools = {row["device"]: row["pools"] for row in self._values["device_traces"]}
         for device in sorted(pools.keys() | {segment.device for segment in segments}):
             key = f"device_traces[{device}]" if device in pools else None
-            own = [segment for segment in segments if segment.device == device]
-            yield self._trace(device, key, pools.get(device, []), own)
+            yield self._trace(device, key, pools.get(device, []))
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segments with their blocks."""
@@ -124,7 +122,7 @@ class _File:
                 stack=self._stacks[stack],
             )
 
-    def _trace(self, device: int, key: str | None, pools: list[Any], segments: Sequence[Segment]) -> Trace:
+    def _trace(self, device: int, key: str | None, pools: list[Any]) -> Trace:
         def column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
             return np.array(self._columns[f"{key}.{name}"] if key else (), dtype=dtype)
 
@@ -166,7 +164,7 @@ class _File:
             "names_pools": len(pools) > 0,
             "unknown_actions": tuple(name for name in names if name not in ACTIONS),
         }
-        return Trace(**columns, missing=_missing(Trace(**columns), segments))
+        return Trace(**columns, missing=_missing(Trace(**columns)))
 
 
 def _used(numbers: NDArray[np.int32]) -> tuple[list[int], NDArray[np.int64]]:
@@ -178,15 +176,11 @@ def _used(numbers: NDArray[np.int32]) -> tuple[list[int], NDArray[np.int64]]:
     return used.tolist(), position[numbers]
 
 
-def _missing(trace: Trace, segments: Sequence[Segment]) -> tuple[str, ...]:
+def _missing(trace: Trace) -> tuple[str, ...]:
     """Return what the source of ``trace`` did not record."""
     if not len(trace):
         return ("trace",)
-    absent = {
-        "time_us": bool((trace.time_us < 0).all()),
-        "frames": not trace.stack_id.any(),
-        "start": bool((pair(trace, segments).born == BEFORE).any()),
-    }
+    absent = {"time_us": bool((trace.time_us < 0).all()), "frames": not trace.stack_id.any()}
     return tuple(name for name, is_absent in absent.items() if is_absent)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,38 +171,28 @@ def requests_of(
     trace, table = timeline.trace, timeline.lifetimes
     end = len(trace) if last is None else last.event
     fatal = fatal_event(trace) if last is None else last.event
-    is_held = initial is not None and initial.held is not None
     pools = pools_of(timeline)
     releases = tuple(release for release in releases_of(timeline) if release.event < end)
-    columns = [
-        _mallocs(timeline, end, pools, packs_older=not is_held),
+    parts = [
+        _mallocs(timeline, end, pools),
         *_frees(table, trace.action, end, pending_at=fatal if pending_at_last else None),
         *_failed_tries(timeline, end, fatal, pools),
         *_releases(timeline, releases, pools),
     ]
     if last is not None:
         asked_in = int(pools.of_event[last.event]) if last.event < len(trace) else 0
-        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], [asked_in]))
-    kind, block, size_, stream, event, pool = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    older = event == NO_EVENT
-    by_address = np.zeros(len(block), dtype=np.uint64)
-    by_address[older] = table.address[block[older]]
-    order = np.lexsort((by_address, kind, event))
+        parts.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], [asked_in]))
+    recorded, older = _in_order(_joined(*parts)), _older_mallocs(timeline, end, pools)
     given = trace.action == Action.SEGMENT_ALLOC
-    return Requests(
-        kind=kind[order].astype(np.int8),
-        block=block[order],
-        size=size_[order],
-        stream=stream[order],
-        event=event[order],
-        pool=pool[order],
-        pool_ids=pools.ids,
-        pool_doubts=pools.doubts,
-        packed_before=int((kind[older] == Kind.MALLOC).sum()),
-        initial=initial,
-        afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
-        addresses=tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True)),
-    )
+    facts: dict[str, Any] = {
+        "pool_ids": pools.ids,
+        "pool_doubts": pools.doubts,
+        "addresses": tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True)),
+    }
+    afresh = Requests(**_joined(older, recorded)._asdict(), packed_before=len(older.kind), **facts)
+    if initial is None or initial.held is None:
+        return replace(afresh, initial=initial)
+    return Requests(**recorded._asdict(), initial=initial, afresh=afresh, **facts)
 
 
 def fatal_event(trace: Trace) -> int | None:
@@ -211,8 +201,29 @@ def fatal_event(trace: Trace) -> int | None:
     return int(asked[-1]) if len(asked) and trace.action[asked[-1]] == Action.OOM else None
 
 
-Columns = tuple[Indices, Indices, Indices, Indices, Indices, Indices]
+class Columns(NamedTuple):
+    """Columns of requests, named as those of :class:`Requests` are."""
+
+    kind: NDArray[np.int8]
+    block: Indices
+    size: Indices
+    stream: Indices
+    event: Indices
+    pool: Indices
+
+
 Values = Indices | list[int]
+
+
+def _joined(*parts: Columns) -> Columns:
+    """Return the requests of ``parts``, one after the other."""
+    return Columns._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+
+def _in_order(columns: Columns) -> Columns:
+    """Return requests in the order of their events, those of one event in the order of :class:`Kind`."""
+    order = np.argsort(columns.event * len(Kind) + columns.kind, kind="stable")
+    return Columns._make(column[order] for column in columns)
 
 
 def _column(  # noqa: PLR0917 - one argument a column
@@ -221,14 +232,25 @@ def _column(  # noqa: PLR0917 - one argument a column
     """Return requests of one kind; without ``pool`` of none, or of the default one."""
     pool = [0] * len(block) if pool is None else pool
     as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event, pool)]
-    return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
+    return Columns(np.full(len(as_indices[0]), kind, dtype=np.int8), *as_indices)
 
 
-def _mallocs(timeline: Timeline, end: int, pools: Pools, *, packs_older: bool) -> Columns:
-    """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
+def _mallocs(timeline: Timeline, end: int, pools: Pools) -> Columns:
+    """Return the allocations of the trace; blocks of no duration contradict it."""
     table = timeline.lifetimes
-    asked_for = (table.born < end) & (table.completed > table.born)
-    rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
+    return _mallocs_of(timeline, (table.born > BEFORE) & (table.born < end) & (table.completed > table.born), pools)
+
+
+def _older_mallocs(timeline: Timeline, end: int, pools: Pools) -> Columns:
+    """Return requests for the blocks from before the trace, in the order of addresses."""
+    table = timeline.lifetimes
+    older = _mallocs_of(timeline, (table.born == BEFORE) & (table.born < end) & (table.completed > BEFORE), pools)
+    order = np.argsort(table.address[older.block], kind="stable")
+    return Columns._make(column[order] for column in older)
+
+
+def _mallocs_of(timeline: Timeline, chosen: NDArray[np.bool_], pools: Pools) -> Columns:
+    table, rows = timeline.lifetimes, np.flatnonzero(chosen)
     return _column(
         Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows], pools.of_block[rows]
     )
