@@ -209,7 +209,9 @@ class Replay(AllocatorState):
         return self._memory
 
     def _allocated_rows(self) -> Iterable[int]:
-        return [int(row) for row in self._rows if row >= 0]
+        rows = _array(self._rows)
+        allocated: list[int] = rows[rows >= 0].tolist()
+        return allocated
 
 
 def replay(

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Category, Frame, Moment, Stack, Trace
 
@@ -41,6 +42,15 @@ class Interned(Generic[Item]):
     def items(self) -> tuple[Item, ...]:
         """Return the distinct items; an item's id is its position."""
         return tuple(self._ids)
+
+
+def counted(numbers: NDArray[np.integer]) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the distinct numbers, none negative or very large, and the position of each of ``numbers`` among them."""
+    counts = np.bincount(numbers)
+    used = np.flatnonzero(counts)
+    position = np.zeros(len(counts), dtype=np.int64)
+    position[used] = np.arange(len(used))
+    return used.tolist(), position[numbers]
 
 
 class TraceBuilder:

@@ -13,11 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.builder import Interned
+from oomscope.snapshot.builder import Interned, counted
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.infer.life import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Moment, Snapshot, Trace
@@ -87,12 +86,11 @@ def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Tr
     known = len(iterations) > 0
     numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if known else np.full(len(trace), -1)
     moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
-    _, first, place = np.unique(numbered(activity.at, numbers), return_index=True, return_inverse=True)
     phases = {doing: doing.name.lower() for doing in Doing} | {Doing.UNKNOWN: ""}
-    pairs = zip(activity.at[first].tolist(), numbers[first].tolist(), strict=True)
-    ids = [moments.id_of(Moment(phases[Doing(doing)], number, -1)) for doing, number in pairs]
-    column = np.array(ids, dtype=np.int32)[place] if ids else trace.moment_id
-    return replace(trace, moment_id=column, moments=moments.items())
+    used, place = counted((numbers + 1) * len(Doing) + activity.at)
+    pairs = (divmod(each, len(Doing)) for each in used)
+    ids = [moments.id_of(Moment(phases[Doing(doing)], number - 1, -1)) for number, doing in pairs]
+    return replace(trace, moment_id=np.array(ids, dtype=np.int32)[place], moments=moments.items())
 
 
 def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[Annotation] = ()) -> Iterations:

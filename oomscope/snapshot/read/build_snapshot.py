@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.builder import DEFAULT_POOL, Interned
+from oomscope.snapshot.builder import DEFAULT_POOL, Interned, counted
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
 from oomscope.snapshot.read.tables import Tables
@@ -128,17 +128,17 @@ class _File:
 
         def numbered(name: str, number: Callable[[int], int]) -> NDArray[np.int32]:
             """Return a column whose distinct values are numbers of the file, each as a number of the trace."""
-            used, place = _used(column(name, np.int32))
+            used, place = counted(column(name, np.int32))
             return np.array([number(each) for each in used], dtype=np.int32)[place]
 
-        used_texts, text_id = _used(column("action", np.int32))
+        used_texts, text_id = counted(column("action", np.int32))
         names = [self._texts[number] for number in used_texts]
         codes = np.array([ACTIONS.get(name, Action.UNKNOWN) for name in names], dtype=np.int8)
         stacks: Interned[Stack] = Interned(())
         moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
         modules: Interned[str] = Interned("")
         stack_id = numbered("stack", lambda number: stacks.id_of(self._stacks[number]))
-        said = {number: from_text(self._texts[number]) for number in _used(column("user_metadata", np.int32))[0]}
+        said = {number: from_text(self._texts[number]) for number in counted(column("user_metadata", np.int32))[0]}
         # What an event's metadata says counts before its ``forward_frames``.
         told_module = numbered("user_metadata", lambda number: modules.id_of(said[number].module))
         told_stack = numbered("user_metadata", lambda number: stacks.id_of(said[number].forward_stack))
@@ -165,15 +165,6 @@ class _File:
             "unknown_actions": tuple(name for name in names if name not in ACTIONS),
         }
         return Trace(**columns, missing=_missing(Trace(**columns)))
-
-
-def _used(numbers: NDArray[np.int32]) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the distinct numbers, and for each of ``numbers`` the position of its own among them."""
-    counts = np.bincount(numbers)
-    used = np.flatnonzero(counts)
-    position = np.zeros(len(counts), dtype=np.int64)
-    position[used] = np.arange(len(used))
-    return used.tolist(), position[numbers]
 
 
 def _missing(trace: Trace) -> tuple[str, ...]:
