@@ -8,7 +8,6 @@ from oomscope.allocator.engine import serve
 from oomscope.allocator.engine.constants import *
 from oomscope.allocator.engine.driver import Driver, device_free
 from oomscope.allocator.engine.memory import Memory, empty_memory, grow, take
-from oomscope.allocator.engine.stats import DeviceStats, device_stats
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment, drain_log, segments_of
 from oomscope.errors import UsageError
@@ -99,7 +98,6 @@ class AllocatorState:
             raise UsageError(f"event_lag is {event_lag}", remedy="give a number of mallocs, 0 or more, or None")
         self.settings = settings
         """The settings in force."""
-        self._first_max_split_size = settings.max_split_size
         self._memory = m = empty_memory()
         driver.attach(m)
         m[EVENT_LAG] = NONE if event_lag is None else event_lag
@@ -112,39 +110,6 @@ class AllocatorState:
         self._pools: dict[int, int] = {}
         self._pool_rows: dict[tuple[int, int], int] = {}
         grow(m)
-
-    # ---- the world around it ------------------------------------------------------------------------------------
-
-    def set_other_bytes(self, other_bytes: int) -> None:
-        """Set how much of the device others hold from now on.
-
-        Raises:
-            UsageError: a negative size.
-        """
-        if other_bytes < 0:
-            raise UsageError(f"other_bytes is {other_bytes}", remedy="give the bytes that others hold, 0 or more")
-        self._memory[OTHER] = other_bytes
-
-    def set_fraction(self, fraction: float) -> None:
-        """Limit what may be reserved (``torch.cuda.set_per_process_memory_fraction``); 1 lifts the limit since 2.10.
-
-        Raises:
-            UsageError: a negative fraction.
-        """
-        self._limit(fraction)
-
-    def set_settings(self, conf: str) -> None:
-        """Change settings at run time (``torch.cuda.memory._set_allocator_settings``).
-
-        Raises:
-            AllocatorConfError: see ``AllocatorSettings.parse``.
-        """
-        self.settings = self.settings.updated(conf)
-        self._apply_settings()
-
-    def hold_events(self, held: bool) -> None:
-        """While ``held``, only the wait before cached blocks are released completes an event."""
-        self._memory[EVENTS_HELD] = int(held)
 
     def _apply_settings(self) -> None:
         """Write everything that a configuration string decides, except the memory fraction."""
@@ -207,26 +172,12 @@ class AllocatorState:
         """Return what happened since the last call, in order, and forget it."""
         return drain_log(self._memory)
 
-    def stats(self) -> DeviceStats:
-        """Return the statistics under PyTorch's names."""
-        return device_stats(self._memory, self._first_max_split_size)
-
     def segments(self) -> list[AllocatorSegment]:
         """Return everything held from the driver, by address."""
         return segments_of(self._memory, self._allocated_rows())
 
     def _allocated_rows(self) -> Iterable[int]:
         raise NotImplementedError
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of blocks handed out and not freed."""
-        return int(self._memory[ALLOCATED_BYTES + CURRENT])
-
-    @property
-    def active_bytes(self) -> int:
-        """Bytes of blocks handed out or waiting for a stream."""
-        return int(self._memory[ACTIVE_BYTES + CURRENT])
 
     @property
     def reserved_bytes(self) -> int:
@@ -239,25 +190,9 @@ class AllocatorState:
         return int(self._memory[RESERVED_BYTES + PEAK])
 
     @property
-    def device_peak(self) -> int:
-        """Largest physical memory taken so far, in whole device pages."""
-        return int(self._memory[CHARGED_PEAK])
-
-    @property
-    def device_total(self) -> int:
-        """Bytes of the device."""
-        return int(self._memory[TOTAL])
-
-    @property
     def device_free(self) -> int:
         """Bytes of the device that nobody holds, as ``cudaMemGetInfo`` tells."""
         return int(device_free(self._memory))
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """What may be reserved under the memory fraction, or None."""
-        limit = int(self._memory[LIMIT])
-        return None if limit == NONE else limit
 
     @property
     def num_alloc_retries(self) -> int:

@@ -23,16 +23,14 @@ from oomscope.allocator import (
     AllocatorEvent,
     AllocatorSegment,
     AllocatorSettings,
-    CachingAllocator,
-    DeviceOutOfMemory,
     Driver,
-    Replay,
     ReplayOp,
 )
 from oomscope.units import MiB
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory, ShownReplay
 
 Record = dict[str, Any]
-Allocator = CachingAllocator | Replay
+Allocator = CachingAllocator | ShownReplay
 
 PEAKS = {"reserved_peak": "reserved_bytes", "allocated_peak": "allocated_bytes", "active_peak": "active_bytes"}
 PEAKS["requested_peak"] = "requested_bytes"
@@ -133,7 +131,7 @@ def play(record: Record, torch_version: str) -> dict[str, Any]:
 def play_batched(record: Record, torch_version: str, *, compiled: bool) -> dict[str, Any]:
     """Push a record's operations through the replay, as many at once as lie between two changes from outside."""
     ops = record["ops"]
-    allocator = Replay(
+    allocator = ShownReplay(
         _settings(record, torch_version),
         _driver(record),
         ids=1 + max((op[1] for op in ops if op[0] == "m"), default=0),
@@ -153,7 +151,7 @@ def play_batched(record: Record, torch_version: str, *, compiled: bool) -> dict[
     return transcript.close(allocator)
 
 
-def _play_batch(allocator: Replay, transcript: Transcript, ops: list[list[Any]], start: int) -> None:
+def _play_batch(allocator: ShownReplay, transcript: Transcript, ops: list[list[Any]], start: int) -> None:
     kinds = [BATCHED[op[0]] for op in ops]
     ids = [op[1] if len(op) > 1 else 0 for op in ops]
     nbytes = [op[2] if op[0] == "m" else 0 for op in ops]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from oomscope.allocator import AllocatorEvent, AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.allocator import AllocatorEvent, AllocatorSettings, Driver
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory
 from tests.gpu.captures import golden, history
 
 Observer = Callable[[int, int, int, int], None]

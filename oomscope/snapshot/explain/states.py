@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
+from oomscope.allocator import AllocatorSettings, AllocatorState, Driver
 from oomscope.snapshot.explain.areas import Area, areas_at, held_over_time, shown_at
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import ORDER, Bins
@@ -218,7 +218,7 @@ def _sizes(timeline: Timeline, rows: Indices, here: SegmentMap, settings: Alloca
     """
     table = timeline.lifetimes
     asked, place = np.unique(sizes_asked(timeline)[rows], return_inverse=True)
-    round_size = CachingAllocator(settings, Driver(total_bytes=1)).round_size
+    round_size = AllocatorState(settings, Driver(total_bytes=1)).round_size
     size = np.array([round_size(each) for each in asked.tolist()], dtype=np.int64)[place.reshape(-1)]
     at_end = np.array([block.size for _, block in active_blocks(timeline.segments or ())] or [0])
     position = table.segment_block[rows]

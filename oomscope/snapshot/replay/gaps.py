@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
+from oomscope.allocator import AllocatorSettings, AllocatorState, Driver
 from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.pools import PoolId
@@ -78,7 +78,7 @@ def _block_gaps(segment: Segment, block: Block, request: Request) -> list[tuple[
 def _why_not(segment: Segment, block: Block, request: Request) -> str:
     """Return why a free block did not serve the request: the first of the conditions that it does not meet.
 
-    Pools share no segments (``MempoolIdHash`` and ``get_pool``, PyTorch c10/cuda/CUDACachingAllocator.cpp).
+    Pools share no segments (``MempoolIdHash`` and ``get_pool``, PyTorch c10/cuda/CUDAAllocatorState.cpp).
     """
     elsewhere = "outside_pool" if segment.pool_id == DEFAULT_POOL else "private_pool"
     if request.pool_id is not None and segment.pool_id != request.pool_id:
@@ -102,7 +102,7 @@ def _text(reason: str, request: Request) -> str:
 
 def request_as_seen(settings: AllocatorSettings, nbytes: int, stream: int) -> Request:
     """Return what an allocator makes of a request of ``nbytes``: rounded, and as the piece asked of the driver."""
-    allocator = CachingAllocator(settings, Driver(total_bytes=1))
+    allocator = AllocatorState(settings, Driver(total_bytes=1))
     size = allocator.round_size(nbytes)
     page = settings.large_segment_size if settings.expandable_segments and size > SMALL_SIZE else 1
     taken = max(allocator.segment_size(size), -(-size // page) * page)

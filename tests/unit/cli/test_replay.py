@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
+from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.cli.main import run
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.read.load import load_snapshot
@@ -14,6 +14,7 @@ from oomscope.snapshot.replay.replay import segments_of
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
+from tests.caching_allocator import CachingAllocator
 
 TITLE = "device 0 · 52 events · default settings"
 

@@ -1,19 +1,19 @@
-"""The caching allocator served one request at a time, by address.
+"""The emulator's engine as tests drive it: one request at a time, by address, and told of the world in between.
 
-``CachingAllocator`` takes the calls that PyTorch's allocator takes and decides as it does; ``engine/`` holds the
-rules. Frees that are complete at once are not reported as events, since the caller made them; frees that waited for a
-stream are, as ``free_completed``, when they complete.
+``CachingAllocator`` takes the calls that PyTorch's allocator takes and decides as it does. Frees that are complete at
+once are not reported as events, since the caller made them; frees that waited for a stream are, as ``free_completed``,
+when they complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from oomscope.allocator.engine import serve
-from oomscope.allocator.engine.constants import ADDRESS, NULL_REQUEST, OP, POOL_IN_USE, SIZE
+from oomscope.allocator.engine import constants, serve
+from oomscope.allocator.engine.constants import ADDRESS, NONE, NULL_REQUEST, OP, POOL_IN_USE, SIZE
 from oomscope.allocator.engine.driver import Driver
-from oomscope.allocator.engine.memory import grow, has_room
+from oomscope.allocator.engine.memory import Memory, grow, has_room
 from oomscope.allocator.engine.reclaim import (
     make_events_ready,
     process_events,
@@ -21,6 +21,7 @@ from oomscope.allocator.engine.reclaim import (
     release_cached,
     release_private,
 )
+from oomscope.allocator.replay import Replay
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState
 from oomscope.errors import UsageError
@@ -30,6 +31,88 @@ NULL = 0
 """The address of an allocation of no bytes."""
 
 
+def stats(allocator: AllocatorState) -> dict[str, Any]:
+    """Return PyTorch's nested statistics of the device: what ``torch.cuda.memory_stats`` shows."""
+    m, pools = allocator._memory, ("all", "small_pool", "large_pool")
+    shown: dict[str, Any] = {}
+    for index, name in enumerate(constants.STAT_NAMES):
+        at = constants.STATS + index * constants.STAT_ROW
+        of_pools = {pool: _stat(m, at + constants.STAT_FIELDS * i) for i, pool in enumerate(pools)}
+        shown[name] = of_pools["all"] if name.startswith("oversize") else of_pools
+    shown["num_alloc_retries"] = int(m[constants.RETRIES])
+    shown["num_ooms"] = int(m[constants.OOMS])
+    shown["num_sync_all_streams"] = int(m[constants.SYNCS])
+    shown["num_device_alloc"] = int(m[constants.DEVICE_ALLOCS])
+    shown["num_device_free"] = int(m[constants.DEVICE_FREES])
+    first = getattr(allocator, "first_max_split_size", None) or allocator.settings.max_split_size
+    shown["max_split_size"] = -1 if first == constants.UNLIMITED else first
+    return shown
+
+
+def _stat(m: Memory, at: int) -> dict[str, int]:
+    names = ("current", "peak", "allocated", "freed")
+    return {name: int(m[at + field]) for field, name in enumerate(names)}
+
+
+class Shown(AllocatorState):
+    """What is told to an allocator from outside while it serves, and its counters."""
+
+    first_max_split_size: int | None = None
+    """The one it started with, once that was changed: torch goes on showing it."""
+
+    def set_other_bytes(self, other_bytes: int) -> None:
+        """Set how much of the device others hold from now on."""
+        self._memory[constants.OTHER] = other_bytes
+
+    def set_fraction(self, fraction: float) -> None:
+        """Limit what may be reserved (``torch.cuda.set_per_process_memory_fraction``); 1 lifts the limit since 2.10."""
+        self._limit(fraction)
+
+    def set_settings(self, conf: str) -> None:
+        """Change settings at run time (``torch.cuda.memory._set_allocator_settings``)."""
+        self.first_max_split_size = self.first_max_split_size or self.settings.max_split_size
+        self.settings = self.settings.updated(conf)
+        self._apply_settings()
+
+    def hold_events(self, held: bool) -> None:
+        """While ``held``, only the wait before cached blocks are released completes an event."""
+        self._memory[constants.EVENTS_HELD] = int(held)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics under PyTorch's names."""
+        return stats(self)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of blocks handed out and not freed."""
+        return int(self._memory[constants.ALLOCATED_BYTES + constants.CURRENT])
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes of blocks handed out or waiting for a stream."""
+        return int(self._memory[constants.ACTIVE_BYTES + constants.CURRENT])
+
+    @property
+    def device_peak(self) -> int:
+        """Largest physical memory taken so far, in whole device pages."""
+        return int(self._memory[constants.CHARGED_PEAK])
+
+    @property
+    def device_total(self) -> int:
+        """Bytes of the device."""
+        return int(self._memory[constants.TOTAL])
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What may be reserved under the memory fraction, or None."""
+        limit = int(self._memory[constants.LIMIT])
+        return None if limit == NONE else limit
+
+
+class ShownReplay(Shown, Replay):
+    """The replay of whole traces, which is told of the world between them."""
+
+
 class Placement(NamedTuple):
     """Where a request was put: the address, and the bytes that its block really occupies."""
 
@@ -37,7 +120,7 @@ class Placement(NamedTuple):
     size: int
 
 
-class DeviceOutOfMemory(Exception):  # noqa: N818 - the name of what happened, as in torch.OutOfMemoryError
+class DeviceOutOfMemory(Exception):
     """A request that could not be served, with all that PyTorch's message prints; every number is bytes."""
 
     def __init__(self, allocator: CachingAllocator, requested: int) -> None:
@@ -61,7 +144,7 @@ class DeviceOutOfMemory(Exception):  # noqa: N818 - the name of what happened, a
         )
 
 
-class CachingAllocator(AllocatorState):
+class CachingAllocator(Shown):
     """PyTorch's CUDA caching allocator on a modelled device; see ``AllocatorState`` for the arguments."""
 
     def __init__(
