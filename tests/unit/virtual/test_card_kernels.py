@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import struct
 from pathlib import Path
 
 import pytest
@@ -110,40 +108,6 @@ def test_broken_code_harms_nothing(seed: int, tmp_path: Path) -> None:
         """
     )
     assert said == 40
-
-
-def _samples() -> list[bytes]:
-    choose = random.Random(5)
-    text = b"".join(choose.choice([b"mov ", b"add ", b"r1, ", b"r22;\n"]) for _ in range(40_000))
-    words = b"".join(struct.pack("<I", int(choose.expovariate(0.01))) for _ in range(50_000))
-    return [text, words, bytes(300_000), os.urandom(1000), bytes(range(256)) * 700]
-
-
-@pytest.mark.parametrize("level", [1, 3, 9, 19])
-@pytest.mark.parametrize("sample", range(5))
-def test_compressed_code_is_read_whatever_the_compressor_chose(level: int, sample: int, tmp_path: Path) -> None:
-    """The machine code lies between other sections, so that every form of a block has to be got right."""
-    padding = _samples()[sample]
-    kernels = {f"kernel{i}": [8] * (i % 5) + [4] for i in range(300)}
-    code = cubin(kernels) + padding
-    packed = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(code)
-    (tmp_path / "code").write_bytes(fat_binary(image(90, packed, flags=ZSTD, whole=len(code))))
-    said = on_card(
-        f"""
-        names = [f"kernel{{i}}" for i in range(300)]
-        kernels = register(open({str(tmp_path / "code")!r}, "rb").read(), *names)
-        p = malloc(MiB)
-        found = []
-        for kernel in kernels[1:8]:
-            to_device(p, b"x")
-            to_device(p + 512, b"x")
-            # The guess finds both; exactly the first is an argument.
-            launch(kernel, pointer(p) + pointer(p + 512), bytes(8), bytes(8), bytes(8), bytes(8))
-            found.append([unknown(p, 1), unknown(p + 512, 1)])
-        say(found)
-        """
-    )
-    assert said == [[1, 0]] * 4 + [[0, 0]] + [[1, 0]] * 2
 
 
 def test_a_module_tells_its_kernels(tmp_path: Path) -> None:

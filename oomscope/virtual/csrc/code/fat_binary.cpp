@@ -1,13 +1,14 @@
 #include "code/fat_binary.h"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <string.h>
 
 #include <algorithm>
 #include <mutex>
 
+#include "card.h"
 #include "code/cubin.h"
-#include "code/zstd.h"
 
 namespace card {
 namespace {
@@ -72,9 +73,41 @@ bool is_in_torch(const void *address) {
   return here.is_torchs;
 }
 
+// The system's library for Zstandard, the form in which compilers put machine code into programs. Null: there is none.
+struct Zstd {
+  size_t (*frame_bytes)(const void *from, size_t bytes);
+  size_t (*decompress)(void *to, size_t room, const void *from, size_t bytes);
+};
+
+// Looked for while a program is loaded: later another thread may hold the loader's lock and wait for one of ours.
+const Zstd &zstd() {
+  static const Zstd found = [] {
+    void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *frame_bytes = library ? dlsym(library, "ZSTD_findFrameCompressedSize") : nullptr;
+    void *decompress = library ? dlsym(library, "ZSTD_decompress") : nullptr;
+    return Zstd{reinterpret_cast<decltype(Zstd::frame_bytes)>(frame_bytes),
+                reinterpret_cast<decltype(Zstd::decompress)>(decompress)};
+  }();
+  return found;
+}
+
+// False where the frame is damaged, gives more than `limit` bytes, or cannot be read here.
+bool decompress(const unsigned char *frame, size_t bytes, size_t limit, std::string *out) {
+  if (!zstd().frame_bytes || !zstd().decompress) {
+    card_unsupported("kernel arguments (libzstd.so.1 is not installed)");
+    return false;
+  }
+  size_t packed = zstd().frame_bytes(frame, bytes);  // an error is a number beyond any size
+  if (packed > bytes) return false;
+  out->resize(limit);
+  size_t written = zstd().decompress(&(*out)[0], limit, frame, packed);
+  out->resize(written <= limit ? written : 0);
+  return written <= limit;
+}
+
 }  // namespace
 
-FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper), is_torchs_(is_in_torch(wrapper)) {}
+FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper), is_torchs_(is_in_torch(wrapper)) { zstd(); }
 
 struct FatBinary::Choice {
   int code = 0, ptx = 0;
@@ -124,7 +157,7 @@ const CubinKernel *FatBinary::kernel(const std::string &name, int major, int min
     size_t bytes = choice.image.padded_bytes;
     if (choice.image.flags & flag_zstd && code) {
       size_t limit = choice.image.whole_bytes < whole_limit ? choice.image.whole_bytes : 0;
-      code = decompress_zstd(choice.data, choice.image.bytes, limit, &whole) ? whole.data() : nullptr;
+      code = decompress(choice.data, choice.image.bytes, limit, &whole) ? whole.data() : nullptr;
       bytes = whole.size();
     }
     if (code && !(choice.image.flags & flag_lz4))
