@@ -14,6 +14,7 @@ from oomscope.virtual import stubs
 from oomscope.virtual.elf import read_elf
 from oomscope.virtual.loading import LIBRARIES
 from oomscope.virtual.sonames import CARD
+from tests.unit.virtual.on_card import on_card
 from tests.unit.virtual.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[3]
@@ -44,3 +45,18 @@ def test_only_names_of_interfaces_leave_the_library() -> None:
     exported = read_elf(LIBRARIES / CARD, exports=True).exported
     assert known <= exported
     assert {name for name in exported - known if not name.startswith("oomscope_card_")} == set()
+
+
+def test_calls_of_packages_that_torch_itself_never_makes_are_answered() -> None:
+    said = on_card(
+        """
+        count, tensor = c_int(), ctypes.c_void_p()
+        call("nvrtcGetNumSupportedArchs", byref(count))
+        architectures = (c_int * count.value)()
+        call("nvrtcGetSupportedArchs", architectures)  # TransformerEngine takes the last
+        call("cudnnCreateTensorDescriptor", byref(tensor))
+        call("cudnnSetTensor4dDescriptor", tensor, 0, 0, 8, 4, 2, 2)  # batch normalisation of apex
+        say([list(architectures)[-1], *state().unsupported])
+        """
+    )
+    assert said == [121]

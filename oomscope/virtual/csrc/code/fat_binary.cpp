@@ -94,7 +94,7 @@ const Zstd &zstd() {
 // False where the frame is damaged, gives more than `limit` bytes, or cannot be read here.
 bool decompress(const unsigned char *frame, size_t bytes, size_t limit, std::string *out) {
   if (!zstd().frame_bytes || !zstd().decompress) {
-    card_unsupported("kernel arguments (libzstd.so.1 is not installed)");
+    card_unsupported("exact arguments of kernels (libzstd.so.1 is not installed)");
     return false;
   }
   size_t packed = zstd().frame_bytes(frame, bytes);  // an error is a number beyond any size

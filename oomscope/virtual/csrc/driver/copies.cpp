@@ -59,14 +59,6 @@ CARD_API int cuMemcpyPeerAsync(Address to, void *, Address from, void *, size_t 
   return copy(on(stream), to, from, bytes);
 }
 
-CARD_API int cuMemcpyBatchAsync_v2(const Address *to, const Address *from, const size_t *bytes, size_t count, void *,
-                                   size_t *, size_t, void *stream) {
-  if (!to || !from || !bytes) return CARD_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++)
-    if (int status = copy(on(stream), to[i], from[i], bytes[i])) return status;
-  return enter();
-}
-
 CARD_API int cuMemcpy2D_v2(const DriverCopy2D *parameters) {
   return driver_call([&] { return copy_2d(waiting, parameters); });
 }

@@ -1,4 +1,4 @@
-/* NVRTC and nvJitLink: a program "compiles" or links to a text, which the driver stand-in loads as a module.
+/* NVRTC: a program "compiles" to a text, which the driver stand-in loads as a module.
  *
  * Lowered names are the expressions themselves: kernels of such modules are looked up by name only. */
 #define _GNU_SOURCE
@@ -7,7 +7,6 @@
 #include "libraries/library.h"
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 1, INVALID_INPUT = 3, INVALID_PROGRAM = 4, NO_LOWERED_NAMES = 9, NOT_VALID = 10 };
-enum { LINK_NULL_INPUT = 10 };
 
 typedef struct name {
   struct name *next;
@@ -22,7 +21,7 @@ typedef struct {
 CARD_API const char *nvrtcGetErrorString(int status) {
   return status ? "NVRTC_ERROR: the virtual card does not support this" : "NVRTC_SUCCESS";
 }
-/* The capabilities that CUDA 13 compiles for. */
+/* The capabilities that CUDA 13 compiles for; TransformerEngine asks for the highest. */
 static const int capabilities[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 CARD_API int nvrtcGetSupportedArchs(int *out) {
   memcpy(out, capabilities, sizeof capabilities);
@@ -84,30 +83,3 @@ CARD_API int nvrtcGetLoweredName(program *p, const char *expression, const char 
   }
 COMPILED(PTX)
 COMPILED(CUBIN)
-COMPILED(LTOIR)
-
-/* ---- nvJitLink */
-
-static const char image[] = "// virtual card: linked\n";
-
-CARD_API int nvJitLinkDestroy(void **link) {
-  if (!link) return LINK_NULL_INPUT;
-  free(*link);
-  *link = NULL;
-  return SUCCESS;
-}
-#define LINKED(name, text)                                                     \
-  CARD_API int nvJitLinkGet##name##Size(void *link, size_t *bytes) {     \
-    (void)link;                                                                \
-    *bytes = sizeof text;                                                      \
-    return SUCCESS;                                                            \
-  }                                                                            \
-  CARD_API int nvJitLinkGet##name(void *link, void *out) {               \
-    (void)link;                                                                \
-    memcpy(out, text, sizeof text);                                            \
-    return SUCCESS;                                                            \
-  }
-LINKED(LinkedCubin, image)
-LINKED(LinkedPtx, image)
-LINKED(ErrorLog, "")
-LINKED(InfoLog, "")

@@ -132,8 +132,6 @@ static int destroy(descriptor *d) {
 DESCRIPTOR(MatmulDesc)
 DESCRIPTOR(MatmulPreference)
 DESCRIPTOR(MatrixLayout)
-DESCRIPTOR(MatrixTransformDesc)
-DESCRIPTOR(EmulationDesc)
 
 static int tell_product(descriptor *d, int compute_type, int scale_type) {
   set(d->told, 0, &compute_type, sizeof compute_type);
@@ -168,11 +166,6 @@ CARD_API int cublasLtMatmulPreferenceCreate(descriptor **out) { return create(ou
 CARD_API int cublasLtMatmulPreferenceInit_internal(descriptor *d, size_t size) {
   return size < sizeof *d ? INVALID_VALUE : begin(d);
 }
-CARD_API int cublasLtEmulationDescCreate(descriptor **out) { return create(out); }
-CARD_API int cublasLtMatrixTransformDescCreate(descriptor **out, int scale_type) {
-  int status = create(out);
-  return status ? status : set((*out)->told, 0, &scale_type, sizeof scale_type);
-}
 
 /* The one algorithm: number 1, no workspace. The caller's workspace is allocated before this is asked, so that the size
  * that cuBLASLt would use of it changes nothing. */
@@ -191,13 +184,6 @@ CARD_API int cublasLtMatmulAlgoGetHeuristic(void *lt, void *product, void *a, vo
   *count = 1;
   return SUCCESS;
 }
-CARD_API int cublasLtMatmulAlgoGetIds(void *lt, int compute, int scale, int a, int b, int c, int d, int wanted, int *numbers,
-                                 int *count) {
-  (void)lt, (void)compute, (void)scale, (void)a, (void)b, (void)c, (void)d;
-  if (wanted > 0 && numbers) *numbers = THE_ALGORITHM;
-  if (count) *count = 1;
-  return SUCCESS;
-}
 CARD_API int cublasLtMatmulAlgoInit(void *lt, int compute, int scale, int a, int b, int c, int d, int number, algorithm *out) {
   (void)lt, (void)compute, (void)scale, (void)a, (void)b, (void)c, (void)d;
   memset(out, 0, sizeof *out);
@@ -211,7 +197,7 @@ CARD_API int cublasLtMatmulAlgoCheck(void *lt, void *product, void *a, void *b, 
   if (chosen) result->algorithm = *chosen;
   return SUCCESS;
 }
-/* An algorithm's settings: 32 bits each, behind its number. Its capabilities all read as zero: none but the plain ones. */
+/* An algorithm's settings: 32 bits each, behind its number. */
 enum { SETTINGS = 14 };
 CARD_API int cublasLtMatmulAlgoConfigSetAttribute(algorithm *a, unsigned number, const void *value, size_t size) {
   if (number >= SETTINGS || size > 4) return INVALID_VALUE;
@@ -228,13 +214,6 @@ CARD_API int cublasLtMatmulAlgoConfigGetAttribute(const algorithm *a, unsigned n
   memcpy(value, (const char *)a->data + 4 * number, 4);
   return SUCCESS;
 }
-CARD_API int cublasLtMatmulAlgoCapGetAttribute(const algorithm *a, unsigned number, void *value, size_t size, size_t *written) {
-  (void)a, (void)number;
-  if (value) memset(value, 0, size);
-  if (written) *written = size;
-  return SUCCESS;
-}
-
 CARD_API int cublasLtMatmul(void *lt, descriptor *product, const void *alpha, const void *a, void *a_layout, const void *b,
                        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,
                        const algorithm *chosen, void *workspace, size_t workspace_bytes, void *stream) {

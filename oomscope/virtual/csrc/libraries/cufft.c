@@ -1,4 +1,4 @@
-/* cuFFT: plans by number, and an estimate of their work area. Calls of few words stand in names/others.txt.
+/* cuFFT: plans by number, and an estimate of their work area. Transforms stand in names/others.txt.
  *
  * cuFFT's own work areas are not published. The rule here, from its manual: one dimension whose length has no prime
  * factor above 7 and fits one kernel (8192 points) needs none; otherwise as much as the transformed data, and for
@@ -94,67 +94,25 @@ static size_t work_bytes(int rank, const long long *n, long long batch, size_t e
   }
   return needs_none ? 0 : points * element * padding;
 }
-static int make_plan(int number, int rank, const long long *n, long long batch, size_t element, size_t *bytes) {
+/* Of two real and complex types the work is done in the complex one. */
+CARD_API int cufftXtMakePlanMany(int number, int rank, const long long *n, const long long *inembed, long long istride,
+                                 long long idist, int input, const long long *onembed, long long ostride,
+                                 long long odist, int output, long long batch, size_t *bytes, int execution) {
+  size_t in = library_type_bytes(input), out = library_type_bytes(output);
   plan *p = plan_of(number);
+  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist, (void)execution;
   if (!p) return INVALID_PLAN;
-  if (rank < 1 || rank > RANKS || !element) return NOT_SUPPORTED;
+  if (rank < 1 || rank > RANKS || !(in > out ? in : out)) return NOT_SUPPORTED;
   for (int i = 0; i < rank; i++)
     if (n[i] < 1) return INVALID_VALUE;
   card_unknown_workspace("cufftMakePlan");
-  p->work_bytes = work_bytes(rank, n, batch, element);
+  p->work_bytes = work_bytes(rank, n, batch, in > out ? in : out);
   if (bytes) *bytes = p->work_bytes;
   release_work_area(p);
   if (p->allocates && p->work_bytes) {
     if (card_malloc(&p->work_area, p->work_bytes)) return ALLOC_FAILED;
     p->owns_work_area = 1;
   }
-  return SUCCESS;
-}
-/* Types of the older interface end in 'Z' or 'D' for double precision: 0x69 to 0x6c; single: 0x29 to 0x2d. */
-static size_t element_of(int type) { return type >= 0x69 ? 16 : 8; }
-/* Of two real and complex types the work is done in the complex one. */
-static size_t complex_element(int input, int output) {
-  size_t in = library_type_bytes(input), out = library_type_bytes(output);
-  return in > out ? in : out;
-}
-
-int cufft_make_plan(int p, int rank, long long nx, long long ny, long long nz, long long batch, int type,
-                    size_t *bytes) {
-  return make_plan(p, rank, (long long[]){nx, ny, nz}, batch, element_of(type), bytes);
-}
-int cufft_new_plan(int *p, int rank, int nx, int ny, int nz, int batch, int type) {
-  int status = cufftCreate(p);
-  return status ? status : cufft_make_plan(*p, rank, nx, ny, nz, batch, type, NULL);
-}
-CARD_API int cufftMakePlanMany(int p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
-                          int ostride, int odist, int type, int batch, size_t *bytes) {
-  long long sizes[RANKS] = {0};
-  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist;
-  for (int i = 0; i < rank && i < RANKS; i++) sizes[i] = n[i];
-  return make_plan(p, rank, sizes, batch, element_of(type), bytes);
-}
-CARD_API int cufftMakePlanMany64(int p, int rank, const long long *n, const long long *inembed, long long istride,
-                            long long idist, const long long *onembed, long long ostride, long long odist, int type,
-                            long long batch, size_t *bytes) {
-  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist;
-  return make_plan(p, rank, n, batch, element_of(type), bytes);
-}
-CARD_API int cufftXtMakePlanMany(int p, int rank, const long long *n, const long long *inembed, long long istride,
-                            long long idist, int input, const long long *onembed, long long ostride, long long odist,
-                            int output, long long batch, size_t *bytes, int execution) {
-  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist, (void)execution;
-  return make_plan(p, rank, n, batch, complex_element(input, output), bytes);
-}
-CARD_API int cufftPlanMany(int *p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
-                      int ostride, int odist, int type, int batch) {
-  int status = cufftCreate(p);
-  if (status) return status;
-  return cufftMakePlanMany(*p, rank, n, inembed, istride, idist, onembed, ostride, odist, type, batch, NULL);
-}
-CARD_API int cufftGetSize(int number, size_t *bytes) {
-  plan *p = plan_of(number);
-  if (!p) return INVALID_PLAN;
-  *bytes = p->work_bytes;
   return SUCCESS;
 }
 

@@ -59,9 +59,6 @@ int library_part(int version, int part);
 
 /* ---- what the tables call of single libraries */
 int cudnn_convolution_algorithm(const void *convolution, int wanted, void *results);
-int cufft_make_plan(int plan, int rank, long long nx, long long ny, long long nz, long long batch, int type,
-                    size_t *bytes);
-int cufft_new_plan(int *plan, int rank, int nx, int ny, int nz, int batch, int type);
 int cufft_execute(int plan, void *output);
 int cusparse_create(void *out, int format, int64_t rows, int64_t columns, int64_t entries, void *values, int base);
 int nvml_check(const void *device);

@@ -64,16 +64,6 @@ CARD_API int cudaMemcpy3DPeer(const PeerCopy3D *parameters) {
 CARD_API int cudaMemcpy3DPeerAsync(const PeerCopy3D *parameters, Stream_t stream) {
   return runtime_call([&] { return copy_3d(on(stream), parameters); });
 }
-CARD_API int cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *bytes, size_t count, void *,
-                                  size_t *, size_t, Stream_t stream) {
-  return runtime_call([&]() -> int {
-    if (!to || !from || !bytes) return CARD_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++)
-      if (int status = transfer(on(stream), to[i], from[i], bytes[i])) return status;
-    return 0;
-  });
-}
-
 CARD_API int cudaMemset(void *pointer, int value, size_t bytes) {
   return runtime_call([&] { return fill_block(pointer, {}, byte(value), 1, {bytes}); });
 }
