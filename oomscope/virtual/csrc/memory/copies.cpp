@@ -175,8 +175,6 @@ int on_host(const Side &to, const Side &from, const Block &b) {
 
 }  // namespace
 
-bool is_device_to_host(const void *to, const void *from) { return !in_device_space(to) && in_device_space(from); }
-
 int copy_block(void *to_pointer, Strides to_strides, const void *from_pointer, Strides from_strides, Block b) {
   if (!b.width || !b.height || !b.depth) return 0;
   if (!to_pointer || !from_pointer) return CARD_INVALID_VALUE;

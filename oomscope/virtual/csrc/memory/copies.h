@@ -26,6 +26,4 @@ inline int copy(void *to, const void *from, size_t bytes) { return copy_block(to
 // The element, of 1, 2 or 4 bytes, is written over and over.
 int fill_block(void *to, Strides strides, uint32_t element, size_t element_bytes, Block block);
 
-bool is_device_to_host(const void *to, const void *from);
-
 }  // namespace card

@@ -43,7 +43,7 @@ struct Capture {  // stays after its end: events may point at it
 
 // Errors of captures, the same numbers in the driver and the runtime.
 constexpr int capture_unsupported = 900, capture_invalidated = 901, capture_merge = 902, capture_unmatched = 903,
-              capture_unjoined = 904, capture_isolation = 905, capture_implicit = 906, capture_event = 907,
+              capture_unjoined = 904, capture_isolation = 905, capture_event = 907,
               illegal_state = 401;
 
 int begin_capture(Stream *stream, int mode, Graph *into, const std::vector<Node *> &dependencies);
