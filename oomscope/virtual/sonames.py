@@ -13,30 +13,15 @@ is itself named in the version that is asked for."""
 KEEPER = "liboomscope_startup.so"
 """Preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
 
-_OF_CUDA = {
-    "12": (
-        "libcudart.so.12",
-        "libcublas.so.12",
-        "libcublasLt.so.12",
-        "libcufft.so.11",
-        "libcupti.so.12",
-        "libcusolver.so.11",
-        "libcusolverMg.so.11",
-        "libnvJitLink.so.12",
-        "libnvrtc.so.12",
-    ),
-    "13": (
-        "libcudart.so.13",
-        "libcublas.so.13",
-        "libcublasLt.so.13",
-        "libcufft.so.12",
-        "libcupti.so.13",
-        "libcusolver.so.12",
-        "libcusolverMg.so.12",
-        "libnvJitLink.so.13",
-        "libnvrtc.so.13",
-    ),
-}
+
+def _of_cuda(version: int, mathematics: int) -> tuple[str, ...]:
+    """Return the sonames of a CUDA version, some of whose mathematical libraries count otherwise."""
+    toolkit = ("cudart", "cublas", "cublasLt", "cupti", "nvJitLink", "nvrtc")
+    others = ("cufft", "cusolver", "cusolverMg")
+    return (*(f"lib{name}.so.{version}" for name in toolkit), *(f"lib{name}.so.{mathematics}" for name in others))
+
+
+_OF_CUDA = {"12": _of_cuda(12, 11), "13": _of_cuda(13, 12)}
 _OF_ANY = (
     "libcuda.so.1",
     "libnvidia-ml.so.1",
