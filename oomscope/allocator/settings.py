@@ -24,17 +24,6 @@ from oomscope.allocator.engine.constants import (
 from oomscope.errors import AllocatorConfError
 from oomscope.torch_versions import DEFAULT_RULES, OLDEST_RULES
 
-_FIELDS = {
-    "expandable_segments": "expandable_segments",
-    "max_split_size_mb": "max_split_size",
-    "max_non_split_rounding_mb": "max_non_split_rounding",
-    "large_segment_size_mb": "large_segment_size",
-    "garbage_collection_threshold": "garbage_collection_threshold",
-    "roundup_power2_divisions": "roundup_power2_divisions",
-    "per_process_memory_fraction": "per_process_memory_fraction",
-    "throw_on_cudamalloc_oom": "throw_on_cudamalloc_oom",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
@@ -79,7 +68,8 @@ class AllocatorSettings:
         }
         if self.version >= (2, 11):
             changes["max_non_split_rounding"] = values.get("large_segment_size_mb", self.large_segment_size)
-        changes |= {_FIELDS[key]: value for key, value in values.items() if key in _FIELDS}
+        named = {key.removesuffix("_mb"): value for key, value in values.items()}
+        changes |= {name: value for name, value in named.items() if hasattr(fresh, name)}
         changes["max_split_size"] = min(_int(changes["max_split_size"]), UNLIMITED)
         return replace(self, conf=conf, **changes)  # type: ignore[arg-type]
 
