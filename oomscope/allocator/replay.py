@@ -1,8 +1,8 @@
 """Long traces at once: arrays of operations in, arrays of placements out, compiled where that pays.
 
-The engine is the one that ``CachingAllocator`` runs; it is compiled by numba when the trace is long enough to win the
-time back (a second of loading where the compiled engine lies on disk, a compilation of some twenty seconds where it
-does not), and runs as Python otherwise. The results are the same.
+The engine is compiled by numba when the trace is long enough to win the time back (a second of loading where the
+compiled engine lies on disk, a compilation of some twenty seconds where it does not), and runs as Python otherwise. The
+results are the same.
 """
 
 from __future__ import annotations
