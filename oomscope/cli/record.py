@@ -75,7 +75,7 @@ def record(
     if not command:
         raise UsageError("no command to run", remedy="say oomscope record -- torchrun train.py")
     if not (quiet or has_gpu() or any(name.startswith(VARIABLE) for name in os.environ)):
-        remark("oomscope record: no NVIDIA GPU here; oomscope probe -- COMMAND runs a program on a virtual card")
+        remark("oomscope record: no NVIDIA GPU on this machine; oomscope probe -- COMMAND measures on a virtual card")
     sys.stdout.flush()
     try:
         os.execvpe(command[0], command, dict(os.environ) | added)  # noqa: S606 - a list, no shell

@@ -137,6 +137,8 @@ class Measurement:
     """What grows from iteration to iteration in that run."""
     pinned_bytes: int = 0
     """Peak pinned host bytes."""
+    growing: tuple[str, ...] = ()
+    """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     truncated: bool = False
     """The recorded ring wrapped: the beginning of the trace is missing."""
     step_times_s: tuple[float, ...] = ()

@@ -52,12 +52,15 @@ def unread_text(unread: Unread) -> str:
 
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
-    """Return ``backward of iteration 1, microbatch 3``, leaving out what is unknown."""
+    """Return ``backward of iteration 1, microbatch 3``, leaving out what is unknown, and the first microbatch.
+
+    Most programs have no other.
+    """
     named = "another part" if phase == "other" else phase
     text = named or ("an unknown phase" if iteration < 0 else "")
     if iteration >= 0:
         text += f"{' of ' if text else ''}iteration {iteration}"
-    return f"{text}, microbatch {microbatch}" if microbatch >= 0 else text
+    return f"{text}, microbatch {microbatch}" if microbatch > 0 else text
 
 
 def date_text(date: str) -> str:

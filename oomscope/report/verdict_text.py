@@ -92,14 +92,23 @@ def untried_text(verdict: Verdict) -> str | None:
 def kind_text(verdict: Verdict) -> str:
     """Return the verdict's kind with its tags, ``fragmentation (undecided)``, or the tags where nothing failed.
 
-    A leak comes first, as the cause of what failed: ``leak (capacity)``.
+    A leak comes first where it is the cause of what failed: ``leak (capacity)``.
     """
     if verdict.kind == "headroom" and verdict.tags:
         return "; ".join(verdict.tags)
     text = verdict.kind + (", uncured" if verdict.uncured else "")
-    if verdict.leak:
+    if _is_caused_by_leak(verdict):
         return f"leak ({'; '.join([text, *(tag for tag in verdict.tags if tag != 'leak')])})"
     return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
+
+
+def _is_caused_by_leak(verdict: Verdict) -> bool:
+    """Whether what leaked would have served the request: what was short of it, or all of it where enough was free."""
+    leak, requested = verdict.leak, verdict.requested_bytes
+    if leak is None or requested is None or verdict.kind not in {"capacity", "fragmentation"}:
+        return False
+    lacking = verdict.wanted_bytes - verdict.available_bytes if verdict.kind == "capacity" else requested
+    return leak.bytes_per_iteration * leak.iterations >= lacking
 
 
 def fix_outcome(fix: FixTried) -> str:
@@ -147,7 +156,7 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
         return f"set {variable}={_cure_advice(verdict)}"
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
-        return f"{remedy or LESS}: {verdict.put_off_by.name} only delays the failure"
+        return f"{verdict.put_off_by.name} only delays the failure; {remedy or LESS}"
     if "later: capacity" in verdict.tags and verdict.gets_past:
         return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {LESS}"
     if verdict.uncured:
@@ -177,9 +186,9 @@ def _private_pools_advice(verdict: Verdict) -> str | None:
     if largest is None or largest.reason != "private_pool":
         return None
     return (
-        "use fewer private pools: free blocks of a torch.cuda.MemPool, or of a CUDA graph, serve no other pool. Graphs "
-        "replayed one at a time, in the order of their capture, can share one: torch.cuda.graph(g, pool=handle), with "
-        "handle = torch.cuda.graph_pool_handle()"
+        "use fewer private pools, since free blocks of a torch.cuda.MemPool, or of a CUDA graph, serve no other pool; "
+        "graphs replayed one at a time, in the order of their capture, can share one (torch.cuda.graph(g, pool=handle) "
+        "with one handle = torch.cuda.graph_pool_handle())"
     )
 
 
@@ -223,7 +232,7 @@ class CodeLine:
         if len(self.modules) == 1:
             return self.modules[0]
         merged = list(dict.fromkeys(over_layers(module) for module in self.modules))
-        if merged == ["*"]:
+        if merged[:1] == ["*"]:
             return count(len(self.modules), "module")
         return " and ".join([*merged[:1], *([f"{len(merged) - 1} more"] if len(merged) > 1 else [])])
 

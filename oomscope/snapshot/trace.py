@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from oomscope.snapshot.provenance import Provenance
@@ -116,16 +115,8 @@ class Trace:
         return len(self.action)
 
     def moment_of(self, event: int) -> Moment:
-        """Return when ``event`` happened, as it is told; unknown before the first one."""
-        return self.told(self.moments[self.moment_id[event]]) if event >= 0 else UNKNOWN_MOMENT
-
-    def told(self, moment: Moment) -> Moment:
-        """Return ``moment`` without its microbatch where no iteration of the recording has a second one."""
-        return moment if self._has_microbatches else Moment(moment.phase, moment.iteration, -1)
-
-    @cached_property
-    def _has_microbatches(self) -> bool:
-        return any(moment.microbatch > 0 for moment in self.moments)
+        """Return when ``event`` happened; unknown before the first one."""
+        return self.moments[self.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
 
 
 @dataclass(frozen=True, kw_only=True)

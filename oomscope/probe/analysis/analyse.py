@@ -179,7 +179,7 @@ def _oom_of(job: ProbeJob, failed: OutOfMemory, timeline: Timeline) -> Oom:
     last = len(timeline.trace) - 1 if event is None else event
     return Oom(
         requested_bytes=failed.requested_bytes,
-        **timeline.trace.told(failed.moment)._asdict(),
+        **failed.moment._asdict(),
         site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
         event=event,
@@ -249,6 +249,8 @@ def _notes(
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived > 0:
         yield f"an allocation failed {'once' if survived == 1 else f'{survived} times'} and the target went on"
+    if leaks and measurement.growing:
+        yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
     if not leaks and (grown := undecided_growth(timeline)):
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 

@@ -203,9 +203,12 @@ class WarmParents:
     def close(self) -> None:
         """End all parents."""
         with self._lock:
-            for parent in self._parents.values():
-                parent.close()
-            self._parents.clear()
+            self._end_all()
+
+    def _end_all(self) -> None:
+        for parent in self._parents.values():
+            parent.close()
+        self._parents.clear()
 
     def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Family:
         """Have a worker forked; start a fresh one where the parent's imports would be noticed, or there is none."""
@@ -219,6 +222,7 @@ class WarmParents:
                 return FRESH(order) if _would_notice(parent, job, stop) else parent.fork(order, stop)
             except OSError:
                 self._has_lost_one = True
+                self._end_all()
                 return FRESH(order)
 
     def _parent(self, environment: Mapping[str, str], *, with_compiler: bool) -> Parent:

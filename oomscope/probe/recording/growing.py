@@ -1,15 +1,19 @@
 """Finds lists and dictionaries of a program that take up more tensors with each iteration, and what they are called.
 
-A leak's bytes name the line that allocates them; what keeps them alive is most often a list that grows. What a program
-gave to gc.freeze() is not found.
+A leak's bytes name the line that allocates them; what keeps them alive is most often a list that grows. This runs in a
+program: only plain containers and tensors are looked at, whose methods are not the program's own, and local variables
+only where that keeps nothing alive (Python 3.13 on; before, a frame stores what is read). What the program gave to
+gc.freeze() is not found.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
@@ -22,10 +26,13 @@ Container: TypeAlias = "list[Any] | dict[Any, Any] | deque[Any]"
 MIN_GROWTH: Final = MiB
 """Bytes an iteration, as :mod:`oomscope.snapshot.judge.leaks` has it, which imports numpy; a program may lack that."""
 MOST_NAMED: Final = 3
+_MOST_LOOKED_AT: Final = 10
+_TENSORS: Final = {torch.Tensor, torch.nn.Parameter}
+_LOCALS_ARE_LIVE: Final = sys.version_info >= (3, 13)  # PEP 667
 
 
 class GrowingContainers:
-    """Compares the containers of tensors at the beginning of one iteration with those at the beginning of the last.
+    """Compares the containers of tensors at the beginnings of iterations.
 
     Args:
         allocated: returns the bytes that the program holds on the card.
@@ -35,50 +42,66 @@ class GrowingContainers:
         self._allocated = allocated
         self._bytes = 0
         self._lengths: dict[int, int] = {}
+        self._grew: dict[int, int] = {}
         self.names: tuple[str, ...] = ()
-        """What has grown in the last whole iteration, memory with it, and how many entries it has."""
+        """What has grown in each of the last two iterations, memory with it, and how many entries it has."""
 
     def iteration_begins(self) -> None:
         """Look at the containers, where memory has grown since the last iteration began."""
+        self.names = ()
         before, self._bytes = self._bytes, self._allocated()
         if self._bytes - before < MIN_GROWTH:
-            self._lengths, self.names = {}, ()
+            self._lengths, self._grew = {}, {}
             return
-        known = self._lengths
         found = {id(each): each for each in gc.get_objects() if _holds_tensors(each)}
-        self._lengths = {key: len(each) for key, each in found.items()}
-        grown = (each for key, each in found.items() if len(each) > known.get(key, len(each)))
-        named = (f"{name} ({len(each)} entries)" for each in grown if (name := _name_of(each)))
-        self.names = tuple(dict.fromkeys(named))[:MOST_NAMED]
+        lengths = {key: len(each) for key, each in found.items()}
+        grew = {key: self._grew.get(key, 0) + 1 for key in found if lengths[key] > self._lengths.get(key, 0)}
+        self._lengths, self._grew = lengths, grew
+        longest = sorted((key for key in found if grew.get(key, 0) > 1), key=lambda key: -lengths[key])
+        with contextlib.suppress(Exception):  # other threads change what is looked at
+            names = (name for key in longest[:_MOST_LOOKED_AT] if (name := _name_of(found[key])))
+            self.names = tuple(dict.fromkeys(islice(names, MOST_NAMED)))
 
 
 def _holds_tensors(candidate: object) -> bool:
     """Whether the last entry of a list, dictionary or deque is a tensor on a card, or a sequence that begins so."""
-    if type(candidate) not in {list, dict, deque} or not candidate:
+    if type(candidate) not in {list, dict, deque}:
         return False
     values: Any = candidate
-    last = next(reversed(values.values())) if isinstance(candidate, dict) else values[-1]
-    if isinstance(last, (tuple, list)) and last:
-        last = last[0]
-    return isinstance(last, torch.Tensor) and last.device.type != "cpu"
+    try:
+        last = next(reversed(values.values())) if type(candidate) is dict else values[-1]
+        if type(last) in {tuple, list}:
+            last = last[0]
+    except (IndexError, StopIteration, RuntimeError):  # it is empty
+        return False
+    return type(last) in _TENSORS and last.device.type != "cpu"
 
 
 def _name_of(container: Container) -> str | None:
-    """Return ``losses in train.py`` or ``Trainer.history``; None where no variable or attribute is ``container``."""
+    """Return ``losses in train.py (3 entries)`` or ``Trainer.history …``; None where it belongs to nothing of these."""
+    size = f"({len(container)} entries)"
     for frame in _frames_of_the_program():
-        for scope in (frame.f_locals, frame.f_globals):
-            for name, value in scope.items():
-                if value is container:
-                    return f"{name} in {frame.f_code.co_filename.rsplit('/', 1)[-1]}"
-    for holder in gc.get_referrers(container):
-        owners = gc.get_referrers(holder) if isinstance(holder, dict) else [holder]
-        for owner in owners:
-            attributes = getattr(owner, "__dict__", None)
-            if isinstance(attributes, dict) and not type(owner).__module__.startswith(("torch.", "oomscope.")):
-                for name, value in attributes.items():
-                    if value is container:
-                        return f"{owner.__name__ if isinstance(owner, ModuleType) else type(owner).__name__}.{name}"
+        for scope in (frame.f_globals, *((frame.f_locals,) if _LOCALS_ARE_LIVE else ())):
+            if name := _key_of(container, scope):
+                return f"{name} in {frame.f_code.co_filename.rsplit('/', 1)[-1]} {size}"
+    holders = [each for each in gc.get_referrers(container) if type(each) is not FrameType]
+    for owner in _owners(holders):
+        with contextlib.suppress(AttributeError):  # it has none
+            if name := _key_of(container, object.__getattribute__(owner, "__dict__")):
+                return f"{owner.__name__ if isinstance(owner, ModuleType) else type(owner).__name__}.{name} {size}"
     return None
+
+
+def _owners(holders: Iterable[object]) -> Iterator[object]:
+    """Yield the objects of the program that refer to a container, by themselves or by their dictionary."""
+    for holder in holders:
+        for owner in gc.get_referrers(holder) if type(holder) is dict else (holder,):
+            if not str(type(owner).__module__).startswith(("torch.", "oomscope.")):
+                yield owner
+
+
+def _key_of(container: Container, scope: Mapping[str, Any]) -> str | None:
+    return next((name for name, value in list(scope.items()) if value is container), None)
 
 
 def _frames_of_the_program() -> Iterator[FrameType]:

@@ -63,8 +63,7 @@ class Follower:
     def iteration_begins(self, index: int) -> None:
         """Count microbatches anew, and look what the last iteration left in lists."""
         self._microbatch = 0
-        with self.unharmed():
-            self._growing.iteration_begins()
+        self._growing.iteration_begins()
         self._position.imply("forward", iteration=index, microbatch=0)
 
     def label(self) -> None:

@@ -82,8 +82,8 @@ class Recorder:
         self._log = None if history.can_mark() else PositionLog(self._moved_on_each, max_entries=max_entries)
         self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
-        self._growing = GrowingContainers(lambda: int(torch.cuda.memory_allocated(device())))
-        self.follower = Follower(self.position, self.blocks, self._growing, notes)
+        self.growing = GrowingContainers(lambda: torch.cuda.memory_allocated(device()) if is_recorded else 0)
+        self.follower = Follower(self.position, self.blocks, self.growing, notes)
         self._forward = ForwardStacks(self.position, max_frames=max_frames)
         self._reset_peaks: dict[int, dict[str, int]] = {}
         self._reset_counts: dict[int, tuple[int, int]] = {}
@@ -125,8 +125,6 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no more."""
-        if self._growing.names:
-            self._notes.append(f"kept more tensors after each iteration: {', '.join(self._growing.names)}")
         self._open.close()
         history.stop()
 

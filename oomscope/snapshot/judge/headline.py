@@ -97,7 +97,8 @@ def _no_cure(verdict: Verdict) -> str:
     """Return the clause on how far the settings that were tried go, and why that is no cure."""
     if verdict.confirmed:
         runs = sum(row.how == "run" for row in verdict.tried)
-        return f"further runs failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
+        again = "a second run" if runs == 1 else "further runs"
+        return f"{again} failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
     if verdict.uncured and verdict.put_off_by:
         later = verdict.put_off_by
         return (

@@ -78,7 +78,7 @@ def _block_gaps(segment: Segment, block: Block, request: Request) -> list[tuple[
 def _why_not(segment: Segment, block: Block, request: Request) -> str:
     """Return why a free block did not serve the request: the first of the conditions that it does not meet.
 
-    Pools share no segments (``MempoolIdHash`` and ``get_pool``, PyTorch c10/cuda/CUDAAllocatorState.cpp).
+    Pools share no segments (``MempoolIdHash`` and ``get_pool``, PyTorch c10/cuda/CUDACachingAllocator.cpp).
     """
     elsewhere = "outside_pool" if segment.pool_id == DEFAULT_POOL else "private_pool"
     if request.pool_id is not None and segment.pool_id != request.pool_id:

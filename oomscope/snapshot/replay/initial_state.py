@@ -168,7 +168,7 @@ class _Sizes:
         """Return the occupied and the requested bytes of a block with ``room`` bytes up to the next one.
 
         In the large pool of cudaMalloc an end of up to 1 MiB is not split off, nor anything from ``max_split_size`` on
-        (``should_split`` of c10/cuda/CUDAAllocatorState.cpp).
+        (``should_split`` of c10/cuda/CUDACachingAllocator.cpp).
         """
         requested = int(self._table.size[row])
         rounded = self._rounded(int(self._asked[row]))

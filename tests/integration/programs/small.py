@@ -245,6 +245,21 @@ def leaks(count: str = "1000") -> None:
             break
 
 
+class Trainer:
+    """Keeps its losses, and their graphs with them."""
+
+    def __init__(self) -> None:
+        self.history: list[torch.Tensor] = []
+
+
+def leaks_in_an_attribute() -> None:
+    """A tensor of each step is kept in an attribute."""
+    net = model()
+    trainer = Trainer()
+    for _ in steps(net, torch.optim.AdamW(net.parameters())):
+        trainer.history.append(torch.empty(64 << 20, device="cuda"))
+
+
 def gradient_penalty() -> None:
     """The gradient is part of the loss: autograd makes nodes of the graph on its own thread."""
     net = model()

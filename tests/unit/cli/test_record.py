@@ -44,7 +44,7 @@ def test_without_a_card_another_command_is_named(started, monkeypatch, capsys, g
         for name, value in CardSettings().variables().items():
             monkeypatch.setenv(name, value)
     run(["record", "--", "torchrun", "train.py"])
-    assert ("oomscope probe -- COMMAND runs a program on a virtual card" in capsys.readouterr().err) == is_hinted
+    assert ("oomscope probe -- COMMAND measures on a virtual card" in capsys.readouterr().err) == is_hinted
     assert len(started) == 1
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Block, Moment
+from oomscope.snapshot.trace import Action, Block, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import recordings, segment
@@ -138,13 +137,3 @@ def test_most_may_be_reserved_before_the_first_event():
     unknown = Timeline.of(machine.trace())
     assert unknown.initial_reserved_bytes == 600 * MiB, "what is given back was there"
     assert Timeline.of(TraceBuilder().build(), machine.segments()).reserved_peak().reserved_bytes == 100 * MiB
-
-
-@pytest.mark.parametrize(("others", "said"), [((0,), -1), ((0, 1), 0)])
-def test_a_microbatch_is_told_where_an_iteration_has_several(others: tuple[int, ...], said: int) -> None:
-    builder = TraceBuilder()
-    for number in others:
-        builder.event(Action.ALLOC, 512 * number, 512, moment=Moment("forward", 1, number))
-    trace = builder.build()
-    assert trace.moment_of(0) == Moment("forward", 1, said)
-    assert trace.moment_of(-1) == UNKNOWN_MOMENT

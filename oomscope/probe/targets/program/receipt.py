@@ -138,6 +138,8 @@ class Receipt:
     """Sizes that workspaces of cuBLAS have on the card."""
     pinned_bytes: int = 0
     """Peak of pinned host memory."""
+    growing: list[str] = field(default_factory=list)
+    """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     snapshot: str = ""
     """The file of the last snapshot; empty where none was written."""
     unanswered: dict[str, Any] = field(default_factory=dict)

@@ -106,6 +106,7 @@ class ProgramRecording:
         receipt.workspaces = sorted(history.workspace_sizes())
         receipt.fraction = history.memory_fraction(index)
         receipt.pinned_bytes = history.pinned_peak()
+        receipt.growing = list(recorder.growing.names)
         recorder.stop()
         receipt.unanswered = asdict(recorder.unanswered)
         major, minor = torch.cuda.get_device_capability(index)

@@ -132,6 +132,7 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
     return replace(
         measurement,
         pinned_bytes=receipt.pinned_bytes,
+        growing=tuple(receipt.growing),
         versions=_versions(receipt),
         notes=tuple(receipt.notes),
     )

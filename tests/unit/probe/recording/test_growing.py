@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -38,9 +40,36 @@ class Trainer:
         self.fixed = [tensor()]
 
 
-def test_a_local_list_is_named_with_its_file() -> None:
+def test_a_local_list_is_named_with_its_file_where_reading_it_keeps_nothing() -> None:
     losses: list[torch.Tensor] = []
-    assert names_after(lambda _: losses.append(tensor())) == ("losses in test_growing.py (3 entries)",)
+    names = names_after(lambda _: losses.append(tensor()))
+    assert names == (("losses in test_growing.py (3 entries)",) if sys.version_info >= (3, 13) else ())
+
+
+def test_no_variable_of_the_program_is_kept_alive() -> None:
+    trainer, seen = Trainer(), tensor()
+    gone = weakref.ref(seen)
+    names_after(lambda number: trainer.history.update({number: tensor()}))
+    del seen
+    assert gone() is None
+
+
+def test_nothing_of_the_program_s_own_is_called() -> None:
+    class Hostile(list):  # type: ignore[type-arg]
+        __slots__ = ()
+        __len__ = __getitem__ = __iter__ = lambda *_: 1 / 0
+
+        def __getattr__(self, name: str) -> None:
+            raise KeyError(name)
+
+    trainer = Trainer()
+    hostile = Hostile()
+
+    def step(number: int) -> None:
+        trainer.history[number] = tensor()
+        list.append(hostile, trainer.history)
+
+    assert names_after(step) == ("Trainer.history (3 entries)",)
 
 
 def test_a_global_list_is_named_with_its_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_where_every_run_fails_the_verdict_is_uncured_whatever_replays_say():
     assert verdict.untried == ("max_split_size_mb:256",)
     assert verdict.headline.endswith("Further runs failed under each of the 2 settings tried")
     one = judged(run(EXPANDABLE, -MiB))
-    assert one.headline.endswith("Further runs failed under the one setting tried")
+    assert one.headline.endswith("A second run failed under the one setting tried")
 
 
 def test_a_tight_cure_is_called_tight_and_a_roomy_one_preferred():
