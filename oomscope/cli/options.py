@@ -224,7 +224,12 @@ measurement_options = _together(
         metavar="ORDER",
         help="Order of a virtual card's addresses: spans (as under Linux), ascending or scattered.",
     ),
-    click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
+    click.option(
+        "--iterations",
+        type=click.IntRange(1, MOST),
+        metavar="N",
+        help="Training steps (default: 2, of a program 3).",
+    ),
     click.option("--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."),
     click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
     world_size_option,

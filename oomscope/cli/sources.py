@@ -118,7 +118,10 @@ def config_source(
     files = [word for word in words if "=" not in word]
     overrides = [word for word in words if "=" in word]
     if len(files) > 1:
-        raise UsageError(f"two configuration files: {files[0]} and {files[1]}", remedy="write overrides as key=value")
+        remedy = "write overrides as key=value"
+        if any(name.endswith(".py") for name in files):
+            remedy = "a program comes after --: oomscope probe -- python train.py"
+        raise UsageError(f"two configuration files: {files[0]} and {files[1]}", remedy=remedy)
     if files and preset and dialect is None:
         raise UsageError(f"both {files[0]} and --preset {preset}", remedy="name one of them")
     return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra), dialect)

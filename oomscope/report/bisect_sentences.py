@@ -18,7 +18,7 @@ from oomscope.bisect.results.result import (
 )
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import bytes_of
-from oomscope.report.sentences import count, known_size, short_hash, site_text
+from oomscope.report.sentences import count, in_module, known_size, short_hash, site_text
 from oomscope.units import Bytes, MiB, format_size
 
 OUTCOMES = {
@@ -181,8 +181,7 @@ def growth_text(row: SiteGrowth) -> str:
     """Return the line that grew with its module where known, or what the row without a line is."""
     if row.site is None:
         return row.category
-    module = row.site.module
-    return f"{site_text(row.site)} in {module}" if module not in {"", "*"} else site_text(row.site)
+    return site_text(row.site) + in_module(row.site.module)
 
 
 def unchanged_bytes(result: BisectResult) -> int:
@@ -238,12 +237,17 @@ def remedy(result: BisectResult) -> str | None:
 
 def _of_growth(result: BisectResult) -> str | None:
     """Return how to find what grew between two good ends; None where nothing did."""
-    ends = {probe.role: probe.peak for probe in result.probes if probe.role in {"good end", "bad end"}}
+    ends = {probe.role: probe for probe in result.probes if probe.role in {"good end", "bad end"}}
     good, bad = ends.get("good end"), ends.get("bad end")
-    if good is None or bad is None or bad.requested_bytes - good.requested_bytes < MiB:
+    if bad is not None and bad.leak_bytes:
+        size = format_size(bad.leak_bytes)
+        return f"the bad end leaks {size} an iteration: --steps names the change, more --iterations make it run out"
+    if good is None or bad is None or good.peak is None or bad.peak is None:
         return None
-    size = format_size(bad.requested_bytes - good.requested_bytes)
-    return f"requested memory grew by {size} all the same: --steps names what made it grow"
+    grown = bad.peak.requested_bytes - good.peak.requested_bytes
+    if grown < MiB:
+        return None
+    return f"requested memory grew by {format_size(grown)} all the same: --steps names what made it grow"
 
 
 def _of_untestable(end: ProbeRecord, result: BisectResult) -> str:

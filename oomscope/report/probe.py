@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oomscope.probe.result import WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
-from oomscope.report.sentences import count, format_seconds, moment_text, percent, site_text, three_digits
+from oomscope.report.sentences import count, format_seconds, in_module, moment_text, percent, site_text, three_digits
 from oomscope.report.stacks import Stacks
 from oomscope.report.verdict_text import (
     LESS,
@@ -277,7 +277,7 @@ def missing_module_advice(result: ProbeResult) -> str | None:
     if failure and failure.message.startswith(WITHOUT_TORCH):
         has_failed = failure.message != WITHOUT_TORCH
         advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
-        return f"mend what it printed; if torch is missing, {advice}" if has_failed else advice
+        return f"correct the error that it printed last; if torch is missing, {advice}" if has_failed else advice
     if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
         return None
     return "name the checkout that holds it with --repo, or install the package where oomscope is"
@@ -288,8 +288,7 @@ def peak_place(peak: Peak) -> str:
     text = moment_text(peak.iteration, peak.phase, peak.microbatch)
     if peak.site is None:
         return text
-    module = f" in {peak.site.module}" if peak.site.module else ""
-    return f"{text}, at {site_text(peak.site)}{module}"
+    return f"{text}, at {site_text(peak.site)}{in_module(peak.site.module)}"
 
 
 def demand_text(result: ProbeResult) -> str | None:

@@ -36,6 +36,13 @@ def site_text(site: Site | None) -> str:
     return site.brief
 
 
+def in_module(module: str) -> str:
+    """Return the end of a sentence that names a module; empty without one that says anything."""
+    if module in {"", "*"}:
+        return ""
+    return f" in {f'module {module}' if module.isdigit() else module}"
+
+
 def category_text(category: str) -> str:
     """Return a category as words."""
     return category.replace("_", " ")

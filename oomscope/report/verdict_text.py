@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.report import parts
-from oomscope.report.sentences import count, site_text
+from oomscope.report.sentences import count, in_module, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.sites import Site, SiteBytes, over_layers
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
@@ -198,10 +198,10 @@ def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
     if leak is None:
         return None
     size = format_size(leak.bytes_per_iteration)
-    culprit = f"what {site_text(leak.site)} allocates" if leak.site else "something"
+    culprit = f", most of it from {site_text(leak.site)}" if leak.site else ""
     text = (
-        f"{culprit} stays alive, {size} more after each iteration: a tensor that is kept holds onto its graph, so keep "
-        "loss.item() or .detach() of it, and look for lists, caches and hooks that outlive the step"
+        f"{size} more stay alive after each iteration{culprit}: look for lists, caches and hooks that outlive it; a "
+        "tensor that is kept holds its memory, and its graph unless detached, so keep loss.item() or .detach().cpu()"
     )
     if has_card and (left := iterations_left(verdict)) is not None:
         text += f"; at this rate there is room for about {count(left, 'more iteration')}"
@@ -304,7 +304,7 @@ def holders(sites: Iterable[SiteBytes]) -> list[tuple[str, str, str]]:
         (
             format_size(each.bytes),
             each.category.replace("_", " "),
-            site_text(each.site) + (f" in {each.module}" if each.module else ""),
+            site_text(each.site) + in_module(each.module),
         )
         for each in largest
     ]

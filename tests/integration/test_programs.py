@@ -287,7 +287,7 @@ def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
     done = oomscope(*words, "--", sys.executable, "-c", "print('as told'); raise SystemExit(9)")
     assert done.returncode == 6
     assert "no process of the program imported torch (it ended with status 9)" in done.stdout
-    assert "mend what it printed; if torch is missing, start it with a Python that has torch" in done.stdout
+    assert "correct the error that it printed last; if torch is missing, start it" in " ".join(done.stdout.split())
     assert "What the program printed last:\n  as told\nWhat the program printed: " in done.stderr
     Path(done.stderr.partition("What the program printed: ")[2].strip()).unlink()
 

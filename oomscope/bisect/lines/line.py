@@ -11,7 +11,7 @@ from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer, Search, SearchFinding
-from oomscope.bisect.search.measured import Untestable, bytes_of
+from oomscope.bisect.search.measured import Untestable, bytes_of, leak_bytes_of
 from oomscope.bisect.search.repeats import mean
 from oomscope.bisect.search.steps import ByteStep, steps_between
 from oomscope.bisect.targets.subjects import Subject
@@ -159,7 +159,7 @@ class Line:
             commits=step.at - step.after,
             delta=step.delta,
             dominant=dominant_growth(before, after, self.sources(step.after, step.at)),
-            begins_leak=_leaks(after) and not _leaks(before),
+            begins_leak=leak_bytes_of(after) > 0 and not leak_bytes_of(before),
         )
 
     def sources(self, before: int, after: int) -> Sources:
@@ -261,7 +261,3 @@ class Line:
         self.records[position] = record
         if result is not None:
             self.results[position] = result
-
-
-def _leaks(result: ProbeResult) -> bool:
-    return result.verdict is not None and result.verdict.leak is not None

@@ -51,6 +51,8 @@ class ProbeRecord(Document):
     peak: Bytes | None = None
     is_lower_bound: bool = False
     """The requested bytes are only those up to a failure."""
+    leak_bytes: int = 0
+    """By how much requested memory grew with each iteration; 0 where it did not."""
     cached: bool = False
     wall_s: float = 0.0
     """How long the search waited for it; next to nothing where it was begun ahead."""

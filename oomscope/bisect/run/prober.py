@@ -27,7 +27,7 @@ from oomscope.bisect.run.runner import Here, Runner, SlotRunner, runner_of
 from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
 from oomscope.bisect.run.slurm import SbatchOptions
 from oomscope.bisect.search.line import Answer
-from oomscope.bisect.search.measured import Measured, Untestable, bytes_of
+from oomscope.bisect.search.measured import Measured, Untestable, bytes_of, leak_bytes_of
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.repository import ABBREVIATED
 from oomscope.errors import InconclusiveError, MachineUnfitError, TargetError
@@ -233,6 +233,7 @@ class Prober:
             outcome=result.outcome if result else None,
             peak=bytes_of(result),
             is_lower_bound=is_lower_bound(result) if result else False,
+            leak_bytes=leak_bytes_of(result),
             cached=result is not None and not has_run,
             wall_s=self.deadline.clock() - started,
             probe_s=result.wall_s if result else 0.0,

@@ -43,6 +43,12 @@ class Measured:
         return cls(answer=ProbeResult.from_json(document["result"]), remarks=tuple(document["remarks"]))
 
 
+def leak_bytes_of(result: ProbeResult | None) -> int:
+    """Return by how much requested memory grew with each iteration; 0 where it did not, or nothing was measured."""
+    leak = result.verdict.leak if result is not None and result.verdict else None
+    return leak.bytes_per_iteration if leak else 0
+
+
 def bytes_of(result: ProbeResult | None) -> Bytes | None:
     """Return the bytes of ``result``; None where nothing was measured."""
     if result is None or result.peak is None or result.outcome == "error":

@@ -196,6 +196,17 @@ def test_steps_between_two_good_ends_are_the_answer() -> None:
     assert "the bad end is good" not in out
 
 
+def test_a_good_bad_end_that_leaks_is_told() -> None:
+    ends = [
+        replace(searches.PROBES[0], role="good end"),
+        replace(searches.PROBES[0], role="bad end", leak_bytes=16 << 20),
+    ]
+    found = replace(searches.COMMITS, outcome="no_culprit", culprit=None, waterfall=None, probes=tuple(ends))
+    assert bisect_sentences.remedy(found) == (
+        "the bad end leaks 16.00 MiB an iteration: --steps names the change, more --iterations make it run out"
+    )
+
+
 def test_a_step_with_which_a_leak_begins_says_so() -> None:
     first, *others = searches.STEPS.steps
     leaking = replace(searches.STEPS, steps=(replace(first, begins_leak=True), *others))

@@ -35,7 +35,7 @@ DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=replace(re
     [
         (results.FITS, "FITS, 2.00 GiB to spare", "6.00 GiB requested in backward of iteration 1", "Nothing: the run"),
         (TIGHT, "FITS, 100.00 MiB to spare", "8.90 GiB reserved at most", "100.00 MiB to spare is tight"),
-        (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more after each iteration"),
+        (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more stay alive after each iteration"),
         (results.OOM, "OUT OF MEMORY asking for 1.50 GiB", "6.00 GiB requested before the failure", "same allocations"),
         (results.CONFIRMED, "OUT OF MEMORY", "6.00 GiB requested before", "the whole program ran under it"),
         (DEMAND, "OUT OF MEMORY", "11.00 GiB requested by a second run", "reduce live memory"),

@@ -124,7 +124,12 @@ def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() ->
 def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:
     leak = LeakSuspect(bytes_per_iteration=GiB // 2, iterations=4, site=results.LOSS)
     advice = verdict_text.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)))
-    for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
+    for piece in (
+        "loss.py:14 cross_entropy",
+        "512.00 MiB more stay alive after each iteration",
+        ".item()",
+        ".detach()",
+    ):
         assert piece in advice
     assert advice.endswith("room for about 4 more iterations")
     leaking = replace(results.FITS, verdict=replace(results.FITS.verdict, leak=leak, tags=("leak",)))
@@ -134,7 +139,7 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     unknown = verdict_text.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
     assert "room for" not in unknown
     failed = verdict_text.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
-    assert failed.startswith("something stays alive, 512.00 MiB more")
+    assert failed.startswith("512.00 MiB more stay alive after each iteration: look for")
     assert failed.endswith("reduce live memory (smaller batch, recompute, offload, parallelism)")
 
 

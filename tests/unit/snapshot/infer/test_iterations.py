@@ -112,6 +112,30 @@ def test_a_copy_made_once_between_growing_batches_is_no_leak():
     assert find_leak(timeline, until=len(timeline.trace)) is None
 
 
+def replaced_by_larger(*, others_grow: bool) -> Timeline:
+    """Return iterations in each of which a block is replaced by one of 4 MiB more."""
+    machine = Machine(4 * GiB)
+    kept = None
+    for number in range(4):
+        machine.moment = Moment("forward", number, 0)
+        other = machine.alloc((10 + 4 * number * others_grow) * MiB, line=9)
+        larger = machine.alloc((1 + number) * 4 * MiB, line=11)
+        if kept is not None:
+            machine.free(kept)
+        kept = larger
+        machine.free(other)
+    machine.moment = Moment("forward", 4, 0)
+    machine.alloc(MiB, line=9)
+    return Timeline.of(machine.trace(), machine.segments())
+
+
+def test_a_block_that_is_replaced_by_a_larger_one_each_time_is_a_leak():
+    leak = find_leak(replaced_by_larger(others_grow=False))
+    assert leak is not None
+    assert (leak.bytes_per_iteration, leak.site.line) == (4 * MiB, 11)
+    assert find_leak(replaced_by_larger(others_grow=True)) is None
+
+
 def test_a_leak_is_found_with_its_line():
     timeline = trained(5, leak=2 * MiB)
     iterations = found(timeline)
