@@ -147,15 +147,8 @@ class DeviceOutOfMemory(Exception):
 class CachingAllocator(Shown):
     """PyTorch's CUDA caching allocator on a modelled device; see ``AllocatorState`` for the arguments."""
 
-    def __init__(
-        self,
-        settings: AllocatorSettings,
-        driver: Driver,
-        *,
-        fraction: float | None = None,
-        event_lag: int | None = 0,
-    ) -> None:
-        super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
+    def __init__(self, settings: AllocatorSettings, driver: Driver, **limits: Any) -> None:
+        super().__init__(settings, driver, **limits)
         self._blocks: dict[int, int] = {}
 
     def malloc(self, nbytes: int, stream: int = DEFAULT_STREAM, pool: int = 0) -> Placement:

@@ -24,7 +24,7 @@ from oomscope.units import MiB
 
 Container: TypeAlias = "list[Any] | dict[Any, Any] | deque[Any]"
 MIN_GROWTH: Final = MiB
-"""Bytes an iteration, as :mod:`oomscope.snapshot.judge.leaks` has it, which imports numpy; a program may lack that."""
+"""Bytes an iteration, as in :mod:`oomscope.snapshot.judge.leaks`, which a program without numpy cannot import."""
 MOST_NAMED: Final = 3
 _MOST_LOOKED_AT: Final = 10
 _TENSORS: Final = {torch.Tensor, torch.nn.Parameter}
@@ -72,13 +72,13 @@ def _holds_tensors(candidate: object) -> bool:
         last = next(reversed(values.values())) if type(candidate) is dict else values[-1]
         if type(last) in {tuple, list}:
             last = last[0]
-    except (IndexError, StopIteration, RuntimeError):  # it is empty
+    except (IndexError, StopIteration, RuntimeError):  # it is empty, or another thread changes it
         return False
     return type(last) in _TENSORS and last.device.type != "cpu"
 
 
 def _name_of(container: Container) -> str | None:
-    """Return ``losses in train.py (3 entries)`` or ``Trainer.history …``; None where it belongs to nothing of these."""
+    """Return ``losses in train.py (3 entries)`` or ``Trainer.history …``; None where no such name holds it."""
     size = f"({len(container)} entries)"
     for frame in _frames_of_the_program():
         for scope in (frame.f_globals, *((frame.f_locals,) if _LOCALS_ARE_LIVE else ())):
