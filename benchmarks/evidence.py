@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Snapshot, Trace
 
 PRESETS = ("gpt-tiny", "llama3-8b", "llama3-70b", "qwen3-30b-a3b-shaped")

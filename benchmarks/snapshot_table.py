@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.fixes import AS_RECORDED
 from oomscope.snapshot.replay.replay_table import AFRESH, ReplayTable, replay_file
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import format_size
 

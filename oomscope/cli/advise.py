@@ -80,7 +80,7 @@ def advise(
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:
-            from oomscope.report.sweep import variant_text
+            from oomscope.report.commands.sweep import variant_text
 
             ticker.line(f"{name}: {variant_text(variant)}")
 
@@ -89,7 +89,7 @@ def advise(
     if as_json:
         print_json(advice.to_json())
     else:
-        from oomscope.report.advise import advice_report
+        from oomscope.report.commands.advise import advice_report
 
         print_report(advice_report(advice, title=source.title))
     return _exit_code(advice)

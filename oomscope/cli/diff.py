@@ -21,7 +21,7 @@ from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
-    from oomscope.report.diff import By
+    from oomscope.report.commands.diff import By
     from oomscope.report.redact import Level
     from oomscope.snapshot.read.limits import Limits
 
@@ -85,7 +85,7 @@ def diff_command(
     if form is not None:
         print_document(found, form)
     else:
-        from oomscope.report.diff import diff_report
+        from oomscope.report.commands.diff import diff_report
 
         print_report(diff_report(found, by=by, shown=top))
     return gravest([ExitCode.OK, *lost])

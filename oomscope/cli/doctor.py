@@ -35,7 +35,7 @@ def doctor(*, as_json: bool) -> ExitCode:
     if as_json:
         print_json(diagnosis.to_json())
     else:
-        from oomscope.report.doctor import doctor_report
+        from oomscope.report.commands.doctor import doctor_report
 
         print_report(doctor_report(diagnosis))
     return diagnosis.exit_code

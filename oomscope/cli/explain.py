@@ -143,7 +143,7 @@ def explain(
     if form is not None:
         print_document(found, form)
     else:
-        from oomscope.report.explain import explain_report
+        from oomscope.report.commands.explain import explain_report
 
         print_report(explain_report(found, top=top, full=full))
         if not full:

@@ -218,7 +218,7 @@ def _tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
 
 def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_bisect: bool) -> None:
     """Print the report, and where the target's output is; git bisect run would leave a file for each commit."""
-    from oomscope.report.probe import probe_report, probe_summary
+    from oomscope.report.commands.probe import probe_report, probe_summary
 
     print_report((probe_report if full else probe_summary)(result, title=plan.title))
     if not full and result.peak:

@@ -73,7 +73,7 @@ def replay(
     if as_json:
         print_json({"file": str(file), **table.to_json()})
         return ExitCode.OK
-    from oomscope.report.replay import replay_report
+    from oomscope.report.commands.replay import replay_report
 
     print_report(replay_report(table, title=str(file)))
     return ExitCode.OK

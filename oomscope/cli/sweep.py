@@ -82,7 +82,7 @@ def sweep(
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 
         def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
-            from oomscope.report.sweep import row_text
+            from oomscope.report.commands.sweep import row_text
 
             ticker.line(f"{done} of {total}: {row_text(axes, values, variant)}")
             ticker.stage("combination", done, total)
@@ -106,7 +106,7 @@ def sweep(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.sweep import sweep_report
+        from oomscope.report.commands.sweep import sweep_report
 
         print_report(sweep_report(found, title=source.title))
     return gravest([_exit_code(found), *lost])

@@ -18,10 +18,8 @@ from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
 from oomscope.config.yaml_tree import Dumper
-from oomscope.gate.suite.bands import Bands
-from oomscope.gate.suite.document import BOUNDS, parse_document
-from oomscope.gate.suite.metrics import METRICS, MOST
-from oomscope.gate.suite.schema import MetricBands, MetricName
+from oomscope.gate.suite.metrics import METRICS, MOST, Bands
+from oomscope.gate.suite.schema import BOUNDS, MetricBands, MetricName, parse_document
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 

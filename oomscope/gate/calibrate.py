@@ -15,8 +15,7 @@ from oomscope.errors import MachineUnfitError, OomscopeError, TargetError
 from oomscope.gate.baseline import Entry, Key
 from oomscope.gate.night.cases import Probe, plan_of
 from oomscope.gate.night.compare import REPORT_IT
-from oomscope.gate.suite.bands import Band, Bands
-from oomscope.gate.suite.metrics import METRICS, values_of
+from oomscope.gate.suite.metrics import METRICS, Band, Bands, values_of
 from oomscope.gate.suite.suite import Case
 from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ProbeResult

@@ -15,7 +15,7 @@ from oomscope.snapshot.trace import UNKNOWN_MOMENT, Frame, Moment, Segment, Snap
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
 
 if TYPE_CHECKING:
-    from oomscope.snapshot.timeline import Timeline
+    from oomscope.snapshot.accounting.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class Measurement:
     @cached_property
     def timeline(self) -> Timeline:
         """Its requested and reserved bytes over the events."""
-        from oomscope.snapshot.timeline import Timeline  # needs numpy, which a recorded program may lack
+        from oomscope.snapshot.accounting.timeline import Timeline  # needs numpy, which a recorded program may lack
 
         return Timeline.of(self.trace, self.snapshot.segments)
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.sites import Site, SiteBytes
-from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import Bytes
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from oomscope.probe.job import ProbeJob
-    from oomscope.snapshot.timeline import Timeline
+    from oomscope.snapshot.accounting.timeline import Timeline
 
 
 __all__ = ["Site", "SiteBytes"]  # beside what is defined here
@@ -160,7 +160,7 @@ class RunCurves:
         """Return the curves of ``timeline``; None where nothing was recorded."""
         import numpy as np
 
-        from oomscope.snapshot.timeline import iterations_of, slice_starts
+        from oomscope.snapshot.accounting.timeline import iterations_of, slice_starts
 
         if not len(timeline.requested):
             return None

@@ -169,7 +169,7 @@ def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
 def _where(metric: Metric, result: ProbeResult) -> str:
     """Return where the peak stood: of requested bytes with its line, and when most was reserved."""
     from oomscope.probe.demand import recorded_peak
-    from oomscope.report.probe import peak_place
+    from oomscope.report.commands.probe import peak_place
     from oomscope.report.sentences import moment_text
 
     peak, held = recorded_peak(result), result.reserved_peak
@@ -183,7 +183,7 @@ def _where(metric: Metric, result: ProbeResult) -> str:
 
 def _why(result: ProbeResult) -> str:
     if result.outcome == "oom":
-        from oomscope.report.probe import status_text
+        from oomscope.report.commands.probe import status_text
 
         return status_text(result)
     return "let the command write a memory snapshot (snapshot_glob), or limit requested bytes: of='requested'"

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from oomscope.report.parts import Cell
 from oomscope.report.sentences import count, site_text
+from oomscope.snapshot.accounting.stack_tree import LiveStacks, StackBytes
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.stack_tree import LiveStacks, StackBytes
 from oomscope.units import format_size
 
 Line: TypeAlias = tuple[str, int, str]

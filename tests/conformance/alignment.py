@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.lifetimes import BEFORE
+from oomscope.snapshot.accounting.lifetimes import BEFORE
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import format_size
 

@@ -16,10 +16,10 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.allocator.engine.expandable import reservation_size
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of
 from oomscope.snapshot.sites import site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
 from tests.conformance.alignment import align_events

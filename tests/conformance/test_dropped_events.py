@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline
 from tests.conformance.test_snapshot_files import FIXTURES, RECORDED
 
 PLACES = 20

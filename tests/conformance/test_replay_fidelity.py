@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.recording import recording_of
-from oomscope.snapshot.timeline import Timeline
 
 REASONS = {
     "memsnapdump_snapshot_with_multi_devices.pkl": "torch_npu aligns blocks of expandable segments to 16 KiB",

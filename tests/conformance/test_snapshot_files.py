@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from oomscope.snapshot.discrepancies import Cause
+from oomscope.snapshot.accounting.discrepancies import Cause
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline
 
 
 class Expected(NamedTuple):

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import oomscope
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
 from oomscope.virtual.loading import has_gpu

@@ -14,8 +14,8 @@ import pytest
 
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.process import launch
-from oomscope.probe.recording import assumed_values
-from oomscope.probe.recording.assumed_values import GRADIENTS_NOTE
+from oomscope.probe.recording.values import assumed_values
+from oomscope.probe.recording.values.assumed_values import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import QUICK_TORCH, commit, new_repo, oomscope
 

@@ -164,7 +164,7 @@ def bisect(
     if form is not None:
         print_document(result, form)
     else:
-        from oomscope.report.bisect import bisect_report
+        from oomscope.report.commands.bisect import bisect_report
 
         print_report(bisect_report(result))
     return gravest([result.exit_code, *lost])

@@ -88,7 +88,7 @@ def history_command(
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
-        from oomscope.report.gate_history import history_report
+        from oomscope.report.commands.gate_history import history_report
 
         print_report(history_report(found))
     return gravest([ExitCode.OK, *lost])

@@ -112,8 +112,8 @@ def _print(night: GateResult, *, form: Form | None) -> None:
     if form is not None:
         print_document(night, form)
     else:
-        from oomscope.report.gate import gate_report
-        from oomscope.report.gate_sentences import Commands
+        from oomscope.report.commands.gate import gate_report
+        from oomscope.report.commands.gate_sentences import Commands
 
         print_report(gate_report(night, Commands.seen_from(night, real_path(Path()))))
 

@@ -160,7 +160,7 @@ def calibrate_command(
         document = {"cases": [each.to_json() for each in found], "without_baseline": lacking, "baseline": str(path)}
         print_json({"schema_version": SCHEMA_VERSION, **document})
     else:
-        from oomscope.report.gate import calibration_report
+        from oomscope.report.commands.gate import calibration_report
 
         print_report(calibration_report(found))
     for name in lacking:

@@ -129,7 +129,7 @@ class LiveProgress:
 
     def planned(self, plan: SearchPlan) -> None:
         """Print the plan."""
-        from oomscope.report.bisect import plan_report
+        from oomscope.report.commands.bisect import plan_report
 
         self._watched = replace(self._watched, plan=plan, planned_at=len(self._watched.records))
         self._print(plan_report(plan))

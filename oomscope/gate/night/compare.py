@@ -9,8 +9,7 @@ from typing import ClassVar
 from oomscope.document import Document
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.night.status import GRAVITY, Status
-from oomscope.gate.suite.bands import Bands
-from oomscope.gate.suite.metrics import METRICS, REQUESTED, values_of
+from oomscope.gate.suite.metrics import METRICS, REQUESTED, Bands, values_of
 from oomscope.gate.suite.suite import Case
 from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ErrorKind, Failure, Outcome, ProbeResult

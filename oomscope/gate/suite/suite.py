@@ -10,10 +10,17 @@ from pathlib import Path
 
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.errors import InputError, NothingMeasuredError
-from oomscope.gate.suite.bands import Bands
-from oomscope.gate.suite.document import line_of, read_document
-from oomscope.gate.suite.metrics import METRICS, REQUESTED
-from oomscope.gate.suite.schema import SOURCES, CaseDocument, DefaultsDocument, MetricBands, Source, SuiteDocument
+from oomscope.gate.suite.metrics import METRICS, REQUESTED, Bands
+from oomscope.gate.suite.schema import (
+    SOURCES,
+    CaseDocument,
+    DefaultsDocument,
+    MetricBands,
+    Source,
+    SuiteDocument,
+    line_of,
+    read_document,
+)
 from oomscope.probe.job import OWN_KINDS, OwnKind
 
 

@@ -16,14 +16,14 @@ from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
-from oomscope.snapshot.attribution import by_category, by_site, by_stack, moments_shown
+from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, moments_shown
+from oomscope.snapshot.accounting.timeline import Timeline, decimate
 from oomscope.snapshot.judge.leaks import find_leak, undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
-from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.probe.recording.told import Told
-from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from oomscope.units import MiB
 

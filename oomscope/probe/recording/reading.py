@@ -13,8 +13,8 @@ from typing import Any, Final
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
 
 _COUNTERS: Final = {

@@ -24,23 +24,23 @@ from oomscope.capture import history
 from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
-from oomscope.probe.recording.assumed_values import (
+from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.compiled import graphs_are_unchanged
+from oomscope.probe.recording.growing import GrowingContainers
+from oomscope.probe.recording.hooks import Follower
+from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
+from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.values.assumed_values import (
     finite_numbers,
     no_skipped_step,
     printed_from_the_host,
     redrawn_as_expected,
 )
-from oomscope.probe.recording.blocks import ToldBlocks
-from oomscope.probe.recording.compiled import graphs_are_unchanged
-from oomscope.probe.recording.growing import GrowingContainers
-from oomscope.probe.recording.hooks import Follower
-from oomscope.probe.recording.known_integers import (
+from oomscope.probe.recording.values.known_integers import (
     answers_are_known,
     compiled_constants_are_known,
     integers_are_followed,
 )
-from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
-from oomscope.probe.recording.replaced import replaced
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.trace import Frame
 

@@ -17,12 +17,12 @@ from oomscope.probe.analysis.sites import SiteRule, site_rule
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.result import Oom, Peak, ProbeResult, RunCurves, Site
-from oomscope.snapshot.attribution import by_site, by_stack, moments_shown
+from oomscope.snapshot.accounting.attribution import by_site, by_stack, moments_shown
+from oomscope.snapshot.accounting.timeline import decimate
 from oomscope.snapshot.explain.analysis import Analysis, analyse
 from oomscope.snapshot.judge.verdict import failure_of
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import site_of, user_frame
-from oomscope.snapshot.timeline import decimate
 from oomscope.snapshot.trace import Stack
 from oomscope.units import format_size
 from oomscope.virtual.cards import card_bytes

@@ -19,8 +19,8 @@ from oomscope.printable import printable
 from oomscope.report.charts.html import add_legend, box, figure, markup, packed, share
 from oomscope.report.charts.plot import Key
 from oomscope.report.sentences import category_text, count, percent, shortened
+from oomscope.snapshot.accounting.stack_tree import By, LiveStacks, Node
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.stack_tree import By, LiveStacks, Node
 from oomscope.snapshot.trace import Category, Frame
 from oomscope.units import format_size
 

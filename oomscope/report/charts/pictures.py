@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from oomscope.errors import UsageError
 from oomscope.gate.ledger.history import Trend, gravest_first
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report import explain, gate_history
 from oomscope.report.charts.plot import Plot
 from oomscope.report.charts.png import INK, draw_plot, draw_strip, legend_handle
 from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_plot
 from oomscope.report.charts.trend import status_keys, trend_plot
-from oomscope.report.sweep import tally_text
+from oomscope.report.commands import explain, gate_history
+from oomscope.report.commands.sweep import tally_text
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet

@@ -14,10 +14,10 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from oomscope.bisect.search.line import Answer
-from oomscope.report.bisect import STANDING_TEXTS, LineView, answer_text, place_name
 from oomscope.report.charts.html import add_legend, box, figure, markup, share
 from oomscope.report.charts.plot import Key
-from oomscope.report.search_status import Standing
+from oomscope.report.commands.bisect import STANDING_TEXTS, LineView, answer_text, place_name
+from oomscope.report.commands.search_status import Standing
 from oomscope.report.sentences import short_hash
 
 ROOM: Final = 640

@@ -15,9 +15,9 @@ import numpy as np
 from oomscope.report.charts.html import packed
 from oomscope.report.charts.segments import NAMES, NAMES_IN_ORDER, Strip, kind_text
 from oomscope.report.sentences import category_text, count, site_text
+from oomscope.snapshot.accounting.lifetimes import Indices
 from oomscope.snapshot.explain.areas import Area
 from oomscope.snapshot.explain.states import Blocks, States
-from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.replay.initial_memory import AddressRanges
 from oomscope.units import format_size
 

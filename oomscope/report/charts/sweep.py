@@ -6,8 +6,8 @@ from typing import Final
 
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report.charts.plot import Level, Line, Mark, Plot, axis_from_zero
+from oomscope.report.commands.sweep import front_numbers, short_names, variant_text
 from oomscope.report.sentences import slowdown_text
-from oomscope.report.sweep import front_numbers, short_names, variant_text
 
 HEADROOM: Final = 1.06
 """The axes end a little beyond the largest value, so that no point lies on the edge."""

@@ -7,8 +7,8 @@ from typing import Final
 
 from oomscope.gate.ledger.history import Entry, Trend
 from oomscope.gate.night.status import GRAVITY, Status, ruling
-from oomscope.report import gate_history, gate_sentences
 from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_of
+from oomscope.report.commands import gate_history, gate_sentences
 
 NAMED: Final = 5
 """Nights whose day stands below the axis, at most."""

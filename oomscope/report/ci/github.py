@@ -16,8 +16,8 @@ from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, GREEN, Status, Tone
 from oomscope.printable import printable
-from oomscope.report import gate_sentences
-from oomscope.report.gate_sentences import Commands, place_of, suite_path
+from oomscope.report.commands import gate_sentences
+from oomscope.report.commands.gate_sentences import Commands, place_of, suite_path
 from oomscope.report.sentences import count, date_text, short_hash, shortened
 from oomscope.units import KiB, MiB, format_size
 

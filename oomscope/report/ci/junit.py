@@ -16,8 +16,8 @@ from xml.etree import ElementTree as ET
 
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Status
-from oomscope.report import gate_sentences
-from oomscope.report.gate_sentences import suite_path
+from oomscope.report.commands import gate_sentences
+from oomscope.report.commands.gate_sentences import suite_path
 
 SUITE: Final = "oomscope gate"
 _SUFFIX: Final = ".yaml"

@@ -19,13 +19,13 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.probe.tuning.sweep import Sweep, SweepRow
-from oomscope.snapshot.attribution import SiteOf
+from oomscope.snapshot.accounting.attribution import SiteOf
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Difference
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.sites import site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace
 from oomscope.units import Bytes
 

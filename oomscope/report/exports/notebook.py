@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from oomscope.errors import UsageError
-from oomscope.report.explain import explain_report
+from oomscope.report.commands.explain import explain_report
 from oomscope.report.exports.dataframes import tables_of
 from oomscope.report.html.pages import explain_page
 from oomscope.report.redact import Level, redacted

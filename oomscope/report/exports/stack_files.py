@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 import oomscope
 from oomscope.printable import printable
 from oomscope.report.sentences import one_line, site_text
-from oomscope.snapshot.attribution import AT_PEAK
+from oomscope.snapshot.accounting.attribution import AT_PEAK
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.sites import Frame, Site
-from oomscope.snapshot.stack_tree import LiveStacks
 
 
 def speedscope(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:

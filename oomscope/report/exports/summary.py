@@ -15,7 +15,7 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.probe.result import ProbeResult
-from oomscope.report import bisect_sentences, diff, explain, gate_sentences, probe
+from oomscope.report.commands import bisect_sentences, diff, explain, gate_sentences, probe
 from oomscope.report.sentences import shortened
 from oomscope.report.verdict_text import code_lines
 from oomscope.snapshot.compare.diff import Difference

@@ -17,8 +17,7 @@ from oomscope.printable import printable
 from oomscope.probe.demand import recorded_peak
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report import diff, explain, gate, gate_history, parts
-from oomscope.report.bisect import PageDetail, bisect_report, view_of
+from oomscope.report import parts
 from oomscope.report.charts.curves import Series, both_over_each_other, curves, overlaid
 from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
@@ -28,14 +27,17 @@ from oomscope.report.charts.segments_over_time import kept_text, state_data
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_chart, timeline_data
 from oomscope.report.charts.trend import trend_plot
+from oomscope.report.commands import diff, explain, gate, gate_history
+from oomscope.report.commands.bisect import PageDetail, bisect_report, view_of
+from oomscope.report.commands.probe import probe_report
+from oomscope.report.commands.sweep import sweep_report
 from oomscope.report.html.code import excerpts, link
 from oomscope.report.html.page import FEWEST, fitting, render
-from oomscope.report.probe import probe_report
 from oomscope.report.sentences import count
 from oomscope.report.stacks import Stacks
-from oomscope.report.sweep import sweep_report
 from oomscope.report.verdict_text import LINE_TABLE
-from oomscope.snapshot.attribution import AT_PEAK
+from oomscope.snapshot.accounting.attribution import AT_PEAK
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.compare.changes import side_by_side
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.explain.drawing import Drawing, still
@@ -43,7 +45,6 @@ from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.explain.states import TINY
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.units import MiB
 
 LINES_SHOWN: Final = 300

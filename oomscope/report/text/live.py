@@ -14,7 +14,7 @@ from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.printable import printable
-from oomscope.report.search_status import (
+from oomscope.report.commands.search_status import (
     Asked,
     Bracket,
     Standing,

@@ -14,8 +14,9 @@ from rich.text import Text
 from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.report import bisect_sentences, parts
-from oomscope.report.bisect import ANSWER_TONES
+from oomscope.report import parts
+from oomscope.report.commands import bisect_sentences
+from oomscope.report.commands.bisect import ANSWER_TONES
 from oomscope.report.sentences import known_size, shortened
 from oomscope.report.text.layout import STYLES, drawn
 from oomscope.units import format_size

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.document import Document
+from oomscope.snapshot.accounting.stack_tree import LiveStacks, StackBytes
 from oomscope.snapshot.compare.matching import (
     Lines,
     Pair,
@@ -24,7 +25,6 @@ from oomscope.snapshot.compare.matching import (
     pair_lines,
 )
 from oomscope.snapshot.sites import Frame, Site, SiteBytes
-from oomscope.snapshot.stack_tree import LiveStacks, StackBytes
 
 Presence: TypeAlias = Literal["both", "new", "gone"]
 """On which sides a line is."""

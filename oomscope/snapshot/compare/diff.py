@@ -13,13 +13,13 @@ from typing import ClassVar, Final
 
 from oomscope.document import Document
 from oomscope.errors import InputError, SnapshotError, UsageError
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes, side_by_side
 from oomscope.snapshot.compare.matching import unchanged
 from oomscope.snapshot.compare.side import Facts, Overlay, Side, overlay
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.read.rank_files import Announce, Unread, rank_numbers, snapshot_files
-from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 3

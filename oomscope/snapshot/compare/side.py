@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from oomscope.document import Document
-from oomscope.snapshot.attribution import OLDER, by_site, by_size, by_stack
+from oomscope.snapshot.accounting.attribution import OLDER, by_site, by_size, by_stack
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
+from oomscope.snapshot.accounting.timeline import Timeline, iterations_of
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, over_layers, site_of
-from oomscope.snapshot.stack_tree import LiveStacks
-from oomscope.snapshot.timeline import Timeline, iterations_of
 from oomscope.snapshot.trace import Action, Stack, Trace
 from oomscope.units import Bytes
 

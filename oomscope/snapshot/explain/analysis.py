@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from oomscope.errors import UsageError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.judge.headline import Refused, headroom_headline, headroom_without_card, on_another_card
@@ -18,7 +19,6 @@ from oomscope.snapshot.replay.budget import Budget, budget_of, last_failure
 from oomscope.snapshot.replay.recording import Recording, recording_of
 from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.segment_map import SegmentMap, part_of, segments_after
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
 from oomscope.snapshot.verdict_types import Verdict
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from oomscope.allocator.engine.constants import SMALL_SEGMENT
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import DEFAULT_POOL
-from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Trace
 
 

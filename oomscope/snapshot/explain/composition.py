@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, SizeClass, by_module, by_site, by_size, stacks_of
+from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, SizeClass, by_module, by_site, by_size, stacks_of
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, bytes_by
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.categorise import Evidence
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.lifetimes import BEFORE, Indices, bytes_by
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Stack, Trace
 
 Describe: TypeAlias = Callable[[int], tuple[Site, str]]

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.accounting.lifetimes import Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.explanation import Curves
 from oomscope.snapshot.infer.categorise import Evidence
-from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.sites import Site, site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment
 
 POINTS: Final = 200

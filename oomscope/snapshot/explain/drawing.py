@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.attribution import by_stack, moments_shown
+from oomscope.snapshot.accounting.attribution import by_stack, moments_shown
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.areas import Area
@@ -20,7 +21,6 @@ from oomscope.snapshot.explain.states import Blocks, States, states_of, summed
 from oomscope.snapshot.replay.releases import Incident, incidents_of
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.stack_tree import LiveStacks
 from oomscope.snapshot.trace import Segment
 
 

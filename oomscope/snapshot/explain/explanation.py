@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final
 
 from oomscope.document import Document, json_of
+from oomscope.snapshot.accounting.timeline import Reconciliation, Timeline
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.pins import Pins
 from oomscope.snapshot.judge.headline import Refused
 from oomscope.snapshot.judge.leaks import Suspect
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.timeline import Reconciliation, Timeline
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import Bytes
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.allocator import AllocatorSettings, AllocatorState, Driver
+from oomscope.snapshot.accounting.lifetimes import Indices, active_blocks, summed_over_time
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.areas import Area, areas_at, held_over_time, shown_at
 from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.explain.curves import ORDER, Bins
 from oomscope.snapshot.infer.categorise import Evidence
-from oomscope.snapshot.lifetimes import Indices, active_blocks, summed_over_time
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 
 MOST_ROWS: Final = 400_000

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes, active_blocks
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes, active_blocks
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
 
 

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.category_rules import RULES, Confidence
 from oomscope.snapshot.infer.life import Life, Mask, life_of
-from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 
 MOST_STATES: Final = 3

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import Interned, counted
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.lifetimes import BEFORE, Indices
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Moment, Snapshot, Trace
 
 STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")

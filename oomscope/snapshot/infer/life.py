@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import Activity, Doing, Mark
-from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.sites import is_python
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Trace
 
 Mask = NDArray[np.bool_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from oomscope.snapshot.timeline import ReservedPeak
+from oomscope.snapshot.accounting.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect, Verdict
 from oomscope.units import format_size
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.attribution import SiteOf
-from oomscope.snapshot.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.attribution import SiteOf
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.sites import Site, site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import KiB, MiB
 

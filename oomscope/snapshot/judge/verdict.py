@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from oomscope.snapshot.attribution import SiteOf, by_category
+from oomscope.snapshot.accounting.attribution import SiteOf, by_category
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.judge.leaks import find_leak
@@ -24,7 +25,6 @@ from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.replay import Device, Replay, replay
 from oomscope.snapshot.replay.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
 from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Tag, Verdict, VerdictKind
 

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from oomscope.allocator.engine.constants import MIN_BLOCK, ROUND_LARGE, SMALL_SIZE
-from oomscope.snapshot.lifetimes import Indices
-from oomscope.snapshot.timeline import Timeline, once
+from oomscope.snapshot.accounting.lifetimes import Indices
+from oomscope.snapshot.accounting.timeline import Timeline, once
 from oomscope.units import KiB
 
 PADDING: Final = 32

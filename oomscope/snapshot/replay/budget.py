@@ -13,9 +13,9 @@ import numpy as np
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.errors import UsageError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.replay import Device
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import TiB, format_size
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from oomscope.allocator import AllocatorSettings, ReplayOutcome
 from oomscope.document import Document
-from oomscope.snapshot.lifetimes import BEFORE
+from oomscope.snapshot.accounting.lifetimes import BEFORE
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import is_ascend
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS
 from oomscope.snapshot.replay.releases import releases_of
 from oomscope.snapshot.replay.replay import SIGN
 from oomscope.snapshot.replay.requests import Kind, Requests
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
 LONGEST_ALIGNED: Final = 250

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from oomscope.allocator.engine.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import most_in_small_pool
 from oomscope.snapshot.replay.pools import Pools
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettings, AllocatorState, Driver, Held
 from oomscope.allocator.engine.constants import SMALL_SIZE
+from oomscope.snapshot.accounting.lifetimes import BEFORE, active_blocks
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import DEFAULT_POOL
-from oomscope.snapshot.lifetimes import BEFORE, active_blocks
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_memory import InitialMemory, Owner
 from oomscope.snapshot.replay.pools import PoolId, pools_of
-from oomscope.snapshot.timeline import Timeline
 
 
 class Reservation(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, active_blocks
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import DEFAULT_POOL
-from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
 PoolId: TypeAlias = tuple[int, int]

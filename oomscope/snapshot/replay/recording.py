@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.errors import AllocatorConfError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.budget import Budget, budget_of
 from oomscope.snapshot.replay.fidelity import Fidelity, fidelity_of
 from oomscope.snapshot.replay.fixes import Rules, pairs_of
@@ -23,7 +24,6 @@ from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.releases import capacity_of, releases_of
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay, result_of, serve
 from oomscope.snapshot.replay.requests import Requests, fatal_event, requests_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.units import MiB
 

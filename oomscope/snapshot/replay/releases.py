@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from oomscope.snapshot.accounting.timeline import Timeline, once
 from oomscope.snapshot.replay.pools import GIVEN_BACK, TAKEN
-from oomscope.snapshot.timeline import Timeline, once
 from oomscope.snapshot.trace import REMARKS, Action
 
 

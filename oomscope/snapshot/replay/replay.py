@@ -15,12 +15,12 @@ from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, Repl
 from oomscope.allocator import replay as run
 from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.allocator.engine.expandable import reservation_size
+from oomscope.snapshot.accounting.timeline import Curve
 from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.initial_state import HIGHEST_ADDRESS
 from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.requests import Kind, Requests
-from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import MiB
 

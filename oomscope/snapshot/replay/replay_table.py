@@ -14,7 +14,8 @@ from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.engine.constants import TIE_ADDRESS
 from oomscope.document import Document
 from oomscope.errors import SnapshotError, UsageError
-from oomscope.snapshot.lifetimes import BEFORE
+from oomscope.snapshot.accounting.lifetimes import BEFORE
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import is_ascend
 from oomscope.snapshot.replay.budget import Budget, budget_of
 from oomscope.snapshot.replay.fidelity import ASCEND, Fidelity, switches_expandable
@@ -22,7 +23,6 @@ from oomscope.snapshot.replay.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.replay.recording import Recording, recording_of
 from oomscope.snapshot.replay.replay import Replay
 from oomscope.snapshot.replay.requests import fatal_event
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 
 SCHEMA_VERSION: Final = 3

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.replay import segments_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import NEUTRAL, Block, Segment, Trace
 
 

@@ -21,7 +21,7 @@ from oomscope.errors import ExitCode, UsageError
 from oomscope.probe.demand import requested_bytes
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from oomscope.report.bisect import bisect_report
+from oomscope.report.commands.bisect import bisect_report
 from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
 from oomscope.units import Bytes

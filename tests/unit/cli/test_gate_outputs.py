@@ -15,7 +15,7 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.bands import EXACT
+from oomscope.gate.suite.metrics import EXACT
 from oomscope.units import GiB, MiB
 from tests.integration.program import OOMSCOPE
 from tests.unit.gate.nights import case_result, night

@@ -11,7 +11,7 @@ from oomscope.gate.accept import accept
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.night.run import Night
 from oomscope.gate.night.status import Status
-from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.metrics import Band, Bands
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
 

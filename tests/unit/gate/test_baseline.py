@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
-from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.metrics import Band, Bands
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 

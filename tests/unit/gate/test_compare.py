@@ -13,8 +13,7 @@ from oomscope.errors import ExitCode
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.night.compare import compare_case, compare_metric
 from oomscope.gate.night.status import GREEN, Status, ruling
-from oomscope.gate.suite.bands import Band, Bands
-from oomscope.gate.suite.metrics import METRICS
+from oomscope.gate.suite.metrics import METRICS, Band, Bands
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import InputError
-from oomscope.gate.suite.bands import Band
-from oomscope.gate.suite.metrics import values_of
+from oomscope.gate.suite.metrics import Band, values_of
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import measured, out_of_memory, peak
 

@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ExitCode
-from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.metrics import Band, Bands
 from oomscope.gate.suite.suite import Suite, load_suite
 from oomscope.units import MiB
 from tests.unit.gate.nights import case

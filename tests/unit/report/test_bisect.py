@@ -12,8 +12,8 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import Narrowed
 from oomscope.bisect.search.line import Answer
-from oomscope.report import bisect_sentences
-from oomscope.report.bisect import bisect_report, growth_table, plan_report
+from oomscope.report.commands import bisect_sentences
+from oomscope.report.commands.bisect import bisect_report, growth_table, plan_report
 from oomscope.report.parts import Report
 from oomscope.report.text.probes import ProbeLine
 from oomscope.units import Bytes, GiB

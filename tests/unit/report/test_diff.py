@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.report.diff import diff_report, headline, line_name, line_table, place, remarks
+from oomscope.report.commands.diff import diff_report, headline, line_name, line_table, place, remarks
 from oomscope.report.parts import Report
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.changes import LineChange

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oomscope.report.explain import explain_report, setting_advice
+from oomscope.report.commands.explain import explain_report, setting_advice
 from oomscope.report.exports.dataframes import tables_of
 from oomscope.report.html.pages import explain_page
 from oomscope.snapshot.builder import TraceBuilder

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from oomscope.report.exports import dataframes
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB

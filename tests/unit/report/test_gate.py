@@ -15,8 +15,8 @@ from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import Culprit, GateResult, Standing
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Home
-from oomscope.report import gate_history
-from oomscope.report.gate_sentences import Commands, Step, culprit_text, heading, next_steps, row_texts
+from oomscope.report.commands import gate_history
+from oomscope.report.commands.gate_sentences import Commands, Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report.printed import on_terminal, printed

@@ -14,7 +14,7 @@ from oomscope.bisect.results.reporter import SearchPlan, Work
 from oomscope.bisect.results.sections import LinePlace, WalkedLine
 from oomscope.bisect.search.line import Answer, Search
 from oomscope.probe.job import Progress
-from oomscope.report.search_status import (
+from oomscope.report.commands.search_status import (
     Bracket,
     Standing,
     asked_on,

@@ -11,12 +11,12 @@ from oomscope.errors import UsageError
 from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.sweep import Axis, Sweep, SweepRow, with_front
 from oomscope.probe.tuning.variants import Variant, VariantOutcome
-from oomscope.report.advise import advice_report
 from oomscope.report.charts.pictures import sweep_picture
-from oomscope.report.doctor import doctor_report
+from oomscope.report.commands.advise import advice_report
+from oomscope.report.commands.doctor import doctor_report
+from oomscope.report.commands.replay import replay_report
+from oomscope.report.commands.sweep import sweep_report
 from oomscope.report.html.pages import sweep_page
-from oomscope.report.replay import replay_report
-from oomscope.report.sweep import sweep_report
 from oomscope.snapshot.replay.fidelity import Fidelity, Mismatch
 from oomscope.snapshot.replay.replay_table import ReplayTable, SettingReplayed
 from oomscope.units import Bytes, GiB, MiB

@@ -18,8 +18,8 @@ from oomscope.gate.ledger.ledger import Point
 from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.result import CaseResult, Culprit, GrownLine, Standing
 from oomscope.gate.night.status import GRAVITY, Status
-from oomscope.gate.suite.bands import EXACT
 from oomscope.gate.suite.identity import Series
+from oomscope.gate.suite.metrics import EXACT
 from oomscope.probe.tuning.sweep import Axis, Sweep
 from oomscope.report.html import page as page_size
 from oomscope.report.html.pages import (
@@ -31,7 +31,9 @@ from oomscope.report.html.pages import (
     probe_page,
     sweep_page,
 )
-from oomscope.snapshot.attribution import by_stack, moments_shown
+from oomscope.snapshot.accounting.attribution import by_stack, moments_shown
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.composition import Composition, composition_at
 from oomscope.snapshot.explain.curves import Bins, bins_of
@@ -39,8 +41,6 @@ from oomscope.snapshot.explain.drawing import Drawing, floor_plan
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.infer.categorise import categorise
 from oomscope.snapshot.replay.segment_map import SegmentMap
-from oomscope.snapshot.stack_tree import LiveStacks
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Segment
 from oomscope.units import Bytes, GiB, MiB
 from tests.unit.bisect.worlds import World

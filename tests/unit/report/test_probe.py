@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.report.probe import probe_report, probe_summary
+from oomscope.report.commands.probe import probe_report, probe_summary
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB, MiB
 from oomscope.virtual.cards import CARDS

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.report import probe, sentences, verdict_text
+from oomscope.report import sentences, verdict_text
+from oomscope.report.commands import probe
 from oomscope.snapshot.verdict_types import Gap, LeakSuspect
 from oomscope.units import GiB, MiB
 from tests.unit.report import results

@@ -12,11 +12,11 @@ from rich.panel import Panel
 from rich.text import Text
 
 from oomscope.gate.night.status import Status
-from oomscope.report.bisect import bisect_report
-from oomscope.report.diff import diff_report
-from oomscope.report.gate import gate_report
+from oomscope.report.commands.bisect import bisect_report
+from oomscope.report.commands.diff import diff_report
+from oomscope.report.commands.gate import gate_report
+from oomscope.report.commands.probe import probe_report
 from oomscope.report.parts import Heading, Line, Report, Span, Table, bar, columns, cut
-from oomscope.report.probe import probe_report
 from oomscope.report.text.console import result_console, show
 from oomscope.report.text.layout import span_text
 from oomscope.report.text.probes import ProbeLine

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.verdict import FailedElsewhere, judge
 from oomscope.snapshot.replay.fixes import Rules
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, MiB

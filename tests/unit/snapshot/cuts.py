@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.trace import Segment, Snapshot, Trace
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine

@@ -25,17 +25,17 @@ from pathlib import Path
 import zstandard
 
 from oomscope.errors import OomscopeError
-from oomscope.report.diff import diff_report
-from oomscope.report.explain import explain_report
-from oomscope.report.replay import replay_report
+from oomscope.report.commands.diff import diff_report
+from oomscope.report.commands.explain import explain_report
+from oomscope.report.commands.replay import replay_report
 from oomscope.report.text.console import result_console, show
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.read.build_snapshot import snapshot_from
 from oomscope.snapshot.read.child import answer
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.replay.replay_table import replay_file
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB
 from tests.unit.snapshot.explained import explain

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_module, by_site
+from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, by_category, by_module, by_site
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site, is_user_code, user_frame
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Category, Frame
 from tests.unit.snapshot.strategies import recordings, segment
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.snapshot.accounting.discrepancies import Cause
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.discrepancies import Cause
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Trace
 from tests.unit.snapshot.strategies import recordings
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, by_site, by_stack
+from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, by_site, by_stack
+from oomscope.snapshot.accounting.stack_tree import stack_tree
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.stack_tree import stack_tree
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Category, Frame
 from tests.unit.snapshot.strategies import recordings, segment
 

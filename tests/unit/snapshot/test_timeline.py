@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.snapshot.accounting.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.trace import Action, Block, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine

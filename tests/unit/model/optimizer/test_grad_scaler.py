@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.optimizer.grad_scaler import GradScaler, build_grad_scaler
+from oomscope.model.optimizer.mixed_precision import GradScaler, build_grad_scaler
 from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
 

@@ -6,8 +6,8 @@ import pytest
 
 from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment
 from oomscope.units import MiB
 

@@ -6,7 +6,7 @@ from tests.unit.virtual.on_card import on_card
 
 BEGIN = """
 from oomscope.probe.recording.compiled import graphs_are_unchanged
-from oomscope.probe.recording.known_integers import integers_are_followed
+from oomscope.probe.recording.values.known_integers import integers_are_followed
 """
 
 

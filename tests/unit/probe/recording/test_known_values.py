@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn import init
 
-from oomscope.probe.recording.assumed_values import rounds_of
+from oomscope.probe.recording.values.assumed_values import rounds_of
 from tests.unit.virtual.on_card import on_card
 
-BEGIN = "from oomscope.probe.recording.known_integers import integers_are_followed\nd = 'cuda'\n"
+BEGIN = "from oomscope.probe.recording.values.known_integers import integers_are_followed\nd = 'cuda'\n"
 STRANGER = """
 import ctypes
 cudart, address = ctypes.CDLL(None), ctypes.c_void_p
@@ -219,7 +219,7 @@ def test_scripted_functions_are_compiled_as_ever() -> None:
 def test_functions_are_as_before_when_it_ends() -> None:
     said = on_card(
         """
-        from oomscope.probe.recording.known_integers import integers_are_followed
+        from oomscope.probe.recording.values.known_integers import integers_are_followed
         before = [torch.arange, torch.Tensor.add, torch.bool, torch.Tensor.__eq__, torch.nn.functional.cross_entropy]
         with integers_are_followed():
             changed = torch.arange is not before[0]
@@ -260,8 +260,8 @@ say([touch, unknown(labels), unknown(tokens)])"""
 
 
 BEGIN = """
-from oomscope.probe.recording.known_integers import answers_are_known
-from oomscope.probe.recording.known_integers import integers_are_followed
+from oomscope.probe.recording.values.known_integers import answers_are_known
+from oomscope.probe.recording.values.known_integers import integers_are_followed
 d = 'cuda'
 labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], device=d)
 """
@@ -344,7 +344,7 @@ def test_as_often_as_the_cpu_draws(bounds: tuple[float, float, float, float], mo
 def test_nothing_unknown_is_read_and_it_ends(values: str) -> None:
     said = on_card(
         """
-        from oomscope.probe.recording.assumed_values import redrawn_as_expected
+        from oomscope.probe.recording.values.assumed_values import redrawn_as_expected
         weight = torch.empty(1 << 18, device='cuda')
         with redrawn_as_expected():
             torch.nn.init.trunc_normal_(weight)
@@ -360,7 +360,7 @@ def test_nothing_unknown_is_read_and_it_ends(values: str) -> None:
 def test_what_is_printed_is_not_read_from_the_card(values: str) -> None:
     said = on_card(
         """
-        from oomscope.probe.recording.assumed_values import printed_from_the_host
+        from oomscope.probe.recording.values.assumed_values import printed_from_the_host
         loss = torch.nn.Linear(4, 4, device='cuda')(torch.randn(8, 4, device='cuda')).square().mean()
         copied = torch.tensor([[2, 0], [1, 7]]).cuda()[:, 1]
         large, none = torch.randn(1 << 20, device='cuda'), torch.empty(0, device='cuda')

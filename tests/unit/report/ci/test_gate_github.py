@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place, Standing
 from oomscope.gate.night.status import GRAVITY, GREEN, Status
-from oomscope.gate.suite.bands import EXACT
 from oomscope.gate.suite.identity import Home
+from oomscope.gate.suite.metrics import EXACT
 from oomscope.report.ci.github import annotation_commands, comment, comment_marker, summary
 from oomscope.snapshot.sites import Site
 from oomscope.units import GiB, MiB

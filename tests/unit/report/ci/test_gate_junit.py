@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from oomscope.gate.night.compare import compare_metric
 from oomscope.gate.night.result import Culprit
 from oomscope.gate.night.status import GRAVITY, Status, ruling
-from oomscope.gate.suite.bands import EXACT
 from oomscope.gate.suite.identity import Home
+from oomscope.gate.suite.metrics import EXACT
 from oomscope.report.ci.junit import class_name, junit_document
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night

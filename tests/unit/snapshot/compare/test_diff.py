@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import InputError, UsageError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import DeviceDifference, Named, diff, diff_paths
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from tests.unit.snapshot.strategies import recordings

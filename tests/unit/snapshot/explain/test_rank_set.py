@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import InputError, SnapshotError, UsageError
-from oomscope.report.diff import not_compared
+from oomscope.report.commands.diff import not_compared
 from oomscope.snapshot.compare.diff import diff_paths
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of

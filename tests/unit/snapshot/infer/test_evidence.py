@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
-from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 from oomscope.units import MiB
 from tests.unit.snapshot import foreign

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import activity_of
 from oomscope.snapshot.infer.inferred import iterations_of, with_moments
 from oomscope.snapshot.judge.leaks import find_leak, suspects_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Annotation, Category, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.foreign import BACKWARD, STEP, Training

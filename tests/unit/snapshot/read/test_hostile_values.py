@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.read.build_snapshot import snapshot_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.units import MiB
 from tests.unit.snapshot.explained import explain
 

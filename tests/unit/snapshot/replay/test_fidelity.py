@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.fidelity import Fidelity, fidelity_of
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.replay import Device, serve
 from oomscope.snapshot.replay.requests import requests_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cuts import CONFS, STEPS, cut

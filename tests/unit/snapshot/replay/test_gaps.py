@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.verdict import failure_of, judge
 from oomscope.snapshot.replay.gaps import Request, gaps_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.initial_memory import AddressRanges
 from oomscope.snapshot.replay.initial_state import recover
-from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cuts import CONFS, STEPS, cut, tail
 from tests.unit.snapshot.machine import Machine

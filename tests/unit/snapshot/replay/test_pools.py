@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oomscope.snapshot.accounting.lifetimes import BEFORE
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.pools import Pools, pools_of
 from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.replay.segment_map import part_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cases import verdict_on

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import is_ascend, sizes_asked
 from oomscope.snapshot.replay.recording import recorded_conf, recording_of, unheeded_conf
 from oomscope.snapshot.replay.replay_table import replay_file
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, KiB, MiB
 from tests.unit.snapshot.explained import explain

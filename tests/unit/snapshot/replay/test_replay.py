@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, merged, try_settings
 from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.requests import Kind, Last, requests_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cuts import CONFS, SIZES, play

@@ -10,12 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.verdict import judge
 from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, try_settings
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.replay_table import AFRESH, replay_file
 from oomscope.snapshot.replay.requests import Last, requests_of
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.cuts import STEPS, cut, tail

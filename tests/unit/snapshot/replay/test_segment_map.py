@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.pins import pins_of
 from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.replay.test_replay import CONFS, STEPS, run

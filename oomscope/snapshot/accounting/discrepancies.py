@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from oomscope.document import Document
-from oomscope.snapshot.lifetimes import Lifetimes, active_blocks
+from oomscope.snapshot.accounting.lifetimes import Lifetimes, active_blocks
 from oomscope.snapshot.trace import Segment, Trace
 from oomscope.units import format_size
 

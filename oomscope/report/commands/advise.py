@@ -8,9 +8,9 @@ from typing import Final
 
 from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.report import parts
+from oomscope.report.commands.sweep import outcome_cell, variant_text
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, slowdown_text
-from oomscope.report.sweep import outcome_cell, variant_text
 
 _SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
 

@@ -32,8 +32,8 @@ from torch import _tensor_str
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from oomscope.probe.recording.known_integers import MOST_BYTES, HeldOperands
 from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 _ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}

@@ -12,7 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks, bytes_by
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, active_blocks, bytes_by
+from oomscope.snapshot.accounting.stack_tree import LiveStacks, StackBytes, place
+from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.sites import (
     Frame,
     Site,
@@ -25,8 +27,6 @@ from oomscope.snapshot.sites import (
     site_of,
     user_frame,
 )
-from oomscope.snapshot.stack_tree import LiveStacks, StackBytes, place
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 from oomscope.units import GiB, MiB
 

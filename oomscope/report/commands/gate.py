@@ -11,10 +11,11 @@ from oomscope.gate.calibrate import Calibration
 from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, Ruling, Status, ruling
-from oomscope.report import gate_sentences, parts
-from oomscope.report.gate_sentences import Commands
+from oomscope.report import parts
+from oomscope.report.commands import gate_sentences
+from oomscope.report.commands.gate_sentences import Commands
+from oomscope.report.commands.probe import device_text, measurement_parts, rank_text, status_text
 from oomscope.report.parts import Cell, columns
-from oomscope.report.probe import device_text, measurement_parts, rank_text, status_text
 from oomscope.report.sentences import count, date_text, short_hash, shortened
 from oomscope.report.verdict_text import verdict_line
 

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
-from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes, pair, summed_over_time
+from oomscope.snapshot.accounting.discrepancies import Discrepancy, discrepancies
+from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes, pair, summed_over_time
 from oomscope.snapshot.trace import Action, Segment, Trace
 
 Result = TypeVar("Result")

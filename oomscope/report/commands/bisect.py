@@ -12,9 +12,10 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed, WalkedLine, Waterfall, levels
 from oomscope.bisect.search.line import Answer
-from oomscope.report import bisect_sentences, parts
+from oomscope.report import parts
+from oomscope.report.commands import bisect_sentences
+from oomscope.report.commands.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.parts import Span, columns, line
-from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import category_text, count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import LINE_TABLE, fix_table, verdict_parts

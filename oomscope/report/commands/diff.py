@@ -9,7 +9,7 @@ from oomscope.report import parts
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, moment_text, one_line, site_text, unread_text
 from oomscope.report.stacks import NO_STACKS, Stacks
-from oomscope.snapshot.attribution import NO_STACK, OLDER
+from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.compare.side import Facts

@@ -8,7 +8,8 @@ from typing import Final
 
 from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
 from oomscope.gate.night.status import ruling
-from oomscope.report import gate_sentences, parts
+from oomscope.report import parts
+from oomscope.report.commands import gate_sentences
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 

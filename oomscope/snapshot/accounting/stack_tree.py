@@ -1,8 +1,8 @@
 """The live bytes at some moments by whole stack, and the trees into which stacks merge: by call, module or category.
 
-:func:`~oomscope.snapshot.attribution.by_stack` finds them in a trace. Every tree sums to the live bytes of its moment.
-The equal modules of a list (``h.0``, ``h.1``, …) are one: a tree shows the layer, not each of its eighty copies. Frames
-of C++ are left out where a stack has any of Python.
+:func:`~oomscope.snapshot.accounting.attribution.by_stack` finds them in a trace. Every tree sums to the live bytes of
+its moment. The equal modules of a list (``h.0``, ``h.1``, …) are one: a tree shows the layer, not each of its eighty
+copies. Frames of C++ are left out where a stack has any of Python.
 """
 
 from __future__ import annotations
