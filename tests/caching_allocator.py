@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from oomscope.allocator.engine import constants, serve
-from oomscope.allocator.engine.constants import ADDRESS, NONE, NULL_REQUEST, OP, POOL_IN_USE, SIZE
+from oomscope.allocator.engine.constants import ADDRESS, DEFAULT_STREAM, NONE, NULL_REQUEST, OP, POOL_IN_USE, SIZE
 from oomscope.allocator.engine.driver import Driver
 from oomscope.allocator.engine.memory import Memory, grow, has_room
 from oomscope.allocator.engine.reclaim import (
@@ -23,7 +23,7 @@ from oomscope.allocator.engine.reclaim import (
 )
 from oomscope.allocator.replay import Replay
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState
+from oomscope.allocator.state import AllocatorState
 from oomscope.errors import UsageError
 from oomscope.units import format_size
 

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oomscope.allocator.engine import constants, serve
-from oomscope.allocator.engine.constants import NONE, OUT_OF_MEMORY
+from oomscope.allocator.engine.constants import DEFAULT_STREAM, NONE, OUT_OF_MEMORY
 from oomscope.allocator.engine.driver import Driver
 from oomscope.allocator.engine.memory import Memory, fill_room, grow, length_wanted
 from oomscope.allocator.restore import restore
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.allocator.state import DEFAULT_STREAM, AllocatorState
+from oomscope.allocator.state import AllocatorState
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment
 from oomscope.errors import UsageError
 

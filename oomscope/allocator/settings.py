@@ -86,6 +86,14 @@ class AllocatorSettings:
         return TIE_BLOCK if self.version == (2, 12) else TIE_ADDRESS
 
     @property
+    def pools_retry(self) -> bool:
+        """Whether a request in a ``MemPool`` may give back cached blocks before it fails (pytorch PR 175374).
+
+        Before, no request of a private pool could, as if a graph were being captured. Observed of torch 2.12 and 2.14.
+        """
+        return self.version >= (2, 13)
+
+    @property
     def frees_short_reservations(self) -> bool:
         """Whether a reservation of addresses that is shorter than the request is given back before pages are mapped.
 

@@ -12,9 +12,6 @@ from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.views import AllocatorEvent, AllocatorSegment, drain_log, segments_of
 from oomscope.errors import UsageError
 
-DEFAULT_STREAM = 0
-"""The handle of CUDA's default stream, which is always there."""
-
 
 def add_stream(m: Memory, handle: int) -> int:
     """Return a new stream, chained to the others in order of handles, at the end of a list."""
@@ -120,6 +117,7 @@ class AllocatorState:
         m[LARGE_SEGMENT] = settings.large_segment_size
         m[THROW_ON_OOM] = int(settings.throw_on_cudamalloc_oom)
         m[TIE_RULE] = settings.tie_rule
+        m[POOLS_RETRY] = int(settings.pools_retry)
         m[FREES_SHORT] = int(settings.frees_short_reservations)
         m[DIVIDED] = int(any(divisions > 1 for divisions in settings.roundup_power2_divisions))
         m[DIVISIONS : DIVISIONS + DIVISION_INTERVALS] = list(settings.roundup_power2_divisions)

@@ -92,6 +92,8 @@ CHUNK = 64
 FREE_SETS = 7  # one for each pool: free blocks by (size, tie, address)
 UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one for each pool: unmapped parts of reservations by address
 STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
+DEFAULT_STREAM = 0
+"""The handle of CUDA's default stream, which is always there."""
 
 # ---- a private pool --------------------------------------------------------------------------------------------
 POOL_ROW = 4
@@ -154,9 +156,10 @@ POOL_ROW = 4
     READY_STREAM,  # the one stream whose events were made ready since the last look, NONE, or SEVERAL
     LONGEST_RANGE,  # bytes of the longest segment or reservation ever made: no request for more finds room in one
     FIRST_POOL,  # the private pool of the lowest number, or NONE
+    POOLS_RETRY,  # whether a request in a MemPool may give back cached blocks, as one of the default pool
     FREES_SHORT,  # whether a reservation shorter than the request is given back unmapped
-) = range(51)
-DIVISIONS = 51
+) = range(52)
+DIVISIONS = 52
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

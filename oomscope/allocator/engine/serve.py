@@ -177,8 +177,7 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     """Get a block from the driver, giving back more and more of what is cached; NONE when all was in vain.
 
     As in PyTorch, the pool is not searched again after something was released. Under ``throw_on_cudamalloc_oom``, and
-    without a limit, a request that exceeds the whole device is REJECTED before anything is tried. Requests of private
-    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block.
+    without a limit, a request that exceeds the whole device is REJECTED before anything is tried.
     """
     if m[THROW_ON_OOM] and m[LIMIT] == NONE and segment_size(m, size) > m[TOTAL]:
         return REJECTED
@@ -187,11 +186,19 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     block = _ask_driver(m, size, stream, pool)
     if block == NONE and release_available(m, size, stream, pool):
         block = _ask_driver(m, size, stream, pool)
-    if block == NONE and m[stream + OWNER] == NONE:
+    if block == NONE and _may_retry(m, stream):
         release_cached(m)
         m[RETRIES] += 1
         block = _ask_driver(m, size, stream, pool)
     return block
+
+
+def _may_retry(m: Memory, stream: int) -> bool:
+    """Whether a request may wait for events and give back cached blocks: not while a graph is captured.
+
+    A private pool is that of a capture or a ``MemPool``. Nothing can be captured on the default stream of CUDA.
+    """
+    return m[stream + OWNER] == NONE or (m[POOLS_RETRY] > 0 and m[stream + HANDLE] == DEFAULT_STREAM)
 
 
 def _ask_driver(m: Memory, size: int, stream: int, pool: int) -> int:

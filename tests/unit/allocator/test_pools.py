@@ -30,12 +30,11 @@ def free(name: int) -> Op:
     return Op(ReplayOp.FREE, name)
 
 
-def play(ops, total: int = GiB, conf: str = "", **options) -> ReplayOutcome:
+def play(ops, total: int = GiB, conf: str = "", settings: AllocatorSettings | None = None, **options) -> ReplayOutcome:
     columns = [list(column) for column in zip(*ops, strict=True)]
     kinds, ids, sizes, pools, streams = columns
-    return replay(
-        kinds, ids, sizes, streams, settings=AllocatorSettings.parse(conf), driver=Driver(total), pools=pools, **options
-    )
+    settings = settings or AllocatorSettings.parse(conf)
+    return replay(kinds, ids, sizes, streams, settings=settings, driver=Driver(total), pools=pools, **options)
 
 
 def actions(outcome: ReplayOutcome) -> list[tuple[str, int, int]]:
@@ -75,16 +74,31 @@ def test_a_pool_is_in_use_again_once_something_is_allocated_in_it():
     assert play([*ops, malloc(2, 700)]).failed.tolist()[-1]
 
 
-def test_a_request_of_a_private_pool_releases_nothing_of_others():
-    outcome = play([malloc(0, 700), free(0), malloc(1, 700, GRAPH)])
+CAPTURING = 7
+"""A stream on which a graph is captured."""
+
+
+@pytest.mark.parametrize(("stream", "version"), [(CAPTURING, "2.15"), (0, "2.12")])
+def test_a_request_during_a_capture_releases_nothing_of_other_pools(stream, version):
+    settings = AllocatorSettings.parse("", torch_version=version)
+    outcome = play([malloc(0, 700), free(0), malloc(1, 700, GRAPH, stream)], settings=settings)
     assert outcome.failed.tolist()[-1]
     assert [event.action for event in outcome.events] == ["segment_alloc", "oom"]
     assert outcome.events[-1].pool == GRAPH
     assert outcome.allocator.num_alloc_retries == 0
 
 
+def test_a_request_in_a_mem_pool_gives_back_what_the_default_pool_caches():
+    """As the allocators of torch 2.14 and 2.15 do on the virtual card, and those of 2.11 and 2.12 do not."""
+    outcome = play([malloc(0, 700), free(0), malloc(1, 700, OTHER)])
+    assert not outcome.failed.any()
+    assert actions(outcome) == [("segment_alloc", 700, 0), ("segment_free", 700, 0), ("segment_alloc", 700, OTHER)]
+    assert outcome.allocator.num_alloc_retries == 1
+
+
 def test_a_request_releases_oversize_blocks_of_its_own_pool():
-    ops = [malloc(0, 300, GRAPH), malloc(1, 300), free(0), free(1), malloc(2, 600, GRAPH)]
+    big = [malloc(0, 300, GRAPH, CAPTURING), malloc(1, 300), free(0), free(1)]
+    ops = [*big, malloc(2, 600, GRAPH, CAPTURING)]
     outcome = play(ops, total=1000 * MiB, conf="max_split_size_mb:200")
     assert ("segment_free", 300, GRAPH) in actions(outcome)
     assert ("segment_free", 300, 0) not in actions(outcome)
