@@ -87,7 +87,9 @@ class Running:
         if not is_told and self._asked_to_end_at != self.steps.complete:
             last = self.keep("end" if error is None else "exception")
         self._messages.attempt("recording did not stop cleanly", self._open.close)
-        if is_oom and last is not None:
+        if is_oom and not self._failures:
+            self._messages.say("PyTorch's allocator refused nothing: the program raised this error, or a library did")
+        elif is_oom and last is not None:
             snapshot = last
             self._messages.attempt("the failure is not explained", lambda: _print_verdict(snapshot))
 

@@ -49,6 +49,7 @@ class Steps:
     def following(self) -> Iterator[None]:
         """Follow the optimizers of the process while the block runs."""
         handle = register_optimizer_step_post_hook(self._optimizer_stepped)
+        self._mark_step()
         try:
             yield
         finally:
@@ -63,9 +64,12 @@ class Steps:
 
     def _advance(self) -> None:
         self.complete += 1
+        self._mark_step()
+        self._after_each(self.complete)
+
+    def _mark_step(self) -> None:
         mark = to_text(Metadata(Moment("", self.complete, -1)))
         self._messages.attempt("steps are not marked", lambda: self._set_mark(mark))
-        self._after_each(self.complete)
 
     def _set_mark(self, text: str) -> None:
         """Mark the events to come, unless the program marks them itself."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.accounting.timeline import iterations_of as recorded_iterations
 from oomscope.snapshot.builder import Interned, counted
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.categorise import Evidence, categorise
@@ -79,18 +80,32 @@ class Inferred:
 def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
     """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
 
-    Iterations count from the beginning of the recording; without a known end none has a number.
+    Numbers that are recorded without phases, as by ``oomscope record``, are kept. Else iterations count from the
+    beginning of the recording; without a known end none has a number.
     """
-    if trace.moment_id.any():
+    if any(moment.phase for moment in trace.moments):
         return trace
-    known = len(iterations) > 0
-    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if known else np.full(len(trace), -1)
+    numbers = _numbers(trace, iterations)
     moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
     phases = {doing: doing.name.lower() for doing in Doing} | {Doing.UNKNOWN: ""}
     used, place = counted((numbers + 1) * len(Doing) + activity.at)
     pairs = (divmod(each, len(Doing)) for each in used)
     ids = [moments.id_of(Moment(phases[Doing(doing)], number - 1, -1)) for number, doing in pairs]
     return replace(trace, moment_id=np.array(ids, dtype=np.int32)[place], moments=moments.items())
+
+
+def _numbers(trace: Trace, iterations: Iterations) -> Indices:
+    """Return the iteration of each event, -1 where it is not known.
+
+    PyTorch keeps ``user_metadata`` for each thread, so events of autograd's own threads go on with the iteration of the
+    last event that has one.
+    """
+    recorded = recorded_iterations(trace)
+    if recorded.max(initial=-1) > 0:
+        return np.where(recorded < 0, recorded[recorded >= 0][0], recorded)
+    if not len(iterations):
+        return np.full(len(trace), -1)
+    return np.searchsorted(iterations.ends, np.arange(len(trace)))
 
 
 def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[Annotation] = ()) -> Iterations:
@@ -112,7 +127,7 @@ def _recorded(timeline: Timeline) -> Indices:
     numbers = np.array([moment.iteration for moment in trace.moments])[trace.moment_id]
     known = np.flatnonzero(numbers >= 0)
     change = np.diff(numbers[known])
-    return known[:-1][change > 0] if len(known) and (change >= 0).all() else NO_ENDS
+    return known[1:][change > 0] - 1 if len(known) and (change >= 0).all() else NO_ENDS
 
 
 def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices:

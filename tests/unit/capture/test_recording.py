@@ -158,7 +158,7 @@ def test_steps_are_counted_and_marked(allocator) -> None:
             recording.step()
     assert files() == ["snap-0.pickle", "snap-0.step2.pickle", "snap-0.step4.pickle"]
     trace = load_snapshot("snap-0.pickle").traces[0]
-    assert [trace.moments[moment].iteration for moment in trace.moment_id] == [-1, 1, 2, 3, 4]
+    assert [trace.moments[moment].iteration for moment in trace.moment_id] == [0, 1, 2, 3, 4]
     assert load_snapshot("snap-0.step4.pickle").provenance.iteration == 4
     assert allocator.metadata == ""
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.infer.activity import activity_of
+from oomscope.snapshot.infer.activity import Doing, activity_of
 from oomscope.snapshot.infer.inferred import iterations_of, with_moments
 from oomscope.snapshot.judge.leaks import find_leak, suspects_of
-from oomscope.snapshot.trace import Annotation, Category, Moment
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Category, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.foreign import BACKWARD, STEP, Training
 from tests.unit.snapshot.machine import Machine
@@ -147,6 +147,24 @@ def test_a_leak_is_found_with_its_line():
     activity = activity_of(timeline)
     told = Timeline(with_moments(timeline.trace, activity, iterations), timeline.segments)
     leak = find_leak(told)
+    assert leak is not None
+    assert leak.bytes_per_iteration == 2 * MiB
+
+
+def test_phases_are_told_by_evidence_where_only_steps_were_recorded():
+    """As ``oomscope record`` marks them; events of autograd's threads bear no mark."""
+    timeline = trained(5, leak=2 * MiB)
+    bare = found(timeline)
+    activity = activity_of(timeline)
+    numbers = np.searchsorted(bare.ends, np.arange(len(timeline.trace)))
+    known = np.where(activity.at == Doing.BACKWARD, 0, numbers + 1)
+    moments = (UNKNOWN_MOMENT, *(Moment("", number, -1) for number in range(int(numbers.max()) + 1)))
+    marked = replace(timeline.trace, moment_id=known.astype(np.int32), moments=moments)
+    recorded = Timeline(marked, timeline.segments)
+    told = with_moments(marked, activity, found(recorded))
+    assert [told.moments[moment].iteration for moment in told.moment_id] == numbers.tolist()
+    assert {"forward", "backward", "optimizer"} <= {moment.phase for moment in told.moments}
+    leak = find_leak(Timeline(told, timeline.segments))
     assert leak is not None
     assert leak.bytes_per_iteration == 2 * MiB
 
