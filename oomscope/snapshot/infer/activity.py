@@ -55,6 +55,8 @@ class Mark(IntFlag):
     """The contiguous buffers of Megatron-Core: parameters and main gradients."""
     RECOMPUTE = 8192
     """Of a stack: a forward inside backward."""
+    BUCKETS = 16384
+    """DistributedDataParallel makes the buckets of its gradients."""
 
 
 PHASES: Final = {
@@ -100,6 +102,7 @@ PYTHON_CLUES: Final = (
     _clue(Mark.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^(_call_impl|_wrapped_call_impl|__call__)$"),
     _clue(Mark.FORWARD, r"(^|/)torch/nn/functional\.py$", r"."),
     _clue(Mark.FORWARD, "", r"^forward$"),
+    _clue(Mark.BUCKETS, r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$"),
     _clue(Mark.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"."),
     _clue(Mark.COMMUNICATION, "", r"^_?(i?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)\w*|i?send|i?recv)$"),
     _clue(Mark.INPUT, r"(^|/)torch/utils/data/|/data_?(loader|set)?s?(/[^/]*)?\.py$", r"."),

@@ -60,7 +60,10 @@ aten/src/ATen/cuda/CublasHandlePool.cpp, ``getChosenWorkspaceSize``)."""
 
 
 def _cublas_workspace(b: Life) -> Mask:
-    return np.asarray(np.isin(b.size, CUBLAS_WORKSPACES) & b.lasting & (b.alone | (b.steps_outlived > 1)))
+    """Torch up to 2.14 keeps one for each thread and stream; later ones make it for each product."""
+    of_size = np.isin(b.size, CUBLAS_WORKSPACES)
+    kept = of_size & b.lasting & (b.alone | (b.steps_outlived > 1))
+    return np.asarray(kept if kept.any() else of_size & b.brief)
 
 
 def _moved_with_module(b: Life) -> Mask:
@@ -89,6 +92,7 @@ RULES: Final = (
     Rule("size and life of a cuBLAS workspace", WORKSPACE, MEDIUM, _cublas_workspace),
     Rule("moved with its module", PARAMETER, HIGH, _moved_with_module),
     Rule("received in forward, given up in backward", ACTIVATION, MEDIUM, _received_for_backward),
+    Rule("buckets of gradients", COMMUNICATION, HIGH, lambda b: b.marked(Mark.BUCKETS) & ~b.same_span),
     Rule("sent or received", COMMUNICATION, HIGH, lambda b: b.marked(Mark.COMMUNICATION) & ~(b.steps_outlived > 0)),
     Rule("optimizer's state initialisation", STATE, HIGH, lambda b: b.marked(Mark.STATE_INIT) & ~b.same_span),
     Rule("given up in the step that made it", TEMPORARY, HIGH, lambda b: b.made_in(OPTIMIZER) & b.same_span),

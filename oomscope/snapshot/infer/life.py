@@ -14,7 +14,7 @@ from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import Activity, Doing, Mark
 from oomscope.snapshot.sites import is_python
-from oomscope.snapshot.trace import Trace
+from oomscope.snapshot.trace import Action, Trace
 
 Mask = NDArray[np.bool_]
 
@@ -38,6 +38,8 @@ class Life(NamedTuple):
     """Alive when the recording ended."""
     same_span: Mask
     """Given up in the run of events, all of one kind of doing, in which it was born."""
+    brief: Mask
+    """Given up before anything else was allocated."""
     cut_off: Mask
     """Alive when the recording ended, which was in the run of events in which it was born."""
     steps_outlived: Indices
@@ -45,7 +47,8 @@ class Life(NamedTuple):
     alone: Mask
     """No other block that lasts to the end was made on the same stream, by the same kind of doing, in the same size."""
     like_temporaries: Mask
-    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run."""
+    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run, and
+    one of these was as old then as it is."""
     first_of_buffers: Mask
     """Of the lines that make contiguous buffers in one function, its is the first."""
 
@@ -82,6 +85,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     begun, ended = _steps(activity)
     like = numbered(stack, table.size)
     ends_known = _count(~cut_off, like)
+    oldest = np.full(int(like.max(initial=-1)) + 1, -1)
+    np.maximum.at(oldest, like[same_span], (freed - born)[same_span])
     return Life(
         size=table.size,
         own=activity.own,
@@ -91,10 +96,11 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
         older=older,
         lasting=lasting,
         same_span=same_span,
+        brief=same_span & (freed < _next_allocation(trace, born)),
         cut_off=cut_off,
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
         alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
-        like_temporaries=(2 * _count(same_span & ~cut_off, like) >= ends_known) & (ends_known > 0),
+        like_temporaries=(2 * _count(same_span, like) >= ends_known) & (freed - born <= oldest[like]),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
     )
 
@@ -114,6 +120,12 @@ def numbered(*columns: NDArray[np.integer]) -> Indices:
 def _count(holds: Mask, group: Indices) -> Indices:
     """Return for each row how many of its group ``holds`` is true of."""
     return np.bincount(group, weights=holds, minlength=1)[group].astype(np.int64)
+
+
+def _next_allocation(trace: Trace, born: Indices) -> Indices:
+    """Return the first event behind each birth that allocates; the end of the trace where none does."""
+    allocations = np.flatnonzero(trace.action == Action.ALLOC)
+    return np.append(allocations, len(trace))[np.searchsorted(allocations, born, side="right")]
 
 
 def _steps(activity: Activity) -> tuple[Indices, Indices]:

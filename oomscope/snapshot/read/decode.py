@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import pickle
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from oomscope.units import format_size
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+XZ_MAGIC: Final = b"\xfd7zX"
 BUFFER_BYTES: Final = 1 << 18
 MAX_NAME: Final = 80
 """Characters of a hostile name that a message repeats."""
@@ -46,7 +48,7 @@ Consumed: TypeAlias = Callable[[int], None]
 
 
 def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Consumed) -> Any:
-    """Return the plain values in ``file``: a pickle or JSON, plain, gzip or zstd.
+    """Return the plain values in ``file``: a pickle or JSON, plain, gzip, zstd or xz.
 
     ``consumed`` is told how many bytes were unpacked, as far as they count, before more of them are used.
 
@@ -57,8 +59,8 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     source = _Metered(file, file_bytes, consumed)
     packed = io.BufferedReader(source, BUFFER_BYTES)
     content, magic = packed, packed.peek(4)
-    if magic.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-        unpacker = gzip.GzipFile(fileobj=packed) if magic.startswith(GZIP_MAGIC) else _zstd(packed)
+    if magic.startswith((GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC)):
+        unpacker = _unpacker(packed, magic)
         meter = _Metered(unpacker, unpacked_bytes, lambda total: consumed(min(total, UNPACKED_PER_BYTE * source.total)))
         content = io.BufferedReader(meter, BUFFER_BYTES)
     if not (head := content.peek(64)[:64]):
@@ -79,8 +81,12 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     return document
 
 
-def _zstd(packed: BinaryIO) -> Any:
-    """Return what unpacks zstd frames, one after the other."""
+def _unpacker(packed: BinaryIO, magic: bytes) -> Any:
+    """Return what unpacks ``packed``, of zstd all frames."""
+    if magic.startswith(GZIP_MAGIC):
+        return gzip.GzipFile(fileobj=packed)
+    if magic.startswith(XZ_MAGIC):
+        return lzma.LZMAFile(packed)
     import zstandard
 
     return zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
@@ -118,9 +124,9 @@ class _Metered(io.RawIOBase):
             count = self._source.readinto(buffer) or 0
         except (MemoryError, SnapshotError):
             raise
-        except Exception as error:  # gzip, zlib and zstd each have errors of their own for damage
+        except Exception as error:  # gzip, zlib, zstd and xz each have errors of their own for damage
             raise SnapshotError(
-                f"damaged gzip or zstd ({printable(str(error))})", remedy="copy the file again"
+                f"damaged gzip, zstd or xz ({printable(str(error))})", remedy="copy the file again"
             ) from error
         self.total += count
         if self.total > self._limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import pickle
 import struct
@@ -67,7 +68,9 @@ def snapshot(**parts: object) -> bytes:
         pytest.param(zstandard.compress(PROTO + b"]" * 200_000_000), "more memory than", id="a zstd bomb"),
         pytest.param(gzip.compress(snapshot())[:-8] + bytes(8), "damaged gzip", id="a wrong checksum"),
         pytest.param(zstandard.compress(snapshot())[:-4], "no readable pickle", id="half a zstd frame"),
-        pytest.param(b"\x28\xb5\x2f\xfd" + b"\xff" * 20, "damaged gzip or zstd", id="no zstd frame"),
+        pytest.param(b"\x28\xb5\x2f\xfd" + b"\xff" * 20, "damaged gzip, zstd or xz", id="no zstd frame"),
+        pytest.param(lzma.compress(PROTO + b"]" * 50_000_000, preset=1), "more memory than", id="an xz bomb"),
+        pytest.param(lzma.compress(snapshot())[:-8] + bytes(8), "damaged gzip, zstd or xz", id="half an xz file"),
     ],
 )
 def test_hostile_files_are_refused_in_one_line(tmp_path, monkeypatch, content, message):
