@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ _UNSHARDED = re.compile(
     r"(^|/)torch/distributed/fsdp/_fully_shard/_fsdp_param\.py:(init_all_gather_outputs|alloc_storage)$"
 )
 """Where torch's FSDP2 makes room for whole parameters."""
+_BUCKETS = re.compile(r"(^|/)torch/nn/parallel/distributed\.py:(_ddp_init_helper|_pre_forward)$")
+"""Where DistributedDataParallel makes the buckets of its gradients, and makes them again in the order of use."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""
 
@@ -66,21 +69,32 @@ def categorise(
     passing = by_lifetime != Category.ACTIVATION
     by_lifetime[passing & np.isin(untold, received)] = Category.COMMUNICATION
     stacks, of_torch = trace.stack_id[table.born[untold]], _stacks_of(trace)
-    by_lifetime[passing & np.isin(stacks, of_torch[Category.COMMUNICATION])] = Category.COMMUNICATION
-    by_lifetime[np.isin(stacks, of_torch[Category.PARAMETER])] = Category.PARAMETER
+    by_lifetime[passing & np.isin(stacks, of_torch.collectives)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_torch.buckets)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_torch.unsharded)] = Category.PARAMETER
     category[table.born[untold]] = by_lifetime
     return replace(trace, category=category)
 
 
-def _stacks_of(trace: Trace) -> dict[Category, list[int]]:
-    """Return the numbers of stacks by what torch's own code allocates there for communication between ranks."""
-    found: dict[Category, list[int]] = {Category.COMMUNICATION: [], Category.PARAMETER: []}
+class _StacksOfTorch(NamedTuple):
+    """Numbers of stacks by what torch's own code allocates there for communication between ranks."""
+
+    unsharded: list[int]
+    buckets: list[int]
+    collectives: list[int]
+
+
+def _stacks_of(trace: Trace) -> _StacksOfTorch:
+    found = _StacksOfTorch([], [], [])
     for number, stack in enumerate(trace.stacks):
         for frame in stack:
-            if _UNSHARDED.search(f"{frame.filename}:{frame.name}"):
-                found[Category.PARAMETER].append(number)
+            place = f"{frame.filename}:{frame.name}"
+            if _UNSHARDED.search(place):
+                found.unsharded.append(number)
+            elif _BUCKETS.search(place):
+                found.buckets.append(number)
             elif _COLLECTIVES.search(frame.filename):
-                found[Category.COMMUNICATION].append(number)
+                found.collectives.append(number)
             elif _TORCHS_OWN.search(frame.filename):
                 continue
             break

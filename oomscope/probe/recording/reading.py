@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
@@ -15,7 +16,8 @@ from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
+from oomscope.snapshot.sites import is_measuring
+from oomscope.snapshot.trace import Action, Moment, Segment, Snapshot, Stack
 
 _COUNTERS: Final = {
     "num_alloc_retries": "num_alloc_retries",
@@ -62,6 +64,7 @@ def measurement_of(
         refusal: the last request that was refused.
         max_entries: size of the ring.
     """
+    snapshot = _without_own_frames(snapshot)
     recorded = (trace for trace in snapshot.traces if trace.device == index)
     trace = next(recorded, None) or TraceBuilder(index).build()  # a run that only counted
     timeline = Timeline.of(trace, snapshot.segments)
@@ -69,14 +72,15 @@ def measurement_of(
     truncated = len(trace) >= max_entries
     failed = None
     if refusal is not None:
-        event, stack, size = _last_oom(refusal.snapshot, index)
+        at_refusal = _without_own_frames(refusal.snapshot)
+        event, stack, size = _last_oom(at_refusal, index)
         failed = FailedAllocation(
             requested_bytes=refusal.requested_bytes if size is None else size,
             message="",
             moment=refusal.moment,
             stack=stack,
             event=event if len(trace) > (event or 0) and not truncated else None,
-            segments=tuple(segment for segment in refusal.snapshot.segments if segment.device == index),
+            segments=tuple(segment for segment in at_refusal.segments if segment.device == index),
             device_free_bytes=refusal.free_bytes,
         )
     return Measurement(
@@ -87,6 +91,21 @@ def measurement_of(
         truncated=truncated,
         allocator_conf=str(snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF", "")),
     )
+
+
+def _without_own_frames(snapshot: Snapshot) -> Snapshot:
+    """Return ``snapshot`` without the frames of what measures: functions of torch that are replaced while it does."""
+
+    @cache
+    def program(stack: Stack) -> Stack:
+        return tuple(frame for frame in stack if not is_measuring(frame))
+
+    def own_blocks(segment: Segment) -> Segment:
+        blocks = tuple(replace(block, stack=program(block.stack)) if block.stack else block for block in segment.blocks)
+        return replace(segment, blocks=blocks, stack=program(segment.stack))
+
+    traces = (replace(trace, stacks=tuple(map(program, trace.stacks))) for trace in snapshot.traces)
+    return replace(snapshot, traces=tuple(traces), segments=tuple(map(own_blocks, snapshot.segments)))
 
 
 def _last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int | None]:
