@@ -5,6 +5,8 @@ A harness is a Python file outside the repository under test with ``setup(ctx: C
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,3 +41,15 @@ class Target:
     """Tells parameters, gradients and modules by name in reports."""
     optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer] | None = None
     """Tells optimizer states in reports."""
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy where it is installed, and torch: what shuffles its data then does the same in each run."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    with contextlib.suppress(ImportError):
+        import numpy as np
+
+        np.random.seed(seed % 2**32)

@@ -23,6 +23,8 @@ _VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with t
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
 _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 """Set by torchrun in each process that it starts."""
+_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", _LOCAL_WORLD)
+"""The place in the world that the program was started with."""
 
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -64,6 +66,9 @@ def _before_torch() -> None:
     from oomscope import virtual
 
     have_a_card_each(os.environ)
+    if "--multiprocessing-fork" in sys.orig_argv:  # started with ranks of their own, as by torch.multiprocessing.spawn
+        for name in _PLACE:
+            os.environ.pop(name, None)
     try:
         if settings.world_size > 1 and _LAUNCHED in os.environ:
             raise MachineUnfitError(
@@ -97,6 +102,7 @@ def have_a_card_each(environment: MutableMapping[str, str]) -> None:
 def _after_torch() -> None:
     """Play one rank where that is asked for, and begin to measure."""
     try:
+        from oomscope.probe.targets.context import seed_everything
         from oomscope.probe.targets.program.process import MeasuredProcess
         from oomscope.probe.targets.program.receipt import ProgramSettings
 
@@ -110,6 +116,7 @@ def _after_torch() -> None:
                 from oomscope.probe.targets.world import play_one_rank
 
                 play_one_rank(settings.world_size)
+        seed_everything(settings.seed)
         MeasuredProcess(settings).arm()
     except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
         sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")
