@@ -172,6 +172,12 @@ def probe(
     return gravest([_exit_code(result), *lost])
 
 
+def _misplaced(ctx: click.Context) -> str:
+    """Return the first option of this command among the words of the program; empty where there is none."""
+    own = {name for each in ctx.command.params for name in each.opts if name.startswith("--")}
+    return next((name for word in ctx.meta[_PROGRAM] if (name := word.partition("=")[0]) in own), "")
+
+
 def _measured(
     job: ProbeJob, ranks: list[int], run: Callable[[ProbeJob], ProbeResult], *, draws: bool
 ) -> tuple[ProbeResult, Drawing | None]:
@@ -232,6 +238,8 @@ def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_
         remark(f"What the target printed last: {said.splitlines()[-1]}")
     elif said:
         remark(f"What the target printed: {keep_log(said) or 'lost, for no file can be written'}")
+    if result.outcome == "error" and (misplaced := _misplaced(click.get_current_context())):
+        remark(f"{misplaced} stands after '--', so the program got it: options of oomscope come before '--'")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from oomscope.errors import (
     InputError,
@@ -42,6 +41,7 @@ from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, OutOfMemory
 from oomscope.probe.recording.settings import SessionSettings, open_session, resolve_backend, settings_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
+from oomscope.probe.targets.context import seed_everything
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import load_recipe, world_of
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, RunsOn], "Session"]
+LONG_RUN: Final = 9
+"""Iterations of the run that shows whether what grew in fewer is a leak."""
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
 
@@ -130,6 +132,10 @@ class _Runs:
         measurement, snapshot = _saved(measurement, self.job)
         judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
         result = replace(judged, snapshot=snapshot)
+        if not out_of_memory and (longer := self._longer_run(measurement)) is not None:
+            measurement, note = longer
+            judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
+            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, note))
         is_refused = isinstance(out_of_memory, FailedAllocation)
         emptied_its_cache = not out_of_memory and measurement.stats.num_alloc_retries > 0
         if not (is_refused or emptied_its_cache):
@@ -181,6 +187,28 @@ class _Runs:
 
         return doubt_of(self.job, measurement, repeated)
 
+    def _longer_run(self, measurement: Measurement) -> tuple[Measurement, str] | None:
+        """Return ``measurement`` with what a longer run tells of memory that grows, and a note; None for nothing else.
+
+        A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. A long
+        run tells enough by itself, and on a real card another one takes its time.
+        """
+        from oomscope.probe.analysis.analyse import leak_of
+        from oomscope.snapshot.judge.leaks import grows
+
+        if self.job.iterations >= LONG_RUN or self.backend != "virtual" or not grows(measurement.timeline):
+            return None
+        ending, _ = self._again("leak", iterations=LONG_RUN)
+        if ending is None or ending.measurement is None or ending.out_of_memory:
+            return None
+        found, longer = leak_of(self.job, measurement), leak_of(self.job, ending.measurement)
+        if found and not longer:
+            note = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
+            return replace(measurement, stops_growing=True), note
+        if longer and not found:
+            return replace(measurement, leak_after=longer), f"the leak was seen in a run of {LONG_RUN} iterations"
+        return None
+
     def _whole_run(self) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
         gc.collect()  # what the first run left in cycles, before as much is made again
@@ -201,7 +229,7 @@ class _Runs:
         whole: Measurement | str,
     ) -> tuple[ProbeResult, Measurement]:
         """Return ``result`` and its ``measurement`` with what the ``whole`` run tells, or why there is none."""
-        from oomscope.probe.analysis.analyse import analyse, demand_of, leak_of, peak_of
+        from oomscope.probe.analysis.analyse import analyse, as_asked_for, demand_of, leak_of, peak_of
 
         if isinstance(whole, str):
             notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
@@ -209,7 +237,8 @@ class _Runs:
         if isinstance(out_of_memory, FailedAllocation):
             leak = leak_of(self.job, whole)
             measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak)
-            judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
+            asked = as_asked_for(out_of_memory, measurement, whole)
+            judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=result.snapshot)
         return replace(result, demand_peak=peak_of(self.job, whole)), measurement
 
@@ -234,7 +263,8 @@ def _begin(
             progress(Progress(stage="import"))
             with uncollected():  # before the target, which may use the card while it is imported
                 session = opener(settings, backend)
-            return _run_once(job, backend, session, progress)
+            whole = job if settings.iterations is None else replace(job, iterations=settings.iterations)
+            return _run_once(whole, backend, session, progress)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
             return not_run(error)
 
@@ -272,16 +302,6 @@ def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProg
     if refusal is None:
         return Ending(measurement=measurement)
     return Ending(measurement=measurement, out_of_memory=out_of_memory_of(refusal, measurement, moment))
-
-
-def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch (all devices)."""
-    import numpy as np
-    import torch
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> Failure:

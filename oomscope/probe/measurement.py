@@ -134,9 +134,13 @@ class Measurement:
     demand_after: int | None = None
     """Largest requested bytes of the same run without a limit; None where it was not run."""
     leak_after: LeakSuspect | None = None
-    """What grows from iteration to iteration in that run."""
+    """What grows from iteration to iteration in that run, or in a longer one."""
+    stops_growing: bool = False
+    """What grows from iteration to iteration in this run does not in a longer one."""
     pinned_bytes: int = 0
     """Peak pinned host bytes."""
+    iterations: int | None = None
+    """Whole iterations of a program; None where the target ran as many as it was asked for."""
     growing: tuple[str, ...] = ()
     """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     truncated: bool = False

@@ -24,6 +24,7 @@ Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 WITHOUT_TORCH: Final = "no process of the program imported torch"
+FAILED_BEFORE_TORCH: Final = "the program failed before it imported torch"
 """How the message on a program begins in which nothing could be recorded."""
 ErrorKind = Literal[
     "import",
@@ -205,6 +206,8 @@ class ProbeResult:
     """That run was to be, and was cut off (by a time-out, a kill, a crash): asked again, it may say more."""
     failure: Failure | None = None
     snapshot: str | None = None
+    iterations: int | None = None
+    """Training iterations that ran whole; null where nothing tells, or the run failed."""
     events: int | None = None
     truncated: bool = False
     """The recorded ring wrapped: the beginning is missing."""

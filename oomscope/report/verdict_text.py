@@ -140,14 +140,20 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     if "foreign" in verdict.tags:
         return "end the other processes on the card or use another card: alone on it the same allocations pass"
     if "fraction" in verdict.tags:
+        cure = f"{_fragmentation_advice(verdict, variable)}; or " if verdict.cured_by else ""
         return (
-            f"raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
+            f"{cure}raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
             "which refused the request although the device had enough free"
         )
     if verdict.kind == "fragmentation":
         return _fragmentation_advice(verdict, variable)
     if verdict.kind == "capacity":
         return "peak demand exceeds the card; reduce live memory (smaller batch, recompute, offload, parallelism)"
+    if verdict.kind == "outside":
+        return (
+            "leave the library that failed some room: call torch.cuda.empty_cache() before it, cap PyTorch by "
+            "torch.cuda.set_per_process_memory_fraction, or reduce live memory"
+        )
     return None
 
 
@@ -198,7 +204,8 @@ def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
     if leak is None:
         return None
     size = format_size(leak.bytes_per_iteration)
-    culprit = f", most of it from {site_text(leak.site)}" if leak.site else ""
+    more = f" and {count(leak.further_lines, 'further line')}" if leak.further_lines else ""
+    culprit = f", most of it from {site_text(leak.site)}{more}" if leak.site else ""
     text = (
         f"{size} more stay alive after each iteration{culprit}: look for lists, caches and hooks that outlive it; a "
         "tensor that is kept holds its memory, and its graph unless detached, so keep loss.item() or .detach().cpu()"

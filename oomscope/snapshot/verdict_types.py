@@ -77,6 +77,8 @@ class LeakSuspect:
     """Whole iterations seen."""
     site: Site | None
     """None where no stack was recorded."""
+    further_lines: int = 0
+    """Other lines of code that left memory after each iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)

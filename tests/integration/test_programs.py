@@ -7,16 +7,21 @@ import json
 import secrets
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
+from benchmarks.evidence import agreements
+from oomscope.config.load import load_preset
+from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget, bundled_job
 from oomscope.probe.process import launch
 from oomscope.probe.recording.values import assumed_values
 from oomscope.probe.recording.values.assumed_values import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.sites import is_measuring
 from tests.integration.program import QUICK_TORCH, commit, new_repo, oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -149,6 +154,60 @@ def test_a_list_of_tensors_is_kept_and_named_as_a_leak() -> None:
     assert result.peak.categories["kept"] == 512 * MiB
     note = "kept more tensors after each iteration: kept in small.py (2 entries)"
     assert (note in result.notes) == (sys.version_info >= (3, 13)), "older frames store what is read of their variables"
+
+
+def test_a_leak_shows_in_three_iterations_though_the_last_one_is_ended_at_its_step() -> None:
+    leak = small("keeps_outputs").verdict.leak
+    assert leak.bytes_per_iteration == 4 * MiB
+
+
+def test_a_leak_that_few_iterations_do_not_show_is_found_by_a_longer_run() -> None:
+    result = small("leaks_by_cat")
+    assert (result.outcome, result.verdict.tags) == ("fits", ("leak",))
+    assert result.verdict.leak.bytes_per_iteration == 256 * MiB
+    assert "the leak was seen in a run of 9 iterations" in result.notes
+
+
+def test_a_buffer_that_fills_and_stays_as_large_is_no_leak() -> None:
+    result = small("keeps_a_window")
+    assert (result.outcome, result.verdict.tags) == ("fits", ())
+    assert "memory that grew in the first iterations grows no more in a run of 9: it is no leak" in result.notes
+
+
+def test_states_of_parameters_that_come_to_be_trained_are_no_leak() -> None:
+    result = small("unfreezes")
+    assert (result.outcome, result.verdict.tags) == ("fits", ())
+
+
+def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_card() -> None:
+    result = small("under_a_fraction", limit_bytes=4000 * MiB)
+    assert (result.outcome, result.verdict.tags) == ("oom", ("fraction",))
+    assert "more than the memory fraction that was set allows" in result.verdict.headline
+
+
+def test_a_program_that_does_not_seed_its_shuffle_does_the_same_in_each_run() -> None:
+    first, second = (small("shuffles", iterations=5) for _ in range(2))
+    assert first.outcome == "fits", first.failure
+    assert first.peak.requested_bytes == second.peak.requested_bytes
+
+
+def test_ranks_that_the_program_spawns_are_measured_whole() -> None:
+    result = small("spawns", world_size=2)
+    assert (result.outcome, result.rank) == ("fits", 1)
+    lower, higher = (row.peak.requested_bytes for row in sorted(result.ranks, key=lambda row: row.rank))
+    assert 1.5 * lower < higher
+    assert result.peak.categories["communication"] >= 2 * MiB, "the buckets of gradients"
+
+
+def test_frames_of_what_measures_are_in_no_snapshot_and_evidence_tells_its_categories(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.pickle"
+    result = launch.run(replace(bundled_job(load_preset("gpt-tiny", []).config), snapshot_path=str(kept)))
+    assert result.outcome == "fits", result.failure
+    snapshot = load_snapshot(kept)
+    stacks = [stack for trace in snapshot.traces for stack in trace.stacks]
+    assert not [frame for stack in stacks for frame in stack if is_measuring(frame)]
+    _, _, agreed = agreements(snapshot)
+    assert {name: each.right > 0.95 for name, each in agreed.items()} == {"at the peak": True, "of all": True}
 
 
 def test_the_attribute_that_keeps_tensors_is_named() -> None:
@@ -286,7 +345,7 @@ def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
     words = ("probe", "--backend", "virtual", "--repo", PROGRAMS, "--quiet")
     done = oomscope(*words, "--", sys.executable, "-c", "print('as told'); raise SystemExit(9)")
     assert done.returncode == 6
-    assert "no process of the program imported torch (it ended with status 9)" in done.stdout
+    assert "the program failed before it imported torch (it ended with status 9)" in done.stdout
     assert "correct the error that it printed last; if torch is missing, start it" in " ".join(done.stdout.split())
     assert "What the program printed last:\n  as told\nWhat the program printed: " in done.stderr
     Path(done.stderr.partition("What the program printed: ")[2].strip()).unlink()

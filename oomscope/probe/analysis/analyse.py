@@ -8,7 +8,10 @@ are left out, so that two runs of one job write equal files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.sites import site_rule
@@ -22,9 +25,10 @@ from oomscope.snapshot.judge.leaks import find_leak, undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.fixes import Rules
+from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
-from oomscope.snapshot.trace import Stack, Trace
+from oomscope.snapshot.trace import Action, Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes
@@ -67,6 +71,7 @@ def analyse(
         oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
         verdict=verdict,
         demand_bytes=measurement.demand_after,
+        iterations=None if out_of_memory else measurement.iterations or job.iterations,
         events=len(measurement.trace),
         truncated=measurement.truncated,
         timeline=decimate(timeline.requested),
@@ -161,9 +166,24 @@ def demand_of(measurement: Measurement) -> int:
     return measurement.timeline.most_held_bytes
 
 
+def as_asked_for(failed: FailedAllocation, measurement: Measurement, whole: Measurement) -> FailedAllocation:
+    """Return ``failed`` with the bytes that the program asked for, which the same run without a limit tells.
+
+    Of a request that fails torch tells the size as ``roundup_power2_divisions`` makes it, which may be a third more.
+    """
+    settings = rules_of(measurement).settings()
+    asks = np.flatnonzero(whole.trace.action == Action.ALLOC)
+    number = int((measurement.trace.action[: failed.event] == Action.ALLOC).sum())
+    if failed.event is None or number >= len(asks) or not any(settings.roundup_power2_divisions):
+        return failed
+    asked = int(whole.trace.size[asks[number]])
+    is_it = request_as_seen(settings, asked, 0).size == failed.requested_bytes
+    return replace(failed, requested_bytes=asked) if is_it else failed
+
+
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
     """Return what grows from iteration to iteration in ``measurement``, without judging it."""
-    return find_leak(measurement.timeline, site_rule(job).site_of)
+    return find_leak(measurement.timeline, site_rule(job).site_of, ends_whole=True)
 
 
 def rules_of(measurement: Measurement) -> Rules:
@@ -201,6 +221,7 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
             event=failed.event,
             stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
             segments=failed.segments,
+            by_fraction=budget.own_fraction is not None and (failed.device_free_bytes or 0) >= failed.requested_bytes,
         )
     return judge(
         measurement.timeline,
@@ -214,6 +235,8 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
         failure=failure,
         demand_after=measurement.demand_after,
         leak_after=measurement.leak_after,
+        ends_whole=True,
+        may_leak=not measurement.stops_growing,
         choose=site_rule(job).site_of,
     )
 

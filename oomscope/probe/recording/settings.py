@@ -42,6 +42,8 @@ class SessionSettings:
     stream_lag: int = 0
     address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
+    iterations: int | None = None
+    """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True
     """Events are recorded with their stacks; else only torch's counters and the failure are known."""
     max_entries: int = 1_000_000

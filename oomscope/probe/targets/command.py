@@ -64,7 +64,8 @@ def check_command(target: StartedTarget) -> None:
     """
     program = words_of(target.command)[0]
     if "/" not in program and program != "oomscope" and shutil.which(program) is None:
-        raise HarnessError(f"no program {program} on your PATH", remedy=_SHELL)
+        remedy = f"write python {program}" if program.endswith(".py") else _SHELL
+        raise HarnessError(f"no program {program} on your PATH", remedy=remedy)
     if not isinstance(target, CommandTarget):
         return
     if target.metric_regex is not None and target.snapshot_glob is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from oomscope.probe.result import WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
+from oomscope.probe.result import FAILED_BEFORE_TORCH, WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, in_module, moment_text, percent, site_text, three_digits
 from oomscope.report.stacks import Stacks
@@ -55,7 +55,7 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
 
 
 def _room(result: ProbeResult) -> Iterator[str]:
-    """Yield the limit where one was set, what the process may use, and much memory outside PyTorch's allocator."""
+    """Yield a limit, what the process may use, much memory outside PyTorch's allocator, and how far it was measured."""
     if not result.available_bytes:
         return
     card = CARDS.get(result.gpu or "") if result.backend == "virtual" else None
@@ -64,6 +64,8 @@ def _room(result: ProbeResult) -> Iterator[str]:
     yield f"{format_size(result.available_bytes)} for this process"
     if outside := _much_outside(result):
         yield f"{format_size(outside)} outside PyTorch"
+    if result.iterations and result.outcome == "fits":
+        yield f"{count(result.iterations, 'iteration')} measured"
 
 
 def _much_outside(result: ProbeResult) -> int:
@@ -94,7 +96,7 @@ def probe_report(
 def _parts(result: ProbeResult, title: str, figures: Iterable[parts.Figure], shown: int) -> Iterator[parts.Part]:
     yield parts.line(" · ".join(part for part in (title, rank_text(result), device_text(result)) if part), "soft")
     yield parts.status(status_text(result), TONES[result.outcome])
-    if text := missing_module_advice(result):
+    if text := failure_advice(result):
         yield parts.advice(text)
     if result.verdict:
         yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
@@ -251,7 +253,7 @@ def _without_card(result: ProbeResult) -> str:
 def result_advice(result: ProbeResult) -> str | None:
     """Return what to do after a probe; None where a failure has no known remedy."""
     if result.outcome == "error":
-        return missing_module_advice(result)
+        return failure_advice(result)
     has_card = result.available_bytes is not None
     advice = advice_text(result.verdict, has_card=has_card) if result.verdict else None
     if result.outcome != "fits" or not has_card or result.margin_bytes is None:
@@ -271,13 +273,22 @@ def _room_advice(result: ProbeResult) -> str | None:
     return None
 
 
-def missing_module_advice(result: ProbeResult) -> str | None:
-    """Return what to do about a module that is not there; None where that is not what failed."""
+_NO_SUCH_CARD = "invalid device ordinal"
+"""As CUDA says it."""
+
+
+def failure_advice(result: ProbeResult) -> str | None:
+    """Return what to do about a module or a card that is not there; None where that is not what failed."""
     failure = result.failure
-    if failure and failure.message.startswith(WITHOUT_TORCH):
-        has_failed = failure.message != WITHOUT_TORCH
+    if failure and result.backend == "virtual" and _NO_SUCH_CARD in failure.message + failure.detail:
+        return "the program uses more GPUs than it saw: name its ranks with --world-size N, or start it with torchrun"
+    if failure and failure.message.startswith((WITHOUT_TORCH, FAILED_BEFORE_TORCH)):
         advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
-        return f"correct the error that it printed last; if torch is missing, {advice}" if has_failed else advice
+        return (
+            f"correct the error that it printed last; if torch is missing, {advice}"
+            if failure.message != WITHOUT_TORCH
+            else advice
+        )
     if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
         return None
     return "name the checkout that holds it with --repo, or install the package where oomscope is"

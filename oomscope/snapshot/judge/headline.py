@@ -79,7 +79,8 @@ def leak_text(leak: LeakSuspect | None) -> str:
     """Return by how much requested memory grows; empty where nothing does."""
     if leak is None:
         return ""
-    where = f", mostly from {leak.site.brief}" if leak.site else ""
+    more = f" and {leak.further_lines} more" if leak.further_lines else ""
+    where = f", mostly from {leak.site.brief}{more}" if leak.site else ""
     return f"requested memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 

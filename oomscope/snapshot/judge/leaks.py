@@ -19,6 +19,7 @@ from oomscope.snapshot.accounting.attribution import SiteOf
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.sites import Site, site_of
+from oomscope.snapshot.trace import Category
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import KiB, MiB
 
@@ -26,30 +27,43 @@ MIN_ITERATIONS: Final = 3
 """Whole iterations needed: the first one may still create optimizer states, and one step is no trend."""
 MIN_GROWTH: Final = MiB
 """Bytes an iteration below which growth is not called a leak (a list of scalar losses is not why memory ran out)."""
+MIN_SUSPECT: Final = 64 * KiB
+"""Bytes an iteration below which a line is no suspect."""
 _LOOKED_AT: Final = 8
 
 
-def find_leak(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
+def find_leak(
+    timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None, ends_whole: bool = False
+) -> LeakSuspect | None:
     """Return the leak that shows before event ``until`` (None: the end), if there is one, by its line of code.
 
     Each whole iteration must have ended with more held bytes than the one before it, and the same lines must have left
     blocks in each iteration after the first that are all alive right before ``until``, or replaced a block by one that
     is larger by as much each time. A copy of the weights that the
-    second iteration makes, once, is no leak, nor is what is freed before the failure.
+    second iteration makes, once, is no leak, nor is what is freed before the failure, nor are states of the optimizer,
+    which it makes as parameters come to be trained.
     """
-    ends = _iteration_ends(timeline, until)
+    ends = _iteration_ends(timeline, until, ends_whole=ends_whole)
     if len(ends) < MIN_ITERATIONS or (np.diff(timeline.held[ends]) <= 0).any():
         return None
     left = _left_in_each_iteration(timeline, ends, until) | _grown_in_each_iteration(timeline, ends)
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
-    by_line: dict[tuple[int, int], int] = {}
+    by_site: dict[Site | None, int] = {}
     for (own, forward, module), size in left.items():
-        by_line[forward or own, module] = by_line.get((forward or own, module), 0) + size
-    (stack_id, module_id), trace = max(by_line, key=by_line.__getitem__), timeline.trace
-    site = choose(trace.stacks[stack_id], trace.modules[module_id])
-    return LeakSuspect(bytes_per_iteration=mean, iterations=len(ends), site=site)
+        site = choose(timeline.trace.stacks[forward or own], timeline.trace.modules[module])
+        by_site[site] = by_site.get(site, 0) + size
+    most = max(by_site, key=by_site.__getitem__)
+    lines = {(site.file, site.line) for site, size in by_site.items() if site and size >= MIN_SUSPECT * (len(ends) - 1)}
+    further = len(lines - {(most.file, most.line)}) if most else 0
+    return LeakSuspect(bytes_per_iteration=mean, iterations=len(ends), site=most, further_lines=further)
+
+
+def grows(timeline: Timeline) -> bool:
+    """Whether each whole iteration ended with clearly more than the one before, whatever it is."""
+    ends = _iteration_ends(timeline, None, ends_whole=True)
+    return len(ends) >= MIN_ITERATIONS and bool((np.diff(timeline.held[ends]) >= MIN_GROWTH).all())
 
 
 def undecided_growth(timeline: Timeline) -> int:
@@ -96,6 +110,7 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
     """
     table, trace = timeline.lifetimes, timeline.trace
     alive = (table.born > ends[0]) & (table.born <= ends[-1]) & (table.freed > ends[-1])
+    alive[alive] = trace.category[table.born[alive]] != Category.OPTIMIZER_STATE
     rows = np.flatnonzero(alive if until is None else alive & (table.freed >= until))
     born = table.born[rows]
     seen: dict[tuple[int, int, int], set[int]] = {}
@@ -119,8 +134,9 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[in
     """Return, by stack, forward stack and module, the bytes by which what is made anew in each iteration has grown.
 
     A stack counts if its blocks that are alive at the end of an iteration, and younger than the end before, have grown
-    by the same bytes each time, from nothing at the first end too, while all else that an iteration allocates stays as
-    large: with growing batches it does not. To a hundredth; of a long recording the last iterations tell.
+    by the same bytes each time, while all else that an iteration allocates stays as large: with growing batches it does
+    not. Where it makes nothing in the first iteration, whose tensor may come from elsewhere, the second one is that
+    growth, or twice it. To a hundredth; of a long recording the last iterations tell.
     """
     table, trace = timeline.lifetimes, timeline.trace
     last = ends[-_LOOKED_AT:]
@@ -137,26 +153,34 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[in
             found[key] = found.get(key, 0) + size
         for key, size in found.items():
             sizes.setdefault(key, [0] if number == 1 else []).append(size)
-    iteration = np.searchsorted(last, table.born)
-    inside = iteration < len(last)
-    made = np.bincount(iteration[inside], weights=table.size[inside], minlength=len(last))
     grown: dict[tuple[int, int, int], int] = {}
+    made = _made(timeline, last)
     for key, each in sizes.items():
-        steps = np.diff(each)
-        if len(each) < len(last) or steps.min() < MIN_GROWTH:
+        if len(each) < len(last):
             continue
-        if _are_alike(steps) and _are_alike((made - each)[1:]):
+        steps = np.diff(each)
+        if each[0] == 0 and len(steps) > 1 and _are_alike(np.array([steps[0], 2 * steps[1]])):
+            steps = steps[1:]
+        if steps.min() >= MIN_GROWTH and _are_alike(steps) and _are_alike((made - _made(timeline, last, key))[1:]):
             grown[key] = int(steps.mean()) * (len(ends) - 1)
     return grown
+
+
+def _made(timeline: Timeline, ends: Indices, key: tuple[int, int, int] | None = None) -> Indices:
+    """Return the bytes that each iteration allocated, of one stack, forward stack and module or of all."""
+    table, trace = timeline.lifetimes, timeline.trace
+    rows = np.flatnonzero((table.born != BEFORE) & (table.born <= ends[-1]))
+    if key is not None:
+        born = table.born[rows]
+        columns = (trace.stack_id, trace.forward_stack_id, trace.module_id)
+        rows = rows[np.all([column[born] == value for column, value in zip(columns, key, strict=True)], axis=0)]
+    made = np.bincount(np.searchsorted(ends, table.born[rows]), weights=table.size[rows], minlength=len(ends))
+    return made.astype(np.int64)
 
 
 def _are_alike(sizes: NDArray[Any]) -> bool:
     """Whether the sizes differ by no more than a hundredth."""
     return bool(sizes.max() - sizes.min() <= 0.01 * sizes.max())
-
-
-MIN_SUSPECT: Final = 64 * KiB
-"""Bytes an iteration below which a line is no suspect."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class FailedRequest:
     segments: tuple[Segment, ...] = ()
     """Segments as they stood at the failure; empty where nobody copied them."""
     by_fraction: bool = False
-    """A memory fraction refused it although the device had enough free; D is no more than an upper bound."""
+    """A memory fraction refused it although the device had enough free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,8 @@ def judge(
     requests: Requests | None = None,
     baseline: Replay | None = None,
     is_repeated: bool = True,
+    ends_whole: bool = False,
+    may_leak: bool = True,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -83,18 +85,20 @@ def judge(
         failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
             that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest requested bytes of the same run without a limit, where that is known.
-        leak_after: what grows in that run, which a failure may have ended too early to show.
+        leak_after: what grows in that run, or in a longer one than this, which may be too short to show it.
         whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
             serves to the end.
         choose: which line stands for a stack, where the verdict names one.
         requests: all of the timeline's, where they were read already.
         baseline: their replay under ``rules`` on ``device``, where it was made already.
         is_repeated: whether replays repeat the trace well enough to ask what would have been under other settings.
+        ends_whole: whether a timeline without a failure ends after a whole iteration.
+        may_leak: False where a longer run showed that what grows comes to an end.
 
     Raises:
         AllocatorConfError: the settings have no rules here.
     """
-    case = _Case(timeline, device, rules or Rules(), choose, is_repeated)
+    case = _Case(timeline, device, rules or Rules(), choose, is_repeated, ends_whole, may_leak, leak_after)
     if failure is None:
         return case.headroom(requests, baseline)
     if isinstance(failure, FailedElsewhere):
@@ -102,7 +106,7 @@ def judge(
     event = len(timeline.trace) if failure.event is None else failure.event
     asked_on = 0 if failure.event is None else int(timeline.trace.stream[event])
     stream = asked_on if failure.stream is None else failure.stream
-    return case.allocator_failed(replace(failure, stream=stream), event, demand_after, leak_after, whole)
+    return case.allocator_failed(replace(failure, stream=stream), event, demand_after, whole)
 
 
 def failure_of(trace: Trace) -> FailedRequest | None:
@@ -134,6 +138,9 @@ class _Case:
     rules: Rules
     choose: SiteOf
     is_repeated: bool
+    ends_whole: bool
+    may_leak: bool
+    leak_after: LeakSuspect | None
 
     def headroom(self, requests: Requests | None, baseline: Replay | None) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
@@ -169,7 +176,7 @@ class _Case:
 
     def _verdict(self, kind: VerdictKind, **facts: Any) -> Verdict:
         """Return a verdict with a leak in the whole recording, all but its headline."""
-        leak = find_leak(self.timeline, self.choose)
+        leak = self._leak(ends_whole=self.ends_whole and kind == "headroom")
         facts = {"requested_bytes": None, "tags": ("leak",) if leak else (), "leak": leak} | facts
         return Verdict(kind=kind, headline="", available_bytes=self.device.available_bytes, **facts)
 
@@ -178,7 +185,6 @@ class _Case:
         failure: FailedRequest,
         event: int,
         demand_after: int | None,
-        leak_after: LeakSuspect | None,
         whole: Requests | None,
     ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
@@ -195,7 +201,7 @@ class _Case:
         live, available = self.timeline.held_bytes_at(last), self.device.available_bytes
         segments = self._segments_at(failure, event, tried)
         lacking = live + failure.requested_bytes - available
-        leak = find_leak(self.timeline, self.choose, until=event) or leak_after
+        leak = self._leak(until=event)
         gets_past = tried.cures if lacking <= 0 and reproduced else ()
         needs_more_later = lacking <= 0 and (demand_after or 0) > available
         tags: dict[Tag, bool] = {
@@ -225,6 +231,12 @@ class _Case:
         )
         headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
         return replace(verdict, headline=headline)
+
+    def _leak(self, *, until: int | None = None, ends_whole: bool = False) -> LeakSuspect | None:
+        """Return what grows before ``until``, or in another run of which this one is the beginning."""
+        if not self.may_leak:
+            return None
+        return find_leak(self.timeline, self.choose, until=until, ends_whole=ends_whole) or self.leak_after
 
     def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
         """Return the requests up to the failure, read such that their replay fails there too if it can."""

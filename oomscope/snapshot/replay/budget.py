@@ -30,8 +30,8 @@ class Budget:
     device: Device
     source: str
     """Where it is known from, for people; empty where it is not."""
-    is_upper_bound: bool = False
-    """A memory fraction refused a request although the device had enough free; D may be less."""
+    by_fraction: bool = False
+    """A memory fraction refused a request although the device had enough free."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -82,11 +82,12 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
     if told is not None and told.device.fraction is not None and told.device.available_bytes < held + wanted:
-        return replace(told, source=f"the memory fraction in force, {told.device.fraction:.3g} of {told.source}")
+        source = f"the memory fraction in force, {told.device.fraction:.3g} of {told.source}"
+        return replace(told, source=source, by_fraction=True)
     source = (
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )
-    return Budget(device=Device(total_bytes=held + wanted - 1), source=source, is_upper_bound=True)
+    return Budget(device=Device(total_bytes=held + wanted - 1), source=source, by_fraction=True)
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:

@@ -252,6 +252,77 @@ class Trainer:
         self.history: list[torch.Tensor] = []
 
 
+def keeps_outputs() -> None:
+    """What its last step would free is not freed when it is ended."""
+    kept = []
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    while True:
+        output = net(torch.randn(4096, 256, device="cuda"))
+        kept.append(output.detach())
+        output.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def leaks_by_cat() -> None:
+    kept = None
+    net = model()
+    for _ in steps(net, torch.optim.AdamW(net.parameters())):
+        more = torch.empty(64 << 20, device="cuda")
+        kept = more if kept is None else torch.cat([kept, more])
+
+
+def keeps_a_window() -> None:
+    kept = []
+    net = model()
+    for _ in steps(net, torch.optim.AdamW(net.parameters())):
+        kept = [*kept[-4:], torch.empty(64 << 20, device="cuda")]
+
+
+def unfreezes() -> None:
+    layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(12))).requires_grad_(False).cuda()
+    head = nn.Linear(1024, 8).cuda()
+    optimizer = torch.optim.Adam([*head.parameters(), *layers.parameters()])
+    for layer in layers[::-1]:
+        layer.requires_grad_(True)
+        optimizer.zero_grad()
+        head(layers(torch.randn(8, 1024, device="cuda"))).sum().backward()
+        optimizer.step()
+
+
+def under_a_fraction() -> None:
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+
+
+def shuffles() -> None:
+    """Draws batches of other lengths each time, unless somebody seeds it, and reads its loss."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(10):
+        rows = 64 * int(torch.randint(1, 1000, ()))
+        loss = net(torch.randn(rows, 256, device="cuda")).square().mean()
+        print(float(loss))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def spawns() -> None:
+    """Two ranks, of which the second one makes a larger batch."""
+    torch.multiprocessing.spawn(rank_of_two, nprocs=2)
+
+
+def rank_of_two(rank: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=2)
+    torch.cuda.set_device(rank)
+    net = nn.parallel.DistributedDataParallel(model(f"cuda:{rank}"), device_ids=[rank])
+    for _ in steps(net, torch.optim.AdamW(net.parameters()), f"cuda:{rank}", rows=(rank + 1) << 17):
+        pass
+
+
 def leaks_in_an_attribute() -> None:
     """A tensor of each step is kept in an attribute."""
     net = model()

@@ -261,7 +261,22 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
         raised = (f": {receipt.raised.text}" if receipt.raised else "") + _read_before(receipt)
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
-    return _empty(ended, receipt)
+    return _empty(ended, receipt) or _failed_rank(ended, receipt)
+
+
+def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
+    """Return that another rank failed before it did what ``speaker`` did, which waited for nothing from it.
+
+    Of ranks that wait for each other one may fail because the probe has ended another: it is an iteration behind at
+    most.
+    """
+    for each in ended.receipts if ended.status else ():
+        is_rank = each.rank is not None and (each.world_size or 1) > 1
+        if is_rank and each.state == "ended" and each.iterations < speaker.iterations - 1:
+            made = f"made {each.iterations} of the {speaker.iterations} iterations of rank {speaker.rank}"
+            message = f"rank {each.rank} of {each.world_size} failed: it {made}{_status_of(ended)}"
+            return Failure(kind=failure_of(ended.status)[0], message=message)
+    return None
 
 
 def _read_before(receipt: Receipt) -> str:

@@ -68,7 +68,8 @@ class ProgramRuns:
         return RunHere(run)
 
     def _run(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> Ending:
-        progress(Progress(stage="step", total=self._job.iterations))
+        iterations = settings.iterations or self._job.iterations
+        progress(Progress(stage="step", total=iterations))
         log = sys.stdout.fileno()
         begin = os.fstat(log).st_size
         with tempfile.TemporaryDirectory(prefix="program-", dir=self._folder) as folder:
@@ -76,11 +77,11 @@ class ProgramRuns:
                 argv_of(self._target.command),
                 self._environment(settings, backend, Path(folder)),
                 Path(folder),
-                told=lambda done: progress(Progress(stage="step", done=done, total=self._job.iterations)),
+                told=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
                 limit_s=self._limit_s,
             )
             budget = settings.budget() if backend == "virtual" else None
-            ending = ending_of(ended, settings, budget, self._job.iterations, self._target.rank)
+            ending = ending_of(ended, settings, budget, iterations, self._target.rank)
         # Under other values or settings the program might never step an optimizer, or never end. A run that failed
         # made fewer backward passes than the whole one on a card without a limit.
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
@@ -99,11 +100,12 @@ class ProgramRuns:
             folder=str(folder),
             backend=backend,
             card=gpu.name if gpu else None,
-            iterations=job.iterations,
+            iterations=settings.iterations or job.iterations,
             max_entries=settings.max_entries,
             max_frames=settings.max_frames,
             limit_bytes=settings.limit_bytes or (gpu.total_bytes if gpu else None),
             world_size=job.world_size,
+            seed=job.seed,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.values == "threes" else None,
         )

@@ -56,7 +56,7 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
     ("left", "status", "kind", "said"),
     [
         ([], 0, "nothing", "no process of the program imported torch"),
-        ([], 1, "nothing", "no process of the program imported torch (it ended with status 1)"),
+        ([], 1, "nothing", "the program failed before it imported torch (it ended with status 1)"),
         ([receipt(state="ended", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
         ([receipt(state="stopped", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
         (
@@ -140,6 +140,15 @@ receipts = st.builds(
     refused=st.sampled_from([None, REFUSED]),
     went_on=st.booleans(),
 )
+
+
+def test_a_rank_that_failed_while_another_went_on_leaves_no_answer() -> None:
+    parts = [receipt(rank=0, world_size=2), receipt(rank=1, world_size=2, state="ended", iterations=0)]
+    failure = failure_in(ended(*parts, status=1))
+    assert failure is not None
+    assert failure.message.startswith("rank 1 of 2 failed: it made 0 of the 3 iterations of rank 0")
+    behind = [parts[0], receipt(rank=1, world_size=2, state="ended", iterations=2)]
+    assert failure_in(ended(*behind, status=1)) is None, "it may have failed because rank 0 was ended"
 
 
 @given(st.lists(receipts, min_size=1, max_size=4))
