@@ -194,7 +194,7 @@ class ConfigSubject(Subject):
 
     def write(self, commit: Commit, root: Path | None = None) -> str:
         """Return the command that writes the commit's file beside the current directory's own."""
-        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        repository = seen_from(root, self.repository.top)
         where = [] if repository == "." else ["-C", repository]
         show = ["git", *where, "show", f"{commit.hash}:{self.path}"]
         return f"{shlex.join(show)} > {shlex.quote(self.written(commit))}"
@@ -256,7 +256,7 @@ class OwnCodeSubject(Subject):
         With ``root``, the top of a checkout, they are run there, hold in every checkout, and lay it out beside it.
         """
         place = f"{self.repository.name}-{commit.short}" if root is None else f"../oomscope-{commit.short}"
-        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        repository = seen_from(root, self.repository.top)
         clone = shlex.join(["git", "clone", "--shared", "--no-checkout", repository, place])
         checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
         target = replace(self.choice.target_at(place), folder=self.folder)

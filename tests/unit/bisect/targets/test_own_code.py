@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,7 +63,9 @@ def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: O
     assert isinstance(result.culprit, CommitCulprit)
     assert result.culprit.commit == guilty
     assert result.first_bad is not None
-    *_, probe = result.first_bad.commands
+    *lay_out, probe = result.first_bad.commands
+    for command in lay_out:
+        subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
     words = {
         HarnessTarget: ["--harness", f"{tmp_path}/harness.py"],
         EntryTarget: ["--entry", "tiny.train:build"],
@@ -70,3 +73,4 @@ def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: O
     }
     named = ["oomscope", "probe", *words[type(subject.target_at(""))]]
     assert shlex.split(probe) == [*named, "--repo", f"repo-{guilty[:10]}/{inside}"]
+    assert (tmp_path / f"repo-{guilty[:10]}" / inside / "scale.txt").read_text() == "200"
