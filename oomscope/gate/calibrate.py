@@ -98,7 +98,7 @@ def calibrate(case: Case, probe: Probe, repeats: int, announce: Callable[[int], 
 
 def _refuse(case: Case, first: ProbeResult, last: ProbeResult, number: int) -> None:
     if last.outcome == "error":
-        said = last.failure.message if last.failure else "no reason was given"
+        said = last.failure.reason if last.failure else "no reason was given"
         if last.failure and last.failure.kind == "internal":
             raise OomscopeError(f"{case.name!r} met a defect: {said}", where=case.where, remedy=REPORT_IT)
         raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="repair it first")

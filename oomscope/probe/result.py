@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from oomscope.printable import printable
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
@@ -26,6 +27,8 @@ MeasuredOn = Literal["virtual", "cuda", "command"]
 WITHOUT_TORCH: Final = "no process of the program imported torch"
 FAILED_BEFORE_TORCH: Final = "the program failed before it imported torch"
 """How the message on a program begins in which nothing could be recorded."""
+_LONGEST_LINE: Final = 200
+"""Characters of a line of the target's output that a reason repeats."""
 ErrorKind = Literal[
     "import",
     "setup",
@@ -123,6 +126,13 @@ class Failure:
     """One line."""
     detail: str = ""
     """The target's own traceback or the end of its stderr, for the log file."""
+
+    @property
+    def reason(self) -> str:
+        """The message; of a program that failed before it imported torch, with the last line that it printed."""
+        lines = self.detail.split("\n") if self.message.startswith(FAILED_BEFORE_TORCH) else []
+        last = next(filter(None, map(str.strip, reversed(lines))), "")
+        return f"{self.message}: {printable(last[:_LONGEST_LINE])}" if last else self.message
 
 
 @dataclass(frozen=True, kw_only=True)

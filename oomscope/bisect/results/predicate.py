@@ -89,7 +89,7 @@ class Bad:
         if result.outcome == "error":
             if result.failure is None:
                 return _untestable("nothing was measured")
-            reason = f"{result.failure.kind}: {result.failure.message}"
+            reason = f"{result.failure.kind}: {result.failure.reason}"
             return _bad(reason) if self.name == result.failure.kind == "exit" else _untestable(reason)
         if self.name == "exit" or result.peak is None:
             return self._judge_unmeasured(result)

@@ -14,6 +14,7 @@ from oomscope.gate.baseline import Baseline
 from oomscope.gate.night.compare import compare_case, compare_metric
 from oomscope.gate.night.status import GREEN, Status, ruling
 from oomscope.gate.suite.metrics import METRICS, Band, Bands
+from oomscope.probe.targets.program.results import Ended, failure_in
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory
 
@@ -82,6 +83,14 @@ def test_better_is_green_unless_strict() -> None:
 def test_what_a_measurement_is(result, status) -> None:
     expected = baseline(case(), measured(GiB))
     assert compare_case(case(), result, expected).status is status
+
+
+def test_a_program_that_failed_before_it_imported_torch_is_named_with_the_last_line_that_it_printed() -> None:
+    failure = failure_in(Ended(status=2, killed=False, receipts=(), seconds=1.0))
+    assert failure is not None
+    result = replace(failed(), failure=replace(failure, detail="Loading\nNo module named 'data'\n"))
+    expected = baseline(case(), measured(GiB))
+    assert compare_case(case(), result, expected).reason == f"{failure.message}: No module named 'data'"
 
 
 def test_what_differs_is_said() -> None:

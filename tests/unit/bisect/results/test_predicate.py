@@ -10,6 +10,7 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import InputError, UsageError
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets.program.results import Ended, failure_in
 from oomscope.units import GiB
 from tests.unit.bisect.probe_results import error, fits, oom, peak
 
@@ -110,3 +111,11 @@ def test_a_failure_that_is_not_of_memory_is_untestable_under_every_class(text: s
     judgement = Bad.parse(text).judge(error(kind, "No module named 'attn'"))  # type: ignore[arg-type]
     assert judgement.answer is UNTESTABLE
     assert judgement.reason == f"{kind}: No module named 'attn'"
+
+
+def test_a_program_that_failed_before_it_imported_torch_is_untestable_with_the_last_line_that_it_printed() -> None:
+    failure = failure_in(Ended(status=2, killed=False, receipts=(), seconds=1.0))
+    assert failure is not None
+    said = replace(failure, detail="Loading\n\x1b[1mpython: can't open file 'train.py'\n\n")
+    judgement = Bad().judge(ProbeResult(backend="virtual", outcome="error", failure=said))
+    assert judgement.reason == f"nothing: {failure.message}: \\x1b[1mpython: can't open file 'train.py'"
