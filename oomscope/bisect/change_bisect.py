@@ -16,7 +16,15 @@ from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import Axis, BisectResult, KeysCulprit, ProbeEvidence, StepRow, SuspectedChange
+from oomscope.bisect.results.result import (
+    OUT_OF_TIME,
+    Axis,
+    BisectResult,
+    KeysCulprit,
+    ProbeEvidence,
+    StepRow,
+    SuspectedChange,
+)
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.deltas import Changes
@@ -96,7 +104,7 @@ class DeltaBisect:
         answered = BisectResult(
             axis=self.axis,
             outcome="inconclusive",
-            message="the deadline passed before both ends were checked",
+            message=f"{OUT_OF_TIME} before both ends were checked",
             good=self.change_set.good,
             bad=self.change_set.bad,
             bad_class=str(self.prober.bad),
@@ -159,10 +167,10 @@ class DeltaBisect:
             return base
         changes = [self.change_set.change(name) for name in names(self.change_set, fault)]
         suspects = tuple(
-            SuspectedChange(key=change.key, subject=f"{change.good} → {change.bad}", reason="the deadline passed")
+            SuspectedChange(key=change.key, subject=f"{change.good} → {change.bad}", reason=OUT_OF_TIME)
             for change in changes
         )
-        message = f"what is at fault is among {len(changes)} keys: the deadline passed"
+        message = f"what is at fault is among {len(changes)} keys: {OUT_OF_TIME}"
         return self._with_evidence(replace(base, outcome="suspects", message=message, suspects=suspects), search, fault)
 
     def _with_evidence(self, base: BisectResult, search: DeltaSearch, fault: Changes) -> BisectResult:

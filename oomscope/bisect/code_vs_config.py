@@ -16,7 +16,7 @@ from oomscope.bisect.changes.yaml_leaves import ConfigLeaves, WithConfigOf
 from oomscope.bisect.commit_bisect import CommitBisect
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
+from oomscope.bisect.results.result import OUT_OF_TIME, BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
 from oomscope.bisect.results.sections import CodeVsConfig, Corner
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Question, Services
@@ -86,7 +86,7 @@ class CodeVsConfigSearch:
         base = BisectResult(
             axis="both",
             outcome="inconclusive",
-            message="the deadline passed before the corners were known",
+            message=f"{OUT_OF_TIME} before the corners were known",
             good=self.good.hash,
             bad=self.bad.hash,
             bad_class=str(self.request.bad),

@@ -22,7 +22,7 @@ from oomscope.bisect.journal.store import Journal, JournalFile, JournalStore
 from oomscope.bisect.requests import CheckoutRequest, CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import Axis, BisectResult
 from oomscope.bisect.run.identity import Machine, digest_of, is_heeded
-from oomscope.bisect.run.places import InterruptedSearch, Places
+from oomscope.bisect.run.places import InterruptedSearch
 from oomscope.bisect.run.prober import Prober, SearchRequest, Services
 from oomscope.bisect.targets.subjects import ConfigInRepo, Subject, path_in_repo, subject_of
 from oomscope.bisect.vcs.repository import Commit, Repository
@@ -104,6 +104,8 @@ def journalled(kind: Axis) -> Callable[[Entry[Request, More]], Entry[Request, Mo
                 problems = (journal.problem,) if journal.problem else ()
                 notes = (*result.notes, *problems, *(journal.resumed.problems if journal.resumed else ()))
                 result = replace(result, notes=notes, search=journal.number)
+                if result.is_out_of_time:
+                    result = replace(result, remedy=_going_on(request, journal))
                 journal.ended(result)
                 return result
 
@@ -134,13 +136,19 @@ def _journal(
             is_interrupt = isinstance(error, KeyboardInterrupt | SystemExit)
             why = str(error) if isinstance(error, OomscopeError) else f"{type(error).__name__}: {error}"
             journal.stopped("interrupted" if is_interrupt else why)
-            words = journal.resumed.begun.words if journal.resumed else request.journal.words
-            if isinstance(error, KeyboardInterrupt) and words and journal.number is not None:
-                state_option = None if request.places == Places.default() else request.places.root
-                raise InterruptedSearch(journal.number, state_option) from None
+            if isinstance(error, KeyboardInterrupt) and (remedy := _going_on(request, journal)):
+                raise InterruptedSearch(remedy) from None
             raise
         finally:
             journal.close()
+
+
+def _going_on(request: SearchRequest, journal: Journal) -> str | None:
+    """Return how a search that ended early is gone on with; None where the command line cannot."""
+    words = journal.resumed.begun.words if journal.resumed else request.journal.words
+    if not words or journal.number is None or journal.problem:
+        return None
+    return f"nothing that was measured is lost; go on with {request.places.resuming(journal.number)}"
 
 
 def _resume(file: JournalFile) -> JournalFile:

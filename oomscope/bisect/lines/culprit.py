@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from oomscope.bisect.lines.line import OUTSIDE, Line
-from oomscope.bisect.results.result import ProbeRecord, Role
+from oomscope.bisect.results.result import OUT_OF_TIME, ProbeRecord, Role
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead
 from oomscope.bisect.search.line import Answer, SearchFinding, ahead
@@ -197,12 +197,12 @@ class LineSearch:
     def _stopped(self) -> LineAnswer:
         line = self.line
         if not self._has_begun:
-            why = "the deadline passed before both ends were checked" if line.merge is None else "the deadline passed"
+            why = f"{OUT_OF_TIME} before both ends were checked" if line.merge is None else OUT_OF_TIME
             return LineAnswer(kind="out_of_time", reason=why)
         sure = f" before one answer was {percent(self.noise.confidence)} sure" if self.noise is not None else ""
         search = self._state.bisection
         found = SearchFinding.between(self._places[search.good], self._places[search.bad])
-        return LineAnswer(kind="out_of_time", reason=f"the deadline passed{sure}", found=found)
+        return LineAnswer(kind="out_of_time", reason=f"{OUT_OF_TIME}{sure}", found=found)
 
     def _found(self) -> SearchFinding:
         """Return what was found in positions, with those between its places that it never asks about."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from oomscope.bisect.lines.line import Known
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import Role
+from oomscope.bisect.results.result import OUT_OF_TIME, Role
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Prober, Question
 from oomscope.bisect.run.weighing import Weighing
@@ -84,6 +84,6 @@ def find_good_end(
             else:
                 found.reason = f"none of {len(found.known) - 1} commits back to {found.oldest.short} is good"
     except OutOfTimeError:
-        found.outcome, found.reason = "inconclusive", "the deadline passed before a good end was found"
+        found.outcome, found.reason = "inconclusive", f"{OUT_OF_TIME} before a good end was found"
     weighing.remark()
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.sections import CodeVsConfig, Excerpt, Narrowed, WalkedLine, Waterfall
@@ -17,6 +17,8 @@ from oomscope.units import Bytes
 
 SCHEMA_VERSION = 3
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
+OUT_OF_TIME: Final = "the deadline passed"
+"""What the message holds on a search that was ended by its deadline."""
 Axis = Literal["commits", "config", "environment", "both"]
 Role = Literal[
     "good end",
@@ -212,7 +214,8 @@ class BisectResult(Document):
     last_good: ProbeEvidence | None = None
     first_bad: ProbeEvidence | None = None
     remedy: str | None = None
-    """What to do about an end that lacks a file which git does not track; None elsewhere."""
+    """What to do about an end that lacks a file which git does not track, or how to go on after the deadline; None
+    elsewhere."""
     notes: tuple[str, ...] = ()
     search: int | None = None
     """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""
@@ -245,6 +248,12 @@ class BisectResult(Document):
     def untestable(self) -> tuple[ProbeRecord, ...]:
         """The probes without an answer."""
         return tuple(probe for probe in self.probes if probe.answer is Answer.UNTESTABLE)
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the deadline ended it before it had the whole answer."""
+        is_cut = self.waterfall is not None and not self.waterfall.is_complete
+        return is_cut or (self.exit_code is ExitCode.INCONCLUSIVE and OUT_OF_TIME in self.message)
 
     @property
     def exit_code(self) -> ExitCode:

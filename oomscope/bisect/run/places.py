@@ -62,6 +62,11 @@ class Places:
                     remedy=f"give --state a directory outside {git_directory}",
                 )
 
+    def resuming(self, search: int) -> str:
+        """Return the command that goes on with ``search``."""
+        place = "" if self == Places.default() else f" --state {shlex.quote(str(self.root))}"
+        return f"oomscope bisect resume {search}{place}"
+
     @property
     def journals(self) -> Path:
         """The journals of searches."""
@@ -106,7 +111,6 @@ class JournalUse:
 class InterruptedSearch(KeyboardInterrupt):
     """Ctrl-C in a search that can be gone on with."""
 
-    def __init__(self, search: int, state: Path | None) -> None:
+    def __init__(self, remedy: str) -> None:
         super().__init__("interrupted")
-        place = "" if state is None else f" --state {shlex.quote(str(state))}"
-        self.remedy = f"nothing that was measured is lost; go on with oomscope bisect resume {search}{place}"
+        self.remedy = remedy

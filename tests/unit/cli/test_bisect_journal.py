@@ -77,6 +77,13 @@ def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, caps
     assert f"oomscope bisect resume 1 --state '{tmp_path}/an other'" in capsys.readouterr().err
 
 
+def test_a_search_that_its_deadline_ended_says_how_to_go_on(searches: Searches, capsys) -> None:
+    words = ("good..main", "--config", "a.yaml", "--quiet", "--deadline", "0")
+    remedy = document(capsys, *words, code=7)["remedy"]
+    assert remedy == "nothing that was measured is lost; go on with oomscope bisect resume 1"
+    assert document(capsys, "resume", "1", "--deadline", "60")["outcome"] == "culprit"
+
+
 def test_a_search_of_another_repository_is_named(searches: Searches, tmp_path: Path, capsys, monkeypatch) -> None:
     searches.interrupted(2)
     other = Repo(tmp_path / "other")
