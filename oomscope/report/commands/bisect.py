@@ -82,6 +82,8 @@ def _parts(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part
         rows.append(("Heaviest", heaviest))
     if rows:
         yield parts.Facts(rows=rows)
+    if pinned := bisect_sentences.pinned_text(result):
+        yield line(pinned)
     if result.verdict:
         yield from verdict_parts(result.verdict)
     yield from (*page.change, *page.figures) if page else ()

@@ -156,13 +156,28 @@ def step_text(step: StepRow) -> str:
     return f"{text} (merged by {short_hash(step.merge)})" if step.merge else text
 
 
+def pinned_text(result: BisectResult) -> str | None:
+    """Return why a run failed by fragmentation whose peaks are those of the last good run; None for all others."""
+    if result.change is None or not result.change.is_nothing or result.last_good is None or result.verdict is None:
+        return None
+    if result.verdict.kind != "fragmentation" or not result.last_good.result.num_alloc_retries:
+        return None
+    pinned = format_size(result.verdict.reserved_bytes - result.verdict.live_requested_bytes)
+    return (
+        "Neither peak changes: the last good run fits only because the allocator can give back cached memory; in the "
+        f"first bad run live blocks keep it from giving back {pinned}."
+    )
+
+
 def heaviest_step(result: BisectResult) -> str | None:
     """Return the step that changed most, unless it is the culprit; after a search for all steps it is always named.
+
+    Where :func:`pinned_text` says why no peak changed, none is.
 
     It is chosen by reserved bytes where those went bad, elsewhere by requested bytes.
     """
     step = result.heaviest
-    if step is None or not (result.waterfall or isinstance(result.culprit, CommitCulprit)):
+    if step is None or pinned_text(result) or not (result.waterfall or isinstance(result.culprit, CommitCulprit)):
         return None
     if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
         return "the commit that tipped it over" if result.waterfall else None

@@ -65,6 +65,16 @@ def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, he
     assert str(bisect_sentences.heaviest_step(result)).endswith(heaviest)
 
 
+def test_fragmentation_at_equal_peaks_is_explained() -> None:
+    good = searches.COMMITS.last_good
+    assert good is not None
+    emptied = replace(good, result=replace(good.result, num_alloc_retries=1))
+    equal = replace(searches.COMMITS, change=Bytes(reserved_bytes=0), last_good=emptied)
+    assert "in the first bad run live blocks keep it from giving back 2.00 GiB." in rendered(equal)
+    assert "Heaviest" not in rendered(equal)
+    assert "Neither peak" not in rendered(searches.COMMITS)
+
+
 def test_a_probe_to_repeat_says_what_to_compare_with_and_its_command_is_never_cut() -> None:
     command = f"git clone {'x' * 300} copy"
     first_bad = replace(searches.COMMITS.first_bad, commands=(command,))
