@@ -69,10 +69,11 @@ class MergeOpener:
         unsure: list[SuspectedChange] = []
         reasons: list[str] = []
         for parent in range(len(merge.parents)):
+            tip = self.repository.parent(merge, parent)
+            name = f"the branch of {tip.title}, merged by {merge.short},"
             try:
                 branch = self.branch(line, answer.found.first_bad, parent)
             except GitError as error:
-                tip = self.repository.parent(merge, parent)
                 reason = "stands for a branch not searched"
                 unsure.append(SuspectedChange(commit=tip.hash, subject=tip.subject, reason=reason))
                 reasons.append(f"what {merge.short} brought in cannot be searched: {error}")
@@ -85,11 +86,11 @@ class MergeOpener:
                 return replace(inside, steps=opened(walked.steps, merge.hash, brought))
             why = inside.answer.reason
             if inside.answer.kind == "no_culprit":
-                line.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({why})")
+                line.prober.note(f"{name} is not at fault by itself ({why})")
                 continue
             until = min([branch.tip, *(place for place in branch.known_bad if place > 0)])
             unsure += self._suspects(branch, SearchFinding.between(0, until), good)
-            reasons.append(f"the branch merged by {merge.short} cannot be acquitted: {why}")
+            reasons.append(f"{name} cannot be acquitted: {why}")
         walked = replace(walked, steps=opened(walked.steps, merge.hash, brought))
         if not unsure:
             return walked
