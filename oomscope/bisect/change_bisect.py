@@ -34,6 +34,7 @@ from oomscope.bisect.search_setup import journalled, open_repository, prepared
 from oomscope.bisect.targets.subjects import ConfigSubject, path_in_repo
 from oomscope.bisect.vcs.ranges import FileAt
 from oomscope.bisect.vcs.source_text import SAME_CODE
+from oomscope.errors import UsageError
 from oomscope.probe.machine.checks import check_card
 
 TOGETHER = "only together"
@@ -48,6 +49,7 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
     Raises:
         ConfigError: a file or an override is wrong.
         GitError: a file that is named by a commit is not there.
+        UsageError: the sides do not differ, and are not two commits, of which that may be the answer.
         InputError: results cannot be kept there.
         MachineUnfitError: this machine cannot probe.
     """
@@ -55,8 +57,20 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
     change_set = CombinedChanges((keys, *request.layers)) if request.layers else keys
+    commits = {file.commit if isinstance(file, FileAt) else "" for file in (request.range.good, request.range.bad)}
+    if "" in commits or len(commits) == 1:
+        _refuse_equal(change_set)
     with Prober.of(request, **services) as prober:
         return DeltaBisect(change_set, prober, noise=request.noise).run()
+
+
+def _refuse_equal(change_set: ChangeSet) -> None:
+    if not change_set.keys:
+        raise UsageError(
+            "good and bad do not differ in any key, variable or package",
+            where=f"{change_set.good}..{change_set.bad}",
+            remedy="give two that differ (credentials and variables of the shell do not count)",
+        )
 
 
 def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:
@@ -79,12 +93,14 @@ def bisect_environment(request: EnvironmentRequest, **services: Unpack[Services]
     """Find the changes of the environment that make ``request.revision`` bad.
 
     Raises:
+        UsageError: the environments do not differ.
         OomscopeError: as for :func:`~oomscope.bisect.commit_bisect.bisect_commits`.
     """
     repository = open_repository(request)
     commit = repository.resolve(request.revision)
     with prepared(request, repository, (commit,), services) as (subject, prober):
         changes = CombinedChanges((OneCommit(subject, commit), *request.layers))
+        _refuse_equal(changes)
         return DeltaBisect(changes, prober, axis="environment", noise=request.noise).run()
 
 

@@ -15,6 +15,7 @@ from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
+from oomscope.errors import UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -96,6 +97,26 @@ def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
     assert result.culprit.interaction is not None
     assert result.culprit.interaction.requested_bytes == 1100 - 200 - 300
     assert len(probe.jobs) == 4, "what a bundled target cannot see is not probed anew"
+
+
+def test_sides_without_a_difference_are_refused(tmp_path: Path, repo: Repo) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(CONFIG % 100)
+    means: Any = {"layers": (EnvironmentDeltas(low={"A": "1"}, high={"A": "1"}),), "places": Places(tmp_path / "state")}
+    at_head = FileAt(revision="HEAD", path="conf/a.yaml")
+    for ends in (FileRange(good=file, bad=file), FileRange(good=at_head, bad=at_head)):
+        with pytest.raises(UsageError, match="do not differ"):
+            bisect_configs(ConfigRequest(range=ends, repo=repo.path, **means), probe=Probe(), environment={})
+    subject = harness_code(file, SETTINGS)
+    with pytest.raises(UsageError, match="do not differ"):
+        bisect_environment(EnvironmentRequest(repo=repo.path, revision="HEAD", subject=subject, **means), probe=Probe())
+
+
+def test_commits_between_which_no_key_changes_are_searched(tmp_path: Path, repo: Repo) -> None:
+    repo.commit("elsewhere", {"other": "1"})
+    good, bad = (FileAt(revision=revision, path="conf/a.yaml") for revision in ("HEAD~1", "HEAD"))
+    request = ConfigRequest(range=FileRange(good=good, bad=bad), repo=repo.path, places=Places(tmp_path / "state"))
+    assert bisect_configs(request, probe=Probe(), environment={}).outcome == "no_culprit"
 
 
 def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo) -> None:
