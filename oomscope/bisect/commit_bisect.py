@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
@@ -22,14 +23,20 @@ from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.line import Search, SearchFinding
 from oomscope.bisect.search.repeats import percent
 from oomscope.bisect.search_setup import journalled, open_repository, prepared
-from oomscope.bisect.targets.subjects import Subject
+from oomscope.bisect.targets.subjects import ConfigInRepo, Subject
 from oomscope.bisect.vcs.repository import Commit, CommitLine, Repository
 from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 from oomscope.errors import GitError
+from oomscope.probe.job import CommandTarget
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
+
+_PACKAGES = re.compile(r"(^|/)([^/]*requirements[^/]*(/[^/]+)?\.txt|[^/]*\.lock|pyproject\.toml|environment\.ya?ml)$")
+"""Files that say which packages a program needs."""
+_SHOWN = 3
+"""Of them in a note."""
 
 
 @journalled("commits")
@@ -119,6 +126,9 @@ class CommitBisect:
         if self.request.steps is not None:
             found = StepWalk(self.request.steps, opener, searcher.noise_of(line)).walk(line)
             answered = answered if found is None else replace(answered, steps=found[0], waterfall=found[1])
+        if answered.outcome == "no_culprit":
+            for note in self._unheeded_packages():
+                self.prober.note(note)
         lines = (line.document, *(opener.lines if opener else ()))
         return self.prober.completed(replace(answered, lines=lines))
 
@@ -200,6 +210,22 @@ class CommitBisect:
         sureness = "" if confidence is None else f", {percent(confidence)} sure"
         message = f"{commit.short} is the first bad commit{sureness}: {records[1].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
+
+    def _unheeded_packages(self) -> Iterator[str]:
+        """Yield a note if files that name packages differ between the ends, and no probe installed what they name."""
+        choice = self.request.subject
+        if isinstance(choice, ConfigInRepo) or isinstance(choice.target, CommandTarget):
+            return
+        try:
+            found = [path for path in self.repository.differing(self.good, self.bad) if _PACKAGES.search(path)]
+        except GitError:
+            return
+        if found and not self.request.preparation.setup:
+            names = ", ".join(found[:_SHOWN]) + (", …" if found[_SHOWN:] else "")
+            yield (
+                f"good and bad differ in {names}, but oomscope installs nothing: every commit ran with the packages "
+                "installed here; --axis environment --packages A..B compares lock files"
+            )
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> ProbeEvidence:
         return ProbeEvidence(name=commit.hash, result=result, commands=self.subject.commands(commit))

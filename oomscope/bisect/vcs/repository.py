@@ -249,6 +249,15 @@ class Repository:
         with reading(self.common) as repo:
             return int(repo.git.rev_list(f"{good.hash}..{bad.hash}", count=True, first_parent=first_parent))
 
+    def differing(self, before: Commit, after: Commit) -> list[str]:
+        """Return the paths of the files that differ between two commits.
+
+        Raises:
+            GitError: git lacks one of their folders.
+        """
+        git = Git(self.common, (self.common, *_spellings(self.path)))
+        return git.listed("diff-tree", "-r", "-z", "--name-only", "--no-renames", before.hash, after.hash, "--")
+
     def objects_at(self, commits: Sequence[Commit], path: str) -> list[str]:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
         wanted = tuple(f"{commit.hash}:{path}" for commit in commits)

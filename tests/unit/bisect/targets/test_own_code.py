@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import CommitCulprit
 from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.preparation import Preparation
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
@@ -42,6 +44,23 @@ def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, 
     folder = job.target.place
     width = json.loads((folder / "conf.json").read_text())["width"]
     return measure(int((folder / "scale.txt").read_text()) * width * int(job.environment.get("BATCH") or 1))
+
+
+def test_packages_that_no_probe_installed_are_named_where_there_is_no_culprit(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    good = repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
+    repo.commit("newer packages", {"requirements/train.txt": "torch==3", "requirements-dev.txt": "x", "uv.lock": "y"})
+    request = CommitRequest(
+        repo=repo.path,
+        range=RevisionRange(good=good, bad="HEAD"),
+        subject=subject,
+        places=Places(tmp_path / "state"),
+    )
+    result = bisect_commits(request, probe=size_of, environment={})
+    said = "good and bad differ in requirements-dev.txt, requirements/train.txt, uv.lock, but oomscope installs"
+    assert [said in note for note in result.notes] == ([] if isinstance(subject.target, CommandTarget) else [True])
+    installed = replace(request, preparation=Preparation(setup="true"))
+    assert bisect_commits(installed, probe=size_of, environment={}).notes == ()
 
 
 def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:
