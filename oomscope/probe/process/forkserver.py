@@ -17,10 +17,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
+from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.machine.processes import MESSAGE_BYTES
 from oomscope.probe.machine.supervisor import fork_supervised
 from oomscope.probe.targets.importing import uncollected
@@ -82,6 +84,7 @@ def preload(names: Iterable[str] = _PRELOADED) -> None:
     after which no fork could choose its card or use one; the environment stays as it was.
     """
     environment = dict(os.environ)
+    os.environ.setdefault(INDUCTOR, tempfile.gettempdir())  # else the compiler makes a folder there while imported
     for name in names:
         importlib.import_module(name)
     for name in os.environ.keys() - environment.keys():

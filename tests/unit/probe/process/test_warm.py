@@ -237,7 +237,12 @@ def test_a_variable_set_by_the_target_before_torch_reads_it_means_a_fresh_proces
     assert seen == [[False], [False, True]]
 
 
-def test_a_parent_that_was_started_ahead_serves_the_first_job(checkout: Path) -> None:
+def test_a_parent_that_was_started_ahead_serves_the_first_job_and_leaves_no_file(
+    checkout: Path, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     parents = WarmParents()
     try:
         parents.prepare(with_compiler=True)
@@ -246,6 +251,7 @@ def test_a_parent_that_was_started_ahead_serves_the_first_job(checkout: Path) ->
         assert parents.running == [ahead]
     finally:
         parents.close()
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_the_answers_come_though_a_parent_is_lost(checkout: Path) -> None:
