@@ -159,7 +159,7 @@ class Line:
             commits=step.at - step.after,
             delta=step.delta,
             dominant=dominant_growth(before, after, self.sources(step.after, step.at)),
-            begins_leak=leak_bytes_of(after) > 0 and not leak_bytes_of(before),
+            leak_bytes=0 if leak_bytes_of(before) else leak_bytes_of(after),
         )
 
     def sources(self, before: int, after: int) -> Sources:

@@ -150,8 +150,8 @@ class StepRow(Document):
     delta: Bytes
     dominant: SiteGrowth | None = None
     """The line whose requested bytes changed most; None where they did not change, or no line is known."""
-    begins_leak: bool = False
-    """Whether requested memory grows from iteration to iteration after the step, and did not before it."""
+    leak_bytes: int = 0
+    """By how much requested memory grows with each iteration after the step; 0 where it does not, or did before it."""
 
     @property
     def delta_overhead_bytes(self) -> int | None:

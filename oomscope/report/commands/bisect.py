@@ -322,8 +322,8 @@ def _unseen_text(found: Waterfall) -> str | None:
 
 
 def _dominant_text(step: StepRow) -> str:
-    """Return the line that changed most, with its bytes and category, and whether a leak begins; empty for neither."""
-    leak = "a leak begins" if step.begins_leak else ""
+    """Return the line that changed most, with its bytes and category, and the leak that begins; empty for neither."""
+    leak = f"a leak of {format_size(step.leak_bytes)} an iteration begins" if step.leak_bytes else ""
     growth = step.dominant
     if growth is None:
         return leak

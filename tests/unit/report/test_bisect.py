@@ -219,9 +219,9 @@ def test_a_good_bad_end_that_leaks_is_told() -> None:
 
 def test_a_step_with_which_a_leak_begins_says_so() -> None:
     first, *others = searches.STEPS.steps
-    leaking = replace(searches.STEPS, steps=(replace(first, begins_leak=True), *others))
+    leaking = replace(searches.STEPS, steps=(replace(first, leak_bytes=GiB), *others))
     out = printed(bisect_report(leaking), 200)
-    assert out.count("a leak begins") == 1
+    assert out.count("a leak of 1.00 GiB an iteration begins") == 1
 
 
 def steps_of(*sizes: int) -> list[StepRow]:

@@ -81,7 +81,7 @@ def test_the_step_with_which_memory_begins_to_grow_is_told(world: World) -> None
         return replace(fits(size), verdict=replace(verdict("headroom", size, 0), leak=leak))
 
     result = bisect_commits(world.request(hashes[0], steps=STEPS), probe=probe, reporter=world.listener, environment={})
-    assert [row.begins_leak for row in result.steps] == [False, True, False]
+    assert [row.leak_bytes for row in result.steps] == [0, 900, 0]
 
 
 def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> None:
