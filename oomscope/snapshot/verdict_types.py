@@ -94,6 +94,8 @@ class Verdict:
     """A: requested bytes of all live blocks at that event."""
     available_bytes: int
     """D: what this process may use."""
+    available_is_bound: bool = False
+    """D may be less: a memory fraction refused the request, and how large it is does not show."""
     reserved_bytes: int
     """What the allocator held at that event."""
     event: int | None = None

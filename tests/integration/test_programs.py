@@ -182,7 +182,7 @@ def test_states_of_parameters_that_come_to_be_trained_are_no_leak() -> None:
 def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_card() -> None:
     result = small("under_a_fraction", limit_bytes=4000 * MiB)
     assert (result.outcome, result.verdict.tags) == ("oom", ("fraction",))
-    assert "more than the memory fraction that was set allows" in result.verdict.headline
+    assert "The memory fraction refused it although enough was free on the device" in result.verdict.headline
 
 
 def test_a_program_that_does_not_seed_its_shuffle_does_the_same_in_each_run() -> None:

@@ -71,7 +71,11 @@ def analyse(
         oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
         verdict=verdict,
         demand_bytes=measurement.demand_after,
-        iterations=None if out_of_memory else measurement.iterations or job.iterations,
+        iterations=None
+        if out_of_memory
+        else job.iterations
+        if measurement.iterations is None
+        else measurement.iterations,
         events=len(measurement.trace),
         truncated=measurement.truncated,
         timeline=decimate(timeline.requested),

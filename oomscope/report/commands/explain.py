@@ -302,7 +302,7 @@ def _tried(device: DeviceExplanation) -> parts.Table:
     title = "Allocator settings tried on the same allocations"
     verdict = device.verdict
     if device.available_bytes is not None:
-        return fix_table(verdict, title, has_margin="fraction" not in verdict.tags)
+        return fix_table(verdict, title, has_margin=not verdict.available_is_bound)
     return parts.Table(
         title=f"{title}, on a card that refuses nothing",
         columns=columns("Setting", "Outcome", "size:Peak reserved", "size:Above the live peak", ""),

@@ -145,7 +145,8 @@ class Analysis(Inferred):
     def _recorded_failure(self) -> FailedRequest | None:
         """Return the allocation at which the recorded job ended, and whether a fraction refused it."""
         failure = ending_failure(self.recorded)
-        return failure and replace(failure, by_fraction=self.budget.by_fraction)
+        budget = self.budget
+        return failure and replace(failure, by_fraction=budget.by_fraction, has_bound=budget.is_upper_bound)
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""

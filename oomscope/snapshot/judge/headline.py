@@ -25,7 +25,7 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
 
     ``demand_after`` is the most that the run without a limit holds, where that is known.
     """
-    bound = "at most " if "fraction" in verdict.tags else ""
+    bound = "at most " if verdict.available_is_bound else ""
     live, available = format_size(verdict.live_requested_bytes), f"{bound}{format_size(verdict.available_bytes)}"
     failed = f"{format_size(requested_bytes)} requested with {live} live of {available} available"
     why = _why(verdict, requested_bytes)
@@ -86,7 +86,7 @@ def leak_text(leak: LeakSuspect | None) -> str:
 
 def _why(verdict: Verdict, requested_bytes: int) -> str:
     """Return the clause on what was missing; of free memory the table says where it was."""
-    if verdict.kind == "capacity" and "fraction" in verdict.tags:
+    if verdict.kind == "capacity" and verdict.available_is_bound:
         return "more than the memory fraction that was set allows"
     free = verdict.available_bytes - verdict.live_requested_bytes
     if verdict.kind == "capacity":

@@ -22,7 +22,7 @@ from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfM
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.recording.told import Told
-from oomscope.probe.result import WITHOUT_TORCH, ErrorKind, Failure, RankSummary
+from oomscope.probe.result import FAILED_BEFORE_TORCH, WITHOUT_TORCH, ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
@@ -132,6 +132,7 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
     return replace(
         measurement,
         pinned_bytes=receipt.pinned_bytes,
+        iterations=receipt.iterations,
         growing=tuple(receipt.growing),
         versions=_versions(receipt),
         notes=tuple(receipt.notes),
@@ -244,7 +245,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
         return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
     if receipt is None:
-        return Failure(kind="nothing", message=f"{WITHOUT_TORCH}{_status_of(ended)}")
+        said = f"{FAILED_BEFORE_TORCH}{_status_of(ended)}" if ended.status else WITHOUT_TORCH
+        return Failure(kind="nothing", message=said)
     unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
     kind: ErrorKind
     if unfit is not None:

@@ -97,12 +97,13 @@ def test_a_recording_that_tells_the_fraction_tells_the_card(conf):
     [device] = explain(told, file="snap.pickle").devices
     assert device.available_bytes == GiB
     assert device.verdict.kind == "capacity"
-    assert device.verdict.tags == ()
+    assert device.verdict.tags == ("fraction",)
+    assert not device.verdict.available_is_bound
     assert device.fidelity == 1
     assert device.available_source.startswith("the memory fraction in force, 0.25 of")
     larger = replace(card, memory_fraction=0.75)
     [device] = explain(replace(told, provenance=Provenance(cards=(larger,))), file="snap.pickle").devices
-    assert device.verdict.tags == ("fraction",), "that one would not have refused"
+    assert device.verdict.available_is_bound, "that one would not have refused"
 
 
 def test_the_limit_that_the_user_gives_counts_before_the_file():

@@ -125,7 +125,7 @@ def test_a_request_of_a_private_pool_is_not_cured_by_what_the_default_pool_has_c
     machine = Machine(GiB)
     machine.alloc(100 * MiB, pool=GRAPH)
     machine.free(machine.alloc(600 * MiB))
-    machine.alloc(500 * MiB, pool=GRAPH)
+    machine.alloc(500 * MiB, stream=7, pool=GRAPH)
     verdict = verdict_on(machine)
     assert (verdict.kind, verdict.cured_by) == ("fragmentation", ())
     assert {gap.reason: gap.bytes for gap in verdict.gaps}["outside_pool"] == 600 * MiB
