@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _PROGRAM = "oomscope.program"
 _LAST_LINES = 12
+_WRONG_USAGE = re.compile(r"before .*status 2\)")
+"""How a program ends, most often, that does not know one of its arguments."""
 
 
 class ProbeCommand(click.Command):
@@ -238,7 +241,8 @@ def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_
         remark(f"What the target printed last: {said.splitlines()[-1]}")
     elif said:
         remark(f"What the target printed: {keep_log(said) or 'lost, for no file can be written'}")
-    if result.outcome == "error" and (misplaced := _misplaced(click.get_current_context())):
+    misplaced = _misplaced(click.get_current_context())
+    if misplaced and result.failure and _WRONG_USAGE.search(result.failure.message):
         remark(f"{misplaced} stands after '--', so the program got it: options of oomscope come before '--'")
 
 

@@ -2,8 +2,9 @@
 
 After an OOM the target is run once more on a card without a limit, where there can be one, which tells what the whole
 run would have needed; also after a run that fits only because the allocator emptied its cache, which tells what it
-would hold otherwise. After a failure by fragmentation it is run under the settings that may cure it. The result is
-handed over before each of these, so a failure there costs no more than what it would have told.
+would hold otherwise. After a failure by fragmentation it is run under the settings that may cure it, and where memory
+grows from iteration to iteration for more of them. The result is handed over before each of these, so a failure there
+costs no more than what it would have told.
 """
 
 from __future__ import annotations
@@ -132,10 +133,11 @@ class _Runs:
         measurement, snapshot = _saved(measurement, self.job)
         judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
         result = replace(judged, snapshot=snapshot)
-        if not out_of_memory and (longer := self._longer_run(measurement)) is not None:
-            measurement, note = longer
+        if not out_of_memory and self._may_leak(measurement):
+            self.keep(result)
+            measurement, note = self._with_longer_run(measurement)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
-            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, note))
+            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, *note))
         is_refused = isinstance(out_of_memory, FailedAllocation)
         emptied_its_cache = not out_of_memory and measurement.stats.num_alloc_retries > 0
         if not (is_refused or emptied_its_cache):
@@ -187,27 +189,33 @@ class _Runs:
 
         return doubt_of(self.job, measurement, repeated)
 
-    def _longer_run(self, measurement: Measurement) -> tuple[Measurement, str] | None:
-        """Return ``measurement`` with what a longer run tells of memory that grows, and a note; None for nothing else.
-
-        A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. A long
-        run tells enough by itself, and on a real card another one takes its time.
-        """
-        from oomscope.probe.analysis.analyse import leak_of
+    def _may_leak(self, measurement: Measurement) -> bool:
+        """Whether a longer run can tell whether what grows is a leak; on a real card another one takes its time."""
         from oomscope.snapshot.judge.leaks import grows
 
-        if self.job.iterations >= LONG_RUN or self.backend != "virtual" or not grows(measurement.timeline):
-            return None
+        return self.job.iterations < LONG_RUN and self.backend == "virtual" and grows(measurement.timeline)
+
+    def _with_longer_run(self, measurement: Measurement) -> tuple[Measurement, tuple[str, ...]]:
+        """Return ``measurement`` with what a longer run tells of memory that grows, and a note.
+
+        A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen.
+        """
+        from oomscope.probe.analysis.analyse import leak_of
+        from oomscope.snapshot.judge.leaks import piles_up
+
         ending, _ = self._again("leak", iterations=LONG_RUN)
-        if ending is None or ending.measurement is None or ending.out_of_memory:
-            return None
-        found, longer = leak_of(self.job, measurement), leak_of(self.job, ending.measurement)
-        if found and not longer:
-            note = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
-            return replace(measurement, stops_growing=True), note
-        if longer and not found:
-            return replace(measurement, leak_after=longer), f"the leak was seen in a run of {LONG_RUN} iterations"
-        return None
+        found, longer = leak_of(self.job, measurement), ending.measurement if ending is not None else None
+        if ending is not None and ending.out_of_memory:
+            return measurement, (f"a run of {LONG_RUN} iterations runs out of memory",)
+        if longer is None or longer.truncated or isinstance(self._doubt_about(longer, iterations=LONG_RUN), Failure):
+            unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
+            return measurement, (unknown,) if found else ()
+        if found and not piles_up(longer.timeline):
+            bounded = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
+            return replace(measurement, stops_growing=True), (bounded,)
+        if found is None and (leak := leak_of(self.job, longer)):
+            return replace(measurement, leak_after=leak), (f"the leak was seen in a run of {LONG_RUN} iterations",)
+        return measurement, ()
 
     def _whole_run(self) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""

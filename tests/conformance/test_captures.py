@@ -246,7 +246,7 @@ def failed(folder: Path, name: str, conf: str = "") -> tuple[Item, list[Item]]:
     [
         ("interleaved", {"name": "capacity"}, "the verdict is fragmentation, not capacity"),
         ("capacity", {"limit_bytes": 5 << 30}, "D is"),
-        ("pending-frees", {"again": "refused again"}, "tags are ('spurious',)"),
+        ("pending-frees", {"again": "refused again"}, "tags are ('fraction', 'spurious')"),
         ("capacity", {"first": None}, "capacity though every request was served"),
     ],
 )

@@ -174,6 +174,18 @@ def test_a_buffer_that_fills_and_stays_as_large_is_no_leak() -> None:
     assert "memory that grew in the first iterations grows no more in a run of 9: it is no leak" in result.notes
 
 
+def test_a_leak_beside_which_something_else_is_given_up_is_one() -> None:
+    result = small("leaks_beside_a_buffer")
+    assert result.verdict.tags == ("leak",)
+    assert result.verdict.leak.bytes_per_iteration == 16 * MiB
+
+
+def test_a_longer_run_that_depends_on_values_of_the_card_shows_nothing() -> None:
+    result = small("clears_by_value")
+    assert result.verdict.tags == ("leak",)
+    assert "a run of 9 iterations, which tells a leak from a buffer that fills, has no answer" in result.notes
+
+
 def test_states_of_parameters_that_come_to_be_trained_are_no_leak() -> None:
     result = small("unfreezes")
     assert (result.outcome, result.verdict.tags) == ("fits", ())

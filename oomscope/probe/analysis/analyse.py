@@ -178,7 +178,7 @@ def as_asked_for(failed: FailedAllocation, measurement: Measurement, whole: Meas
     settings = rules_of(measurement).settings()
     asks = np.flatnonzero(whole.trace.action == Action.ALLOC)
     number = int((measurement.trace.action[: failed.event] == Action.ALLOC).sum())
-    if failed.event is None or number >= len(asks) or not any(settings.roundup_power2_divisions):
+    if failed.event is None or whole.truncated or number >= len(asks) or not any(settings.roundup_power2_divisions):
         return failed
     asked = int(whole.trace.size[asks[number]])
     is_it = request_as_seen(settings, asked, 0).size == failed.requested_bytes
@@ -220,12 +220,13 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
             failed_in=failed.failed_in, message=failed.message, requested_bytes=failed.requested_bytes
         )
     elif failed is not None:
+        wanted = request_as_seen(rules_of(measurement).settings(), failed.requested_bytes, 0)
         failure = FailedRequest(
             requested_bytes=failed.requested_bytes,
             event=failed.event,
             stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
             segments=failed.segments,
-            by_fraction=budget.own_fraction is not None and (failed.device_free_bytes or 0) >= failed.requested_bytes,
+            by_fraction=budget.own_fraction is not None and (failed.device_free_bytes or 0) >= wanted.taken_from_driver,
         )
     return judge(
         measurement.timeline,

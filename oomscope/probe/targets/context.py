@@ -5,7 +5,6 @@ A harness is a Python file outside the repository under test with ``setup(ctx: C
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,12 +43,10 @@ class Target:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, numpy where it is installed, and torch: what shuffles its data then does the same in each run."""
+    """Seed Python, numpy and torch: what shuffles its data then does the same in each run."""
+    import numpy as np
     import torch
 
     random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    with contextlib.suppress(ImportError):
-        import numpy as np
-
-        np.random.seed(seed % 2**32)

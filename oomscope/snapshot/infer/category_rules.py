@@ -60,10 +60,11 @@ aten/src/ATen/cuda/CublasHandlePool.cpp, ``getChosenWorkspaceSize``)."""
 
 
 def _cublas_workspace(b: Life) -> Mask:
-    """Torch up to 2.14 keeps one for each thread and stream; later ones make it for each product."""
+    """Torch up to 2.14 keeps one for each thread and stream; later ones make it for each product, behind its result."""
     of_size = np.isin(b.size, CUBLAS_WORKSPACES)
     kept = of_size & b.lasting & (b.alone | (b.steps_outlived > 1))
-    return np.asarray(kept if kept.any() else of_size & b.brief)
+    passing = of_size & b.brief
+    return np.asarray(passing if not kept.any() and (passing & b.follows).any() else kept)
 
 
 def _moved_with_module(b: Life) -> Mask:

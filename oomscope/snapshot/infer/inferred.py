@@ -100,8 +100,8 @@ def _numbers(trace: Trace, iterations: Iterations) -> Indices:
     PyTorch keeps ``user_metadata`` for each thread, so events of autograd's own threads go on with the iteration of the
     last event that has one.
     """
-    recorded = recorded_iterations(trace)
-    if recorded.max(initial=-1) > 0:
+    if iterations.source == "recorded":
+        recorded = recorded_iterations(trace)
         return np.where(recorded < 0, recorded[recorded >= 0][0], recorded)
     if not len(iterations):
         return np.full(len(trace), -1)

@@ -40,6 +40,8 @@ class Life(NamedTuple):
     """Given up in the run of events, all of one kind of doing, in which it was born."""
     brief: Mask
     """Given up before anything else was allocated."""
+    follows: Mask
+    """Made right after another block by the same stack, as the workspace of a product after its result."""
     cut_off: Mask
     """Alive when the recording ended, which was in the run of events in which it was born."""
     steps_outlived: Indices
@@ -83,6 +85,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     same_span, cut_off = in_its_span & ~lasting, in_its_span & lasting
     stack = np.where(older, -1, np.append(trace.stack_id, 0)[born])
     begun, ended = _steps(activity)
+    before, following = _neighbours(trace, born)
+    stacks = np.append(trace.stack_id, -1)
     like = numbered(stack, table.size)
     ends_known = _count(~cut_off, like)
     oldest = np.full(int(like.max(initial=-1)) + 1, -1)
@@ -96,7 +100,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
         older=older,
         lasting=lasting,
         same_span=same_span,
-        brief=same_span & (freed < _next_allocation(trace, born)),
+        brief=same_span & (freed < following),
+        follows=~older & (stacks[born] == stacks[before]),
         cut_off=cut_off,
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
         alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
@@ -122,10 +127,12 @@ def _count(holds: Mask, group: Indices) -> Indices:
     return np.bincount(group, weights=holds, minlength=1)[group].astype(np.int64)
 
 
-def _next_allocation(trace: Trace, born: Indices) -> Indices:
-    """Return the first event behind each birth that allocates; the end of the trace where none does."""
-    allocations = np.flatnonzero(trace.action == Action.ALLOC)
-    return np.append(allocations, len(trace))[np.searchsorted(allocations, born, side="right")]
+def _neighbours(trace: Trace, born: Indices) -> tuple[Indices, Indices]:
+    """Return the allocations before and behind each birth; the end of the trace where there is none."""
+    end = len(trace)
+    allocations = np.concatenate(([end], np.flatnonzero(trace.action == Action.ALLOC), [end, end]))
+    place = np.searchsorted(allocations[1:-1], born) + 1
+    return allocations[place - 1], allocations[np.minimum(place + 1, len(allocations) - 1)]
 
 
 def _steps(activity: Activity) -> tuple[Indices, Indices]:

@@ -46,7 +46,7 @@ def find_leak(
     ends = _iteration_ends(timeline, until, ends_whole=ends_whole)
     if len(ends) < MIN_ITERATIONS or (np.diff(timeline.held[ends]) <= 0).any():
         return None
-    left = _left_in_each_iteration(timeline, ends, until) | _grown_in_each_iteration(timeline, ends)
+    left = _piled_up(timeline, ends, until)
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
@@ -64,6 +64,19 @@ def grows(timeline: Timeline) -> bool:
     """Whether each whole iteration ended with clearly more than the one before, whatever it is."""
     ends = _iteration_ends(timeline, None, ends_whole=True)
     return len(ends) >= MIN_ITERATIONS and bool((np.diff(timeline.held[ends]) >= MIN_GROWTH).all())
+
+
+def piles_up(timeline: Timeline) -> bool:
+    """Whether the same lines left memory in each iteration, also where something else was given up meanwhile."""
+    ends = _iteration_ends(timeline, None, ends_whole=True)
+    if len(ends) < MIN_ITERATIONS:
+        return True
+    return sum(_piled_up(timeline, ends, None).values()) >= MIN_GROWTH * (len(ends) - 1)
+
+
+def _piled_up(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int, int], int]:
+    """Return, by stack, forward stack and module, the bytes that all iterations after the first left."""
+    return _left_in_each_iteration(timeline, ends, until) | _grown_in_each_iteration(timeline, ends)
 
 
 def undecided_growth(timeline: Timeline) -> int:
@@ -153,29 +166,26 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[in
             found[key] = found.get(key, 0) + size
         for key, size in found.items():
             sizes.setdefault(key, [0] if number == 1 else []).append(size)
+    rows = np.flatnonzero((table.born > last[0]) & (table.born <= last[-1]))
+    born, made = table.born[rows], table.size[rows]
+    iteration = np.searchsorted(last, born) - 1
     grown: dict[tuple[int, int, int], int] = {}
-    made = _made(timeline, last)
     for key, each in sizes.items():
         if len(each) < len(last):
             continue
         steps = np.diff(each)
         if each[0] == 0 and len(steps) > 1 and _are_alike(np.array([steps[0], 2 * steps[1]])):
             steps = steps[1:]
-        if steps.min() >= MIN_GROWTH and _are_alike(steps) and _are_alike((made - _made(timeline, last, key))[1:]):
+        if steps.min() < MIN_GROWTH or not _are_alike(steps):
+            continue
+        stack, forward, module = (
+            column[born] == value
+            for column, value in zip((trace.stack_id, trace.forward_stack_id, trace.module_id), key, strict=True)
+        )
+        others = np.where(stack & forward & module, 0, made)
+        if _are_alike(np.bincount(iteration, weights=others, minlength=len(last) - 1)):
             grown[key] = int(steps.mean()) * (len(ends) - 1)
     return grown
-
-
-def _made(timeline: Timeline, ends: Indices, key: tuple[int, int, int] | None = None) -> Indices:
-    """Return the bytes that each iteration allocated, of one stack, forward stack and module or of all."""
-    table, trace = timeline.lifetimes, timeline.trace
-    rows = np.flatnonzero((table.born != BEFORE) & (table.born <= ends[-1]))
-    if key is not None:
-        born = table.born[rows]
-        columns = (trace.stack_id, trace.forward_stack_id, trace.module_id)
-        rows = rows[np.all([column[born] == value for column, value in zip(columns, key, strict=True)], axis=0)]
-    made = np.bincount(np.searchsorted(ends, table.born[rows]), weights=table.size[rows], minlength=len(ends))
-    return made.astype(np.int64)
 
 
 def _are_alike(sizes: NDArray[Any]) -> bool:

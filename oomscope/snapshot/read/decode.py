@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import lzma
 import pickle
 import re
 from collections.abc import Callable
@@ -86,6 +85,8 @@ def _unpacker(packed: BinaryIO, magic: bytes) -> Any:
     if magic.startswith(GZIP_MAGIC):
         return gzip.GzipFile(fileobj=packed)
     if magic.startswith(XZ_MAGIC):
+        import lzma  # some builds of Python lack it
+
         return lzma.LZMAFile(packed)
     import zstandard
 

@@ -280,6 +280,24 @@ def keeps_a_window() -> None:
         kept = [*kept[-4:], torch.empty(64 << 20, device="cuda")]
 
 
+def leaks_beside_a_buffer() -> None:
+    kept, buffer = [], torch.empty(256 << 20, device="cuda")
+    net = model()
+    for number in steps(net, torch.optim.AdamW(net.parameters())):
+        kept.append(torch.empty(4 << 20, device="cuda"))
+        if number == 4:
+            del buffer
+
+
+def clears_by_value() -> None:
+    kept = []
+    net = model()
+    for number in steps(net, torch.optim.AdamW(net.parameters())):
+        kept.append(torch.empty(4 << 20, device="cuda"))
+        if number >= 4 and float(kept[-1][0]) < 0.5:
+            kept.clear()
+
+
 def unfreezes() -> None:
     layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(12))).requires_grad_(False).cuda()
     head = nn.Linear(1024, 8).cuda()

@@ -25,6 +25,8 @@ _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 """Set by torchrun in each process that it starts."""
 _PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", _LOCAL_WORLD)
 """The place in the world that the program was started with."""
+_imported_before: Final[set[str]] = set()
+"""What the program imported before torch, and may have seeded."""
 
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -52,11 +54,21 @@ def arm_from_environment() -> None:
     """
     if not os.environ.get(_VARIABLE) or os.environ.get(PROBE_MARK) or "torch" in sys.modules:
         return
+    import random
+
+    random.seed(_seed())  # before the program can: what it seeds itself, counts
     AroundImport("torch", before=_before_torch, then=_after_torch).install()
+
+
+def _seed() -> int:
+    """Return the seed of a program that has none of its own: one that shuffles does the same in each run then."""
+    text = os.environ.get("OOMSCOPE_SEED", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _before_torch() -> None:
     """Take the card into this process; one that cannot have it ends here, and its receipt says why."""
+    _imported_before.update({"numpy"} & sys.modules.keys())
     from oomscope.errors import MachineUnfitError, OomscopeError
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
@@ -66,7 +78,7 @@ def _before_torch() -> None:
     from oomscope import virtual
 
     have_a_card_each(os.environ)
-    if "--multiprocessing-fork" in sys.orig_argv:  # started with ranks of their own, as by torch.multiprocessing.spawn
+    if settings.world_size > 1 and "--multiprocessing-fork" in sys.orig_argv:  # as by torch.multiprocessing.spawn
         for name in _PLACE:
             os.environ.pop(name, None)
     try:
@@ -100,23 +112,23 @@ def have_a_card_each(environment: MutableMapping[str, str]) -> None:
 
 
 def _after_torch() -> None:
-    """Play one rank where that is asked for, and begin to measure."""
+    """Play one rank where that is asked for, seed torch, and begin to measure."""
     try:
-        from oomscope.probe.targets.context import seed_everything
+        import torch
+
         from oomscope.probe.targets.program.process import MeasuredProcess
         from oomscope.probe.targets.program.receipt import ProgramSettings
 
         settings = ProgramSettings.from_environment(os.environ)
         if settings is None:
             return
-        if settings.backend == "virtual" and settings.world_size > 1:
-            import torch
+        if settings.backend == "virtual" and settings.world_size > 1 and torch.distributed.is_available():
+            from oomscope.probe.targets.world import play_one_rank
 
-            if torch.distributed.is_available():
-                from oomscope.probe.targets.world import play_one_rank
-
-                play_one_rank(settings.world_size)
-        seed_everything(settings.seed)
+            play_one_rank(settings.world_size)
+        torch.manual_seed(_seed())
+        if "numpy" in sys.modules and "numpy" not in _imported_before:
+            sys.modules["numpy"].random.seed(_seed() % 2**32)
         MeasuredProcess(settings).arm()
     except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
         sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")

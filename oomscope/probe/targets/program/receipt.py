@@ -42,8 +42,6 @@ class ProgramSettings:
     """On a real card: a smaller card to play, in all; None plays none. A virtual card is of that size itself."""
     world_size: int = 1
     """On a virtual card: the ranks of the world of which one is played; 1 leaves worlds to the program."""
-    seed: int = 1234
-    """Of the random numbers of a program that does not seed them itself: each run of it then does the same."""
     is_recorded: bool = True
     """Whether each allocation is recorded; else only the allocator's counters tell of the run."""
     most_backwards: int | None = None

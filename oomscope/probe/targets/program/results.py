@@ -272,12 +272,15 @@ def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
     Of ranks that wait for each other one may fail because the probe has ended another: it is an iteration behind at
     most.
     """
-    for each in ended.receipts if ended.status else ():
-        is_rank = each.rank is not None and (each.world_size or 1) > 1
-        if is_rank and each.state == "ended" and each.iterations < speaker.iterations - 1:
-            made = f"made {each.iterations} of the {speaker.iterations} iterations of rank {speaker.rank}"
-            message = f"rank {each.rank} of {each.world_size} failed: it {made}{_status_of(ended)}"
-            return Failure(kind=failure_of(ended.status)[0], message=message)
+    if not ended.status or ended.killed:
+        return None
+    for rank in sorted({each.rank for each in ended.receipts if each.rank is not None} - {speaker.rank}):
+        each = representative(ended.receipts, rank)
+        if each is None or each.state == "stopped" or each.iterations >= speaker.iterations - 1:
+            continue
+        made = f"made {each.iterations} of the {speaker.iterations} iterations of rank {speaker.rank}"
+        message = f"rank {rank} of {each.world_size} failed: it {made}{_status_of(ended)}"
+        return Failure(kind=failure_of(ended.status)[0], message=message)
     return None
 
 

@@ -105,7 +105,6 @@ class ProgramRuns:
             max_frames=settings.max_frames,
             limit_bytes=settings.limit_bytes or (gpu.total_bytes if gpu else None),
             world_size=job.world_size,
-            seed=job.seed,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.values == "threes" else None,
         )

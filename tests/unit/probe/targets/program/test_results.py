@@ -147,6 +147,10 @@ def test_a_rank_that_failed_while_another_went_on_leaves_no_answer() -> None:
     failure = failure_in(ended(*parts, status=1))
     assert failure is not None
     assert failure.message.startswith("rank 1 of 2 failed: it made 0 of the 3 iterations of rank 0")
+    crashed = [parts[0], receipt(rank=1, world_size=2, state="running", iterations=0)]
+    assert failure_in(ended(*crashed, status=1)) is not None
+    helper = [receipt(rank=0, world_size=2), receipt(0, rank=0, world_size=2, state="ended", iterations=0)]
+    assert failure_in(ended(*helper, status=-9)) is None, "a child that only imports torch has the rank of its parent"
     behind = [parts[0], receipt(rank=1, world_size=2, state="ended", iterations=2)]
     assert failure_in(ended(*behind, status=1)) is None, "it may have failed because rank 0 was ended"
 
