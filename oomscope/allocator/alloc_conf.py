@@ -1,7 +1,8 @@
 """One pass over a ``PYTORCH_ALLOC_CONF`` string: split into tokens, every key checked as torch checks it.
 
-The messages are torch's, and name the column besides. Sources: ``ConfigTokenizer`` and ``AcceleratorAllocatorConfig``
-in c10/core/AllocatorConfig.{h,cpp}, c10/cuda/CUDAAllocatorConfig.cpp.
+What a key means is a field of ``settings.py``. The messages are torch's, and name the column besides. Sources:
+``ConfigTokenizer`` and ``AcceleratorAllocatorConfig`` in c10/core/AllocatorConfig.{h,cpp},
+c10/cuda/CUDAAllocatorConfig.cpp.
 """
 
 from __future__ import annotations

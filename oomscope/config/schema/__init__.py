@@ -2,7 +2,7 @@
 
 A section says where its keys come from, a field its meaning and unit under its declaration; ``oomscope config
 schema`` prints them as JSON Schema. A model here only says what a key *is*; ``oomscope.config.rules`` says what may be
-combined.
+combined and, in ``unmodelled``, what is refused. Names of other programs are those of ``oomscope.config.importers``.
 """
 
 from __future__ import annotations

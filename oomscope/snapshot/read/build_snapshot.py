@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from oomscope.snapshot.builder import DEFAULT_POOL, Interned, counted
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
+from oomscope.snapshot.read.snapshot_fields import STATES, flatten
 from oomscope.snapshot.read.tables import Tables
-from oomscope.snapshot.read.top_level import STATES, flatten
 from oomscope.snapshot.trace import (
     UNKNOWN_MOMENT,
     Action,
@@ -44,7 +44,7 @@ def snapshot_of(document: object, *, where: str) -> Snapshot:
 
 
 def snapshot_from(tables: Tables) -> Snapshot:
-    """Return the snapshot that tables of :func:`~oomscope.snapshot.read.top_level.flatten` describe."""
+    """Return the snapshot that tables of :func:`~oomscope.snapshot.read.snapshot_fields.flatten` describe."""
     file = _File(tables)
     segments = tuple(file.segments())
     traces = tuple(file.traces(segments))

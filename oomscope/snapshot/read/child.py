@@ -19,8 +19,8 @@ from typing import BinaryIO, Final
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.read.decode import decode
 from oomscope.snapshot.read.limits import MEMORY_PER_BYTE, MEMORY_TO_START, SECONDS_PER_MIB, SECONDS_TO_START
+from oomscope.snapshot.read.snapshot_fields import flatten
 from oomscope.snapshot.read.tables import Tables
-from oomscope.snapshot.read.top_level import flatten
 from oomscope.units import MiB, format_size
 
 STATM: Final = "/proc/self/statm"

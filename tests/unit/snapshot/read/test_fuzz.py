@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.read.build_snapshot import snapshot_from
-from oomscope.snapshot.read.top_level import flatten
+from oomscope.snapshot.read.snapshot_fields import flatten
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import to_document
 from tests.unit.snapshot import fuzz

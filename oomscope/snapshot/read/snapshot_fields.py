@@ -12,7 +12,7 @@ from typing import Any, Final
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.forward_frames import PLACES_KEY
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.read.events import ForwardFrames, event_columns, joined
+from oomscope.snapshot.read.event_fields import ForwardFrames, event_columns, joined
 from oomscope.snapshot.read.reader import REMEDY, Reader
 from oomscope.snapshot.read.tables import Column, Tables
 
