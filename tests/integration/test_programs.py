@@ -198,9 +198,9 @@ def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_car
 
 
 def test_a_program_that_does_not_seed_its_shuffle_does_the_same_in_each_run() -> None:
-    first, second = (small("shuffles", iterations=5) for _ in range(2))
-    assert first.outcome == "fits", first.failure
-    assert first.peak.requested_bytes == second.peak.requested_bytes
+    result = small("shuffles", iterations=5)
+    assert result.outcome == "fits", result.failure
+    assert [note for note in result.notes if note.endswith("a second run with other values asked for the same bytes")]
 
 
 def test_ranks_that_the_program_spawns_are_measured_whole() -> None:
