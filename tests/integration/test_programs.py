@@ -197,6 +197,13 @@ def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_car
     assert "The memory fraction refused it although enough was free on the device" in result.verdict.headline
 
 
+def test_a_request_that_only_its_rounding_makes_too_large_is_judged_as_it_was_asked_for() -> None:
+    conf, fields = "roundup_power2_divisions:2", {"limit_bytes": 700 * MiB, "non_torch_bytes": 0}
+    result = small("rounded_up", allocator_conf=conf, **fields)
+    assert (result.oom.requested_bytes, result.verdict.kind) == (520 * MiB, "fragmentation")
+    assert result.verdict.cured_by[0] == "roundup_power2_divisions:8"
+
+
 def test_a_program_that_does_not_seed_its_shuffle_does_the_same_in_each_run() -> None:
     result = small("shuffles", iterations=5)
     assert result.outcome == "fits", result.failure

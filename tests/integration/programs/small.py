@@ -309,6 +309,10 @@ def unfreezes() -> None:
         optimizer.step()
 
 
+def rounded_up() -> None:
+    torch.empty(520 << 20, dtype=torch.uint8, device="cuda")
+
+
 def under_a_fraction() -> None:
     torch.cuda.set_per_process_memory_fraction(0.25)
     torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
