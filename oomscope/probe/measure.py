@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +43,6 @@ from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, OutOfMemory
 from oomscope.probe.recording.settings import SessionSettings, open_session, resolve_backend, settings_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
-from oomscope.probe.targets.context import seed_everything
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import load_recipe, world_of
@@ -135,9 +135,11 @@ class _Runs:
         result = replace(judged, snapshot=snapshot)
         if not out_of_memory and self._may_leak(measurement):
             self.keep(result)
-            measurement, note = self._with_longer_run(measurement)
-            judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
-            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, *note))
+            told, notes = self._with_longer_run(measurement)
+            if told is not measurement:
+                measurement = told
+                judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
+            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, *notes))
         is_refused = isinstance(out_of_memory, FailedAllocation)
         emptied_its_cache = not out_of_memory and measurement.stats.num_alloc_retries > 0
         if not (is_refused or emptied_its_cache):
@@ -310,6 +312,16 @@ def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProg
     if refusal is None:
         return Ending(measurement=measurement)
     return Ending(measurement=measurement, out_of_memory=out_of_memory_of(refusal, measurement, moment))
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch (all devices)."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> Failure:

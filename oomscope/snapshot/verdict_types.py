@@ -95,7 +95,7 @@ class Verdict:
     available_bytes: int
     """D: what this process may use."""
     available_is_bound: bool = False
-    """D may be less: a memory fraction refused the request, and how large it is does not show."""
+    """A memory fraction of unknown size refused the request, so D is an upper bound."""
     reserved_bytes: int
     """What the allocator held at that event."""
     event: int | None = None

@@ -51,6 +51,7 @@ def analyse(
     step_time_s = min(measurement.step_times_s, default=None)
     flops, cost = _estimates(job)
     verdict = _verdict_of(job, measurement, out_of_memory)
+    whole_iterations = job.iterations if measurement.iterations is None else measurement.iterations
     return ProbeResult(
         backend=backend,
         outcome="oom" if out_of_memory else "fits",
@@ -71,11 +72,7 @@ def analyse(
         oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
         verdict=verdict,
         demand_bytes=measurement.demand_after,
-        iterations=None
-        if out_of_memory
-        else job.iterations
-        if measurement.iterations is None
-        else measurement.iterations,
+        iterations=None if out_of_memory else whole_iterations,
         events=len(measurement.trace),
         truncated=measurement.truncated,
         timeline=decimate(timeline.requested),

@@ -94,18 +94,18 @@ def measurement_of(
 
 
 def _without_own_frames(snapshot: Snapshot) -> Snapshot:
-    """Return ``snapshot`` without the frames of what measures: functions of torch that are replaced while it does."""
+    """Return ``snapshot`` without oomscope's frames, which stand where it replaces functions of torch."""
 
     @cache
-    def program(stack: Stack) -> Stack:
+    def stripped(stack: Stack) -> Stack:
         return tuple(frame for frame in stack if not is_measuring(frame))
 
-    def own_blocks(segment: Segment) -> Segment:
-        blocks = tuple(replace(block, stack=program(block.stack)) if block.stack else block for block in segment.blocks)
-        return replace(segment, blocks=blocks, stack=program(segment.stack))
+    def without(segment: Segment) -> Segment:
+        blocks = (replace(block, stack=stripped(block.stack)) if block.stack else block for block in segment.blocks)
+        return replace(segment, blocks=tuple(blocks), stack=stripped(segment.stack))
 
-    traces = (replace(trace, stacks=tuple(map(program, trace.stacks))) for trace in snapshot.traces)
-    return replace(snapshot, traces=tuple(traces), segments=tuple(map(own_blocks, snapshot.segments)))
+    traces = (replace(trace, stacks=tuple(map(stripped, trace.stacks))) for trace in snapshot.traces)
+    return replace(snapshot, traces=tuple(traces), segments=tuple(map(without, snapshot.segments)))
 
 
 def _last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int | None]:

@@ -5,7 +5,6 @@ A harness is a Python file outside the repository under test with ``setup(ctx: C
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +39,3 @@ class Target:
     """Tells parameters, gradients and modules by name in reports."""
     optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer] | None = None
     """Tells optimizer states in reports."""
-
-
-def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch: what shuffles its data then does the same in each run."""
-    import numpy as np
-    import torch
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)

@@ -146,7 +146,9 @@ class Analysis(Inferred):
         """Return the allocation at which the recorded job ended, and whether a fraction refused it."""
         failure = ending_failure(self.recorded)
         budget = self.budget
-        return failure and replace(failure, by_fraction=budget.by_fraction, has_bound=budget.is_upper_bound)
+        return failure and replace(
+            failure, by_fraction=budget.by_fraction, available_is_bound=budget.available_is_bound
+        )
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""

@@ -46,8 +46,8 @@ class FailedRequest:
     """Segments as they stood at the failure; empty where nobody copied them."""
     by_fraction: bool = False
     """A memory fraction refused it although the device had enough free."""
-    has_bound: bool = False
-    """How large that fraction is is not known; D is no more than an upper bound."""
+    available_is_bound: bool = False
+    """The size of that fraction is not known, so D is an upper bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +220,7 @@ class _Case:
             requested_bytes=failure.requested_bytes,
             live_requested_bytes=live,
             available_bytes=available,
-            available_is_bound=failure.has_bound,
+            available_is_bound=failure.available_is_bound,
             reserved_bytes=sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last),
             event=event,
             cured_by=() if needs_more_later else gets_past,

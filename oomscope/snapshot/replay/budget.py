@@ -32,8 +32,8 @@ class Budget:
     """Where it is known from, for people; empty where it is not."""
     by_fraction: bool = False
     """A memory fraction refused a request although the device had enough free."""
-    is_upper_bound: bool = False
-    """How large that fraction is does not show; D may be less."""
+    available_is_bound: bool = False
+    """The size of that fraction is not known, so D is an upper bound."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -89,7 +89,9 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
     source = (
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )
-    return Budget(device=Device(total_bytes=held + wanted - 1), source=source, by_fraction=True, is_upper_bound=True)
+    return Budget(
+        device=Device(total_bytes=held + wanted - 1), source=source, by_fraction=True, available_is_bound=True
+    )
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:

@@ -1,1 +1,1 @@
-"""Values on a virtual card that can be known without a computation, or assumed; on them control flow depends."""
+"""Values that a virtual card does not compute, but that the host can compute or assume for control flow."""

@@ -61,7 +61,7 @@ def arm_from_environment() -> None:
 
 
 def _seed() -> int:
-    """Return the seed of a program that has none of its own: one that shuffles does the same in each run then."""
+    """Return the seed for a program without one: if it shuffles, each run then does the same."""
     text = os.environ.get("OOMSCOPE_SEED", "")
     return int(text) if text.isdecimal() else 0
 

@@ -267,10 +267,9 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
 
 
 def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
-    """Return that another rank failed before it did what ``speaker`` did, which waited for nothing from it.
+    """Return the failure of a rank that made fewer iterations than ``speaker``; None where there is none.
 
-    Of ranks that wait for each other one may fail because the probe has ended another: it is an iteration behind at
-    most.
+    A rank that is one iteration behind may have failed because the probe ended the rank that it waits for.
     """
     if not ended.status or ended.killed:
         return None
