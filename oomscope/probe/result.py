@@ -24,9 +24,6 @@ SCHEMA_VERSION = 3
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
-WITHOUT_TORCH: Final = "no process of the program imported torch"
-FAILED_BEFORE_TORCH: Final = "the program failed before it imported torch"
-"""How the message on a program begins in which nothing could be recorded."""
 _LONGEST_LINE: Final = 200
 """Characters of a line of the target's output that a reason repeats."""
 ErrorKind = Literal[
@@ -48,6 +45,9 @@ ErrorKind = Literal[
 ``exit``: a command ended with a status from 1 to 124.
 ``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test.
 ``internal``: a defect of oomscope."""
+Unrecorded = Literal["without_torch", "failed_before_torch", "before_a_step"]
+"""Why nothing of a program could be recorded: it ended well without torch, it failed before it imported torch, or it
+ended before its first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +126,12 @@ class Failure:
     """One line."""
     detail: str = ""
     """The target's own traceback or the end of its stderr, for the log file."""
+    unrecorded: Unrecorded | None = None
 
     @property
     def reason(self) -> str:
         """The message; of a program that failed before it imported torch, with the last line that it printed."""
-        lines = self.detail.split("\n") if self.message.startswith(FAILED_BEFORE_TORCH) else []
+        lines = self.detail.split("\n") if self.unrecorded == "failed_before_torch" else []
         last = next(filter(None, map(str.strip, reversed(lines))), "")
         return f"{self.message}: {printable(last[:_LONGEST_LINE])}" if last else self.message
 

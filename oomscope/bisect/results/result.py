@@ -211,6 +211,8 @@ class BisectResult(Document):
     lines: tuple[WalkedLine, ...] = ()
     """The commits walked: the line from the good end to the bad end, then those that merges brought in."""
     cost: Cost | None = None
+    lacks_a_probe: bool = False
+    """Whether the deadline passed before a probe that was wanted had its answer."""
     last_good: ProbeEvidence | None = None
     first_bad: ProbeEvidence | None = None
     remedy: str | None = None
@@ -253,7 +255,7 @@ class BisectResult(Document):
     def is_out_of_time(self) -> bool:
         """Whether the deadline ended it before it had the whole answer."""
         is_cut = self.waterfall is not None and not self.waterfall.is_complete
-        return is_cut or (self.exit_code is ExitCode.INCONCLUSIVE and OUT_OF_TIME in self.message)
+        return is_cut or (self.exit_code is ExitCode.INCONCLUSIVE and self.lacks_a_probe)
 
     @property
     def exit_code(self) -> ExitCode:

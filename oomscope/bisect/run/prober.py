@@ -154,6 +154,7 @@ class Prober:
     _known_by_name: dict[str, Measured] = field(default_factory=dict)
     """What was measured, by the name of its key."""
     _began: float = field(init=False)
+    _is_out_of_time: bool = False
 
     def __post_init__(self) -> None:
         self._began = self.deadline.clock()
@@ -219,7 +220,11 @@ class Prober:
         number = len(self.records) + 1
         self.reporter.probing(question.name, number)
         started = self.deadline.clock()
-        found, measured, has_run = self._measured(experiment, ahead)
+        try:
+            found, measured, has_run = self._measured(experiment, ahead)
+        except OutOfTimeError:
+            self._is_out_of_time = True
+            raise
         result = None if isinstance(found, Untestable) else found
         judgement = self._judged(found)
         record = ProbeRecord(
@@ -323,7 +328,13 @@ class Prober:
         """Return ``result`` with the probes, notes and cost of the search so far."""
         wall_s, slots = self.deadline.clock() - self._began, self.scheduler.executor.slots
         cost = Cost(wall_s=wall_s, slots=slots, begun=self.scheduler.begun)
-        return replace(result, probes=tuple(self.records), notes=tuple(self.notes), cost=cost)
+        return replace(
+            result,
+            probes=tuple(self.records),
+            notes=tuple(self.notes),
+            cost=cost,
+            lacks_a_probe=self._is_out_of_time,
+        )
 
     def _judged(self, found: ProbeResult | Untestable) -> Judgement:
         if isinstance(found, Untestable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from oomscope.probe.result import FAILED_BEFORE_TORCH, WITHOUT_TORCH, Peak, PhaseBytes, ProbeResult, RankSummary
+from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, in_module, moment_text, percent, site_text, three_digits
 from oomscope.report.stacks import Stacks
@@ -282,13 +282,11 @@ def failure_advice(result: ProbeResult) -> str | None:
     failure = result.failure
     if failure and result.backend == "virtual" and _NO_SUCH_CARD in failure.message + failure.detail:
         return "the program uses more GPUs than it saw: name its ranks with --world-size N, or start it with torchrun"
-    if failure and failure.message.startswith((WITHOUT_TORCH, FAILED_BEFORE_TORCH)):
-        advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
-        return (
-            f"correct the error that it printed last; if torch is missing, {advice}"
-            if failure.message != WITHOUT_TORCH
-            else advice
-        )
+    torch_advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
+    if failure and failure.unrecorded == "without_torch":
+        return torch_advice
+    if failure and failure.unrecorded == "failed_before_torch":
+        return f"correct the error that it printed last; if torch is missing, {torch_advice}"
     if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
         return None
     return "name the checkout that holds it with --repo, or install the package where oomscope is"

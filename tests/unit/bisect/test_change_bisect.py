@@ -172,6 +172,7 @@ def test_a_deadline_leaves_the_smallest_set_that_is_known_to_be_bad(world: World
     first, last = with_deadline(world, 2), with_deadline(world, 4)
     assert (first.outcome, last.outcome) == ("suspects", "suspects")
     assert "deadline" in last.message
+    assert last.is_out_of_time
     assert len(first.suspects) == 3
     assert {suspect.key for suspect in last.suspects} == {"data.seq_length", "data.micro_batch_size"}
     assert last.suspects[0].subject in {"100 → 300", "1 → 3"}

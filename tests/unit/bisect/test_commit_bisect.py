@@ -193,6 +193,7 @@ def test_the_deadline_ends_the_search_with_the_suspects_left(world: World) -> No
     result = with_clock(world, hashes[0], deadline_s=4 * 60 + 30)
     assert result.outcome == "suspects"
     assert "deadline" in result.message
+    assert result.is_out_of_time
     assert len(result.probes) == 4, "a probe that the deadline cut off is no untestable commit"
     assert hashes[9] in [suspect.commit for suspect in result.suspects]
     assert len(result.suspects) == 4

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
@@ -22,15 +22,13 @@ from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfM
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.recording.told import Told
-from oomscope.probe.result import FAILED_BEFORE_TORCH, WITHOUT_TORCH, ErrorKind, Failure, RankSummary
+from oomscope.probe.result import ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
-
-BEFORE_A_STEP: Final = "the program ended before its first step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,8 +243,7 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
         return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
     if receipt is None:
-        said = f"{FAILED_BEFORE_TORCH}{_status_of(ended)}" if ended.status else WITHOUT_TORCH
-        return Failure(kind="nothing", message=said)
+        return _without_torch(ended)
     unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
     kind: ErrorKind
     if unfit is not None:
@@ -264,6 +261,14 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         raised = (f": {receipt.raised.text}" if receipt.raised else "") + _read_before(receipt)
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
+
+
+def _without_torch(ended: Ended) -> Failure:
+    if not ended.status:
+        said = "no process of the program imported torch"
+        return Failure(kind="nothing", message=said, unrecorded="without_torch")
+    said = f"the program failed before it imported torch{_status_of(ended)}"
+    return Failure(kind="nothing", message=said, unrecorded="failed_before_torch")
 
 
 def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
@@ -302,7 +307,8 @@ def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
     if not receipt.peak_bytes:
         return Failure(kind="nothing", message="the program put nothing on the card")
     if receipt.state == "ended" and receipt.optimizers and not receipt.iterations:
-        return Failure(kind="nothing", message=f"{BEFORE_A_STEP}{_status_of(ended)}")
+        said = f"the program ended before its first step{_status_of(ended)}"
+        return Failure(kind="nothing", message=said, unrecorded="before_a_step")
     return None
 
 

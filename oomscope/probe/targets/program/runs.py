@@ -27,7 +27,7 @@ from oomscope.probe.result import Failure
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
-from oomscope.probe.targets.program.results import BEFORE_A_STEP, Ended, ending_of, representative
+from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
 """What a process that was asked to end, and then the rest of the program, may take for it."""
@@ -89,7 +89,7 @@ class ProgramRuns:
         if speaker is not None:
             self._backwards = max(self._backwards or 0, speaker.backwards)
         if (failure := ending.failure) is not None:
-            waits = failure.message.startswith(BEFORE_A_STEP) and self._job.world_size > 1
+            waits = failure.unrecorded == "before_a_step" and self._job.world_size > 1
             message = f"{failure.message}; {_ALONE}" if waits else failure.message
             return replace(ending, failure=replace(failure, message=message, detail=tail_of(log, begin)))
         return self._under_its_own_settings(ending, settings)
