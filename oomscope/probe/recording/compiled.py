@@ -1,16 +1,18 @@
 """Keeps oomscope out of what Dynamo makes of a program, so that its graphs are those of a run without oomscope.
 
 Where torch has a builtin, a function that :mod:`~oomscope.probe.recording.replaced` puts in its place is Python. Dynamo
-would write it into graphs, where a backend does not know it, and would compile its frames, and those of our hooks,
-wherever they run between two graphs.
+would trace through it, which it cannot everywhere, would write it into graphs, where a backend does not know it, and
+would compile its frames, and those of our hooks, wherever they run between two graphs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final
 
 import oomscope
@@ -21,12 +23,13 @@ _OUR_FILES: Final = f"{Path(oomscope.__file__).parent}{os.sep}"
 
 @contextmanager
 def graphs_are_unchanged() -> Iterator[None]:
-    """Let Dynamo write torch's functions into graphs, and compile none of our frames by itself, while the block runs.
+    """Let Dynamo see torch's functions in place of ours, and compile none of our frames, while the block runs.
 
-    What a compiled function calls is still traced through.
+    Ours call them with the same arguments while a compiler traces. Hooks are still traced through.
     """
     rules = replaced_in("torch._dynamo.trace_rules", _frames_skipped)
-    with rules, replaced_in("torch._dynamo.output_graph", _functions_written):
+    builders = replaced_in("torch._dynamo.variables.builder", _functions_traced)
+    with rules, builders, replaced_in("torch._dynamo.output_graph", _functions_written):
         yield
 
 
@@ -41,6 +44,25 @@ def _frames_skipped(trace_rules: Any) -> list[Place]:
     return [(trace_rules, "check_file", checked)]
 
 
+def _functions_traced(builder: Any) -> list[Place]:
+    """Let Dynamo see what a function of ours stands for where it would trace through it: where no table names it."""
+    with_source, without_source = builder.VariableBuilder, builder.SourcelessBuilder
+    wrap, create = with_source._wrap, without_source.create
+
+    def seen(value: Any, build: Callable[[Any], Any]) -> Any:
+        variable, original = build(value), _original_function(value)
+        is_traced = original is not value and isinstance(variable, builder.UserFunctionVariable)
+        return build(original) if is_traced else variable
+
+    def wrapped(self: Any, value: Any) -> Any:
+        return seen(value, partial(wrap, self))
+
+    def created(tx: Any, value: Any) -> Any:
+        return seen(value, partial(create, tx))
+
+    return [(with_source, "_wrap", wrapped), (without_source, "create", staticmethod(created))]
+
+
 def _functions_written(output_graph: Any) -> list[Place]:
     tracer = output_graph.SubgraphTracer
     create_node = tracer.create_node
@@ -53,8 +75,10 @@ def _functions_written(output_graph: Any) -> list[Place]:
 
 def _original_function(target: Any) -> Any:
     """Return the function that ``target`` stands for, if it is one of ours."""
-    code = getattr(target, "__code__", None)
-    while code is not None and code.co_filename.startswith(_OUR_FILES) and hasattr(target, "__wrapped__"):
+    while (
+        isinstance(target, FunctionType)
+        and target.__code__.co_filename.startswith(_OUR_FILES)
+        and hasattr(target, "__wrapped__")
+    ):
         target = target.__wrapped__
-        code = getattr(target, "__code__", None)
     return target

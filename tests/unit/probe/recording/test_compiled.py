@@ -6,6 +6,7 @@ from tests.unit.virtual.on_card import on_card
 
 BEGIN = """
 from oomscope.probe.recording.compiled import graphs_are_unchanged
+from oomscope.probe.recording.values.assumed_values import finite_numbers
 from oomscope.probe.recording.values.known_integers import integers_are_followed
 """
 
@@ -65,3 +66,26 @@ say([plain, followed])
     )
     plain, followed = said
     assert plain == followed > 0
+
+
+def test_what_a_mode_of_torch_functions_calls_is_no_break_of_a_graph() -> None:
+    """A mask of flex attention, made under such a mode: as big as its scores where it is not compiled whole."""
+    said = on_card(
+        BEGIN
+        + """
+documents = torch.zeros(256, dtype=torch.int32, device="cuda")
+
+def same_document(batch, head, query, key):
+    return documents[query] == documents[key]
+
+with graphs_are_unchanged(), finite_numbers(print), integers_are_followed():
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    torch.compile(create_block_mask, backend="eager")(same_document, None, None, 256, 256)
+counters = torch._dynamo.utils.counters
+say([counters["stats"]["unique_graphs"], dict(counters["graph_break"])])
+""",
+        preamble="torch",
+        fresh=True,
+    )
+    assert said == [1, {}]
