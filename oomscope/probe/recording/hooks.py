@@ -175,7 +175,7 @@ class Follower:
         caller = threading.get_ident()
 
         def started(_: Any) -> None:
-            if threading.get_ident() != caller:
+            if not torch.compiler.is_compiling() and threading.get_ident() != caller:
                 self._position.announce()
 
         with ExitStack() as hooks:
@@ -186,6 +186,8 @@ class Follower:
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
         with self.unharmed():
             self._blocks.tell(Category.GRADIENT, (parameter.grad,))
 
