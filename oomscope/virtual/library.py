@@ -15,7 +15,7 @@ from typing import Any
 
 from oomscope.virtual.loading import library
 
-_VERSION = 3
+_VERSION = 4
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -185,18 +185,20 @@ def write_held(address: int, values: int, size: int, origin: Origin) -> None:
 
 
 @contextmanager
-def expecting(value: bytes) -> Iterator[None]:
-    """Let the next read of as many bytes be ``value``, where the card holds none of them; of this thread, in the block.
+def expecting(*values: bytes) -> Iterator[None]:
+    """Answer the next reads of this thread in the block, each with the first of ``values`` that is as long and is left.
+
+    A read of another length, or of bytes that the card holds, takes none of them.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
     card = _card()
-    card.oomscope_card_expect(value, len(value))
+    card.oomscope_card_expect(b"".join(values), (ctypes.c_size_t * len(values))(*map(len, values)), len(values))
     try:
         yield
     finally:
-        card.oomscope_card_expect(b"", 0)
+        card.oomscope_card_expect(b"", None, 0)
 
 
 def _card() -> ctypes.CDLL:
@@ -217,6 +219,6 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_unhold.restype = None
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
-    card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t]
     card.oomscope_card_expect.restype = None
     return card

@@ -19,6 +19,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget, bundled_j
 from oomscope.probe.process import launch
 from oomscope.probe.recording.values import assumed_values
 from oomscope.probe.recording.values.assumed_values import GRADIENTS_NOTE
+from oomscope.probe.recording.values.even_choices import NOTE as CHOICES_NOTE
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import is_measuring
@@ -265,6 +266,13 @@ def test_a_program_that_never_steps_under_other_values_is_ended_all_the_same() -
 def test_an_index_that_the_host_computed_is_answered() -> None:
     result = small("boolean_on_host")
     assert (result.outcome, result.notes) == ("fits", ())
+
+
+def test_routers_of_experts_choose_evenly() -> None:
+    routed, even = small("experts"), small("experts_chosen_on_host")
+    saved_by_topk = 2048 * 2 * 8  # its own choices, beside those of the host
+    assert even.peak.requested_bytes - routed.peak.requested_bytes == saved_by_topk
+    assert (routed.notes, even.notes) == ((CHOICES_NOTE,), (CHOICES_NOTE,))
 
 
 def test_training_in_fp16_takes_each_step() -> None:

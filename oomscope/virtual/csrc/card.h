@@ -140,7 +140,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 3
+#define OOMSCOPE_CARD_VERSION 4
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -177,8 +177,8 @@ CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t byt
 /* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */
 CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed);
 
-/* Answers the next read by this thread of that many bytes, all unknown; 0 bytes: none is expected. Such a read is not
- * counted as one of unknown bytes. */
-CARD_API void oomscope_card_expect(const void *value, size_t bytes);
+/* Answers the next reads by this thread of unknown bytes, each with the first of the `count` values that is as long and is
+ * left; they stand one after the other. 0: none is expected. Such a read is not counted as one of unknown bytes. */
+CARD_API void oomscope_card_expect(const void *values, const size_t *bytes, size_t count);
 
 #endif

@@ -168,6 +168,30 @@ def boolean_on_host() -> None:
         optimizer.step()
 
 
+def experts(choices: torch.Tensor | None = None) -> None:
+    """A mixture of experts whose loop runs over the experts that were chosen, as transformers' does."""
+    router, own = nn.Linear(256, 8).cuda(), nn.ModuleList(model() for _ in range(8))
+    optimizer = torch.optim.AdamW([*router.parameters(), *own.parameters()])
+    for _ in range(3):
+        tokens = torch.randn(2048, 256, device="cuda")
+        weights, chosen = router(tokens).softmax(-1).topk(2, dim=-1)
+        if choices is not None:
+            chosen = choices.cuda()
+        mask = nn.functional.one_hot(chosen, num_classes=8).permute(2, 1, 0)
+        result = torch.zeros_like(tokens)
+        for (expert,) in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            place, token = torch.where(mask[expert])
+            result.index_add_(0, token, own[expert](tokens[token]) * weights[token, place, None])
+        result.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def experts_chosen_on_host() -> None:
+    """The same, with choices that the host makes."""
+    experts(torch.arange(2 * 2048).remainder(8).view(2048, 2))
+
+
 def steps_by_value() -> None:
     """Whether the optimizer steps depends on a value of the card, and the program has no end of its own."""
     net = model()

@@ -12,8 +12,9 @@ was written into it.
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
-count that it reads is the host's, and its result holds what the host found. So is the answer to ``linalg``'s question
-whether a factorisation failed, whose status the card holds as zero.
+count that it reads is the host's, and its result holds what the host found. So it is with ``bincount`` and
+``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a factorisation failed,
+whose status the card holds as zero.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, replaced, replaced_in
 
-MOST_ELEMENTS: Final = 1 << 16
+MOST_ELEMENTS: Final = 1 << 22
 """Of a tensor whose values are followed."""
 MOST_NUMBERS: Final = 16
 """Of a tensor of floating-point numbers whose values are followed: counters and flags."""
-MOST_BYTES: Final = 1 << 20
-"""Of the storage behind it: the card holds copies of up to 1 MiB."""
+MOST_BYTES: Final = 32 << 20
+"""Of the storage behind it."""
 _FILLED: Final[dict[str, int | None]] = {
     "full": None,
     "full_like": None,
@@ -53,7 +54,10 @@ _FILLED: Final[dict[str, int | None]] = {
     "zero_": 0,
 }
 """Functions whose result has one value everywhere; None: the value is their last positional or ``fill_value``."""
-_COMPARED: Final = ("eq", "ne", "lt", "le", "gt", "ge", "isin")
+_COMPARED: Final = (
+    *("eq", "ne", "lt", "le", "gt", "ge", "isin"),
+    *("not_equal", "less", "less_equal", "greater", "greater_equal"),
+)
 _COMBINED: Final = (
     *("add", "sub", "mul", "neg", "div", "remainder", "floor_divide", "clamp", "where", "masked_fill", "abs"),
     *("logical_and", "logical_or", "logical_not", "logical_xor"),
@@ -61,10 +65,11 @@ _COMBINED: Final = (
 )
 _REDUCED: Final = (
     *("any", "all", "sum", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "count_nonzero"),
-    *("cumsum", "cummax", "diff"),
+    *("cumsum", "cummax", "diff", "histc"),
 )
 _MOVED: Final = (
-    *("cat", "stack", "repeat", "tile", "flip", "roll", "sort", "tril", "triu", "gather", "index_select"),
+    *("cat", "stack", "repeat", "repeat_interleave", "tile", "flip", "roll", "tril", "triu"),
+    *("sort", "argsort", "topk", "gather", "index_select"),
     *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte"),
 )
 _CHANGED: Final = (
@@ -120,7 +125,7 @@ def answers_are_known() -> Iterator[None]:
         yield
         return
     library = torch.library.Library("aten", "IMPL")
-    for name, answering in (("nonzero", _nonzero), ("_linalg_check_errors", _linalg_check_errors)):
+    for name, answering in _ANSWERING.items():
         operation = functools.partial(answering, get_kernel(f"aten::{name}", "CUDA"))
         library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
     try:
@@ -141,6 +146,42 @@ def _nonzero(kernel: Any, keys: Any, mask: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def _bincount(
+    kernel: Any, keys: Any, numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    kept = HeldOperands()
+    if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
+        return kernel.call_boxed(keys, numbers, weights, minlength)  # type: ignore[no-any-return]
+    on_host = kept.on_host(numbers)
+    asked = [on_host.max()] if numbers.dtype is torch.uint8 else [on_host.min(), on_host.max()]
+    with virtual.expecting(*map(_bytes_of, asked)):
+        result: torch.Tensor = kernel.call_boxed(keys, numbers, weights, minlength)
+    kept.put_back()
+    if weights is None:
+        write_values(result, torch.bincount(on_host, minlength=minlength))
+    return result
+
+
+def _repeat_interleave(
+    kernel: Any, keys: Any, repeats: torch.Tensor, *, output_size: int | None = None
+) -> torch.Tensor:
+    kept = HeldOperands()
+    if not is_followed(repeats) or not kept.take(repeats):
+        return kernel.call_boxed(keys, repeats, output_size=output_size)  # type: ignore[no-any-return]
+    on_host = kept.on_host(repeats)
+    expected = torch.repeat_interleave(on_host)
+    lowest = [on_host.min()] if len(on_host) else []  # before torch 2.12 it asks whether none is negative
+    with virtual.expecting(struct.pack("q", len(expected)), *map(_bytes_of, lowest), struct.pack("?", True)):
+        result: torch.Tensor = kernel.call_boxed(keys, repeats, output_size=output_size)
+    kept.put_back()
+    write_values(result, expected)
+    return result
+
+
+def _bytes_of(number: torch.Tensor) -> bytes:
+    return bytes(number.reshape(1).view(torch.uint8).tolist())
+
+
 def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: str, *, is_matrix: bool) -> None:
     kept = HeldOperands()
     if not is_followed(info) or not kept.take(info):
@@ -149,6 +190,15 @@ def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: s
     with virtual.expecting(struct.pack("?", bool(kept.on_host(info).any()))):
         kernel.call_boxed(keys, info, api_name, is_matrix=is_matrix)
     kept.put_back()
+
+
+_ANSWERING: Final[dict[str, Callable[..., Any]]] = {
+    "nonzero": _nonzero,
+    "bincount": _bincount,
+    "repeat_interleave.Tensor": _repeat_interleave,
+    "_linalg_check_errors": _linalg_check_errors,
+}
+"""Of operations of aten, what runs in their place."""
 
 
 def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
@@ -210,7 +260,7 @@ def _classifying(function: Function, name: str) -> Function:
             return function(*args, **kwargs)
         highest = int(kept.on_host(tensor).max())
         is_small = tensor.numel() * max(given, highest + 1) <= MOST_ELEMENTS
-        with virtual.expecting(struct.pack("q", highest) if given == -1 else b""):
+        with virtual.expecting(*([struct.pack("q", highest)] if given == -1 else [])):
             result = (computing if is_small else function)(*args, **kwargs)
         kept.put_back()
         return result
@@ -330,7 +380,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             return result  # what the host refuses stays unknown
         kept.put_back(changed=changes_first)
         for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
-            if _can_hold(one) and one.untyped_storage().data_ptr() not in kept.addresses:
+            if is_writable(one) and one.untyped_storage().data_ptr() not in kept.addresses:
                 write_values(one, value)
         return result
 
@@ -356,7 +406,7 @@ def _tensors_in(result: Any) -> Iterable[torch.Tensor]:
     return (each for each in results if isinstance(each, torch.Tensor))
 
 
-def _can_hold(tensor: Any) -> bool:
+def is_writable(tensor: Any) -> bool:
     """Whether values of a tensor can be written to the card now."""
     return (
         type(tensor) is torch.Tensor
@@ -374,15 +424,21 @@ def is_followed(tensor: Any) -> bool:
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda:
         return False
     is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-    return (is_exact or tensor.numel() <= MOST_NUMBERS) and not tensor.requires_grad and _can_hold(tensor)
+    return (is_exact or tensor.numel() <= MOST_NUMBERS) and not tensor.requires_grad and is_writable(tensor)
 
 
 def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Let a tensor on the card hold what the host computed, where it can."""
-    if tensor.is_contiguous() and values.shape == tensor.shape and values.dtype == tensor.dtype:
+    if values.shape != tensor.shape or values.dtype != tensor.dtype:
+        return
+    if tensor.is_contiguous():
         values = values.contiguous()
-        virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
-        _note_known(tensor)
+    else:
+        values = torch.empty_like(tensor, device="cpu").copy_(values)
+        if values.stride() != tensor.stride():  # it has gaps, or elements that share memory
+            return
+    virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
+    _note_known(tensor)
 
 
 class HeldOperands:

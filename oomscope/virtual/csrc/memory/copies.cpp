@@ -127,16 +127,17 @@ void answer_large(const Side &to, const Block &b) {
 }
 
 // What the host has computed in place of the kernels whose result this thread is about to read.
-thread_local std::vector<char> expected;
+thread_local std::vector<std::vector<char>> expected;
 
 // Answers a read of just as many bytes as are expected, none of which the card holds.
 bool answer_expected(const Side &to, const Side &from, const Block &b) {
-  if (expected.empty() || b.width != expected.size() || b.height * b.depth != 1) return false;
+  auto next = std::find_if(expected.begin(), expected.end(), [&](auto &value) { return value.size() == b.width; });
+  if (next == expected.end() || b.height * b.depth != 1) return false;
   MemoryLock lock(memory_mutex());
   if (!check(from, b) || count_unknown(from.address, b.width) != b.width) return false;
   add(counts.d2h_bytes, b.width);
-  memcpy(to.host(0, 0), expected.data(), expected.size());
-  expected.clear();
+  memcpy(to.host(0, 0), next->data(), b.width);
+  expected.erase(next);
   return true;
 }
 
@@ -267,7 +268,8 @@ CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes,
   if (is_apart) card::hold_apart(address, bytes);
 }
 
-CARD_API void oomscope_card_expect(const void *value, size_t bytes) {
-  auto first = static_cast<const char *>(value);
-  card::expected.assign(first, first + bytes);
+CARD_API void oomscope_card_expect(const void *values, const size_t *bytes, size_t count) {
+  card::expected.clear();
+  auto first = static_cast<const char *>(values);
+  for (size_t i = 0; i < count; first += bytes[i++]) card::expected.emplace_back(first, first + bytes[i]);
 }

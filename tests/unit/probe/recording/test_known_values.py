@@ -294,6 +294,43 @@ leave()
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
+    said = counted(
+        """
+from oomscope.probe.recording.values.even_choices import choices_are_even
+notes = []
+with choices_are_even(notes.append):
+    scores = torch.randn(6, 4, device=d)
+    rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
+    share = torch.bincount(rows.flatten(), minlength=4)
+    known = torch.tensor([[5, 1, 9, 3], [2, 8, 1, 0]], device=d).topk(1).indices
+    words, whole, single = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax(), scores[0].topk(2).indices
+say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(), known.tolist(), len(notes),
+     [unknown(each) > 0 for each in (words, whole, single)]])
+""",
+        values=values,
+    )
+    rows = [[0, 1], [2, 3], [0, 1], [2, 3], [0, 1], [2, 3]]
+    assert said == [rows, rows, [0, 1, 2, 3, 0, 1], [3, 3, 3, 3], [[2], [1]], 1, [True, True, True]]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_counts_of_numbers_and_repeats_are_known(values: str) -> None:
+    said = counted(
+        """
+numbers = torch.tensor([3, 1, 3, 0], device=d)
+lengths = torch.tensor([2, 0, 3], dtype=torch.int32, device=d)
+parts = torch.repeat_interleave(lengths), torch.arange(3, device=d).repeat_interleave(lengths.long())
+say([torch.bincount(numbers).tolist(), torch.bincount(numbers, minlength=6).tolist(),
+     torch.bincount(lengths.to(torch.uint8)).tolist(), [each.tolist() for each in parts], state().unknown_reads])
+""",
+        values=values,
+    )
+    repeated = [0, 0, 2, 2, 2]
+    assert said == [[1, 1, 0, 2], [1, 1, 0, 2, 0, 0], [1, 0, 1, 1], [repeated, repeated], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
 def test_a_factorisation_that_linalg_checks_succeeds(values: str) -> None:
     said = counted(
         """

@@ -1,0 +1,87 @@
+"""Choices of a router on a virtual card, which computes no scores: each expert is chosen equally often.
+
+A mixture of experts gives each token to the experts with the highest scores (``torch.topk``, or ``argmax`` for one);
+what an expert allocates follows from how many tokens it gets. Routers are trained to choose evenly, and the bundled
+transformer counts so as well. So row ``r`` chooses ``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. That
+a row chooses among few entries tells routers, and predictions of classifiers, from searches in a vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
+
+NOTE: Final = "torch.topk and argmax count as choosing each entry equally often, as routers of experts are trained to"
+MOST_ENTRIES: Final = 1024
+"""Among which a row chooses: no router has more experts."""
+
+
+@contextmanager
+def choices_are_even(note: Callable[[str], None]) -> Iterator[None]:
+    """Answer such choices while the block runs; ``note`` is told, once, where one was made.
+
+    The operations run as they are; then the result on the card gets its values. Below torch 2.10, which does not tell
+    an operation's kernel, choices stay unknown.
+    """
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+        yield
+        return
+    tell = functools.cache(lambda: note(NOTE))
+    library = torch.library.Library("aten", "IMPL")
+    for name, choosing in (("topk", _topk), ("argmax", _argmax)):
+        operation = functools.partial(_chosen, choosing, get_kernel(f"aten::{name}", "CUDA"), tell)
+        library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _chosen(choosing: Callable[..., Any], kernel: Any, tell: Callable[[], None], keys: Any, *how: Any) -> Any:
+    return choosing(functools.partial(kernel.call_boxed, keys), tell, *how)
+
+
+def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
+    dim = how[0] if how else -1
+    is_choice = _is_choice(scores, dim)
+    chosen = run(scores, k, *how)
+    if is_choice:
+        _choose(scores.shape[dim], chosen[1].movedim(dim, -1), tell)
+    return chosen
+
+
+def _argmax(
+    run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, dim: int | None = None, *how: Any
+) -> Any:
+    is_choice = dim is not None and _is_choice(scores, dim)
+    chosen = run(scores, dim, *how)
+    if dim is not None and is_choice:
+        is_kept = bool(how and how[0])
+        _choose(scores.shape[dim], chosen.movedim(dim, -1) if is_kept else chosen.unsqueeze(-1), tell)
+    return chosen
+
+
+def _is_choice(scores: torch.Tensor, dim: int) -> bool:
+    """Whether each of several rows chooses among few entries by ``scores`` that nobody knows."""
+    if scores.dim() == 0 or not 1 < scores.shape[dim] <= min(MOST_ENTRIES, scores.numel() // 2):
+        return False
+    return not (is_followed(scores) and HeldOperands().take(scores))
+
+
+def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[], None]) -> None:
+    """Write even choices into ``chosen``: rows × what a row chooses."""
+    base = chosen if chosen._base is None else chosen._base
+    if not is_writable(base):
+        return
+    values = torch.arange(chosen.numel(), device="cpu").remainder_(entries).view(chosen.shape)
+    on_host = torch.empty_like(base, device="cpu")
+    on_host.as_strided(chosen.shape, chosen.stride()).copy_(values)
+    write_values(base, on_host)
+    tell()
