@@ -17,7 +17,7 @@ import torch
 
 from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
 
-NOTE: Final = "torch.topk and argmax count as choosing each entry equally often, as routers of experts are trained to"
+NOTE: Final = "torch.topk and argmax count as choosing each entry equally often; experts that are chosen unevenly need more memory"
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
 
