@@ -24,27 +24,36 @@ class ToldBlocks:
     """What was said of blocks, in the order in which it was said.
 
     Args:
-        allocations: returns how many blocks the allocator has handed out so far.
+        allocations: returns how many blocks the allocator has handed out so far, of the card with that index.
     """
 
-    def __init__(self, allocations: Callable[[], int]) -> None:
+    def __init__(self, allocations: Callable[[int], int]) -> None:
         self._allocations = allocations
         self.told: list[Told] = []
 
     def tell(self, category: Category, tensors: Iterable[object]) -> None:
         """Say what the storages of ``tensors`` are for; what is no tensor on the card is passed over."""
-        addresses = list(_addresses(tensors))
-        if addresses:
-            number = self._allocations()
-            self.told.extend(Told(address, number, category) for address in addresses)
+        numbers: dict[int, int] = {}
+        for card, address in _addresses(tensors):
+            if card not in numbers:
+                numbers[card] = self._allocations(card)
+            self.told.append(Told(address, numbers[card], category))
 
 
-def _addresses(tensors: Iterable[object]) -> Iterator[int]:
+def _addresses(tensors: Iterable[object]) -> Iterator[tuple[int, int]]:
+    """Yield the card and the address of each storage."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor):
-            for part in _plain_parts(local_part(tensor)):
+            for part in _plain_parts(local_part(_unwrapped(tensor))):
                 if part.device.type == "cuda" and (address := part.untyped_storage().data_ptr()):
-                    yield address
+                    yield part.device.index, address
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what transforms of ``torch.func`` (vmap, grad) have wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _plain_parts(tensor: Any) -> Iterator[torch.Tensor]:

@@ -8,9 +8,8 @@ would compile its frames, and those of our hooks, wherever they run between two 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -45,20 +44,25 @@ def _frames_skipped(trace_rules: Any) -> list[Place]:
 
 
 def _functions_traced(builder: Any) -> list[Place]:
-    """Let Dynamo see what a function of ours stands for where it would trace through it: where no table names it."""
+    """Let Dynamo see what a function of ours stands for where it would trace through it: where no table names it.
+
+    Guards on a source look at what stands there, which is ours. They fail where Dynamo takes that for a function of
+    Python with other defaults; so one of these is traced through ours.
+    """
     with_source, without_source = builder.VariableBuilder, builder.SourcelessBuilder
     wrap, create = with_source._wrap, without_source.create
 
-    def seen(value: Any, build: Callable[[Any], Any]) -> Any:
-        variable, original = build(value), _original_function(value)
-        is_traced = original is not value and isinstance(variable, builder.UserFunctionVariable)
-        return build(original) if is_traced else variable
+    def is_traced(variable: Any) -> bool:
+        return isinstance(variable, builder.UserFunctionVariable)
 
     def wrapped(self: Any, value: Any) -> Any:
-        return seen(value, partial(wrap, self))
+        variable, original = wrap(self, value), _original_function(value)
+        is_foreign = original is not value and not isinstance(original, FunctionType)
+        return wrap(self, original) if is_foreign and is_traced(variable) else variable
 
     def created(tx: Any, value: Any) -> Any:
-        return seen(value, partial(create, tx))
+        variable, original = create(tx, value), _original_function(value)
+        return create(tx, original) if original is not value and is_traced(variable) else variable
 
     return [(with_source, "_wrap", wrapped), (without_source, "create", staticmethod(created))]
 

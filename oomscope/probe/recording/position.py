@@ -192,9 +192,15 @@ class ForwardStacks:
                 return original()
             return self._number(sys._getframe().f_back)  # None: autograd made the node on a thread of its own
 
+        set_enabled = torch.set_anomaly_enabled
+
+        def kept_enabled(mode: bool, check_nan: bool = True) -> None:
+            set_enabled(True, mode and check_nan)  # Lightning's Trainer switches it off
+
+        places = [(torch.fx.traceback, "format_stack", format_stack), (torch, "set_anomaly_enabled", kept_enabled)]
         with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True, check_nan=False):
             warnings.filterwarnings("ignore", message="Error detected in ")  # the number would be printed for a stack
-            with replaced([(torch.fx.traceback, "format_stack", format_stack)]):
+            with replaced(places):
                 yield
 
     def _number(self, frame: FrameType | None) -> list[str]:

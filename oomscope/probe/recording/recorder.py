@@ -31,6 +31,7 @@ from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
 from oomscope.probe.recording.replaced import replaced
 from oomscope.probe.recording.values.assumed_values import (
+    arguments_are_valid,
     finite_numbers,
     no_skipped_step,
     printed_from_the_host,
@@ -117,7 +118,7 @@ class Recorder:
                 self._open.callback(self._end_watch)
         if virtual.is_loaded():
             note = self._notes.append
-            parts += [no_skipped_step(note), finite_numbers(note), integers_are_followed()]
+            parts += [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), integers_are_followed()]
             parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
             parts += [printed_from_the_host(), choices_are_even(note)]
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
@@ -140,9 +141,12 @@ class Recorder:
             self._log.mark(document["device_traces"], counts)
         return document | {PLACES_KEY: places_document(self._forward.places)}
 
-    def allocations(self) -> int:
-        """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
-        return self._moved(self._device())[0]
+    def allocations(self, device: int | None = None) -> int:
+        """Return how many blocks the allocator has handed out, of the card that is recorded unless another is named.
+
+        0 before CUDA is used.
+        """
+        return self._moved(self._device() if device is None else device)[0]
 
     def stats(self, device: int) -> dict[str, int]:
         """Return the allocator's statistics, with peaks of the whole run, also of a program that resets them.

@@ -173,8 +173,8 @@ def _wrap(name: str, replacement: Callable[..., Any]) -> None:
     """Have ``replacement`` called, with the function and its arguments, for a function of torch.distributed."""
     function = getattr(c10d, name)
     wrapped = functools.wraps(function)(functools.partial(replacement, function))
-    for module in (c10d, dist):
-        if hasattr(module, name):
+    for place, module in list(sys.modules.items()):
+        if place.startswith("torch.distributed") and getattr(module, name, None) is function:
             setattr(module, name, wrapped)
 
 

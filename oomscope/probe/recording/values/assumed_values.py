@@ -7,6 +7,9 @@ memory (the first one makes the optimizer's states), and it is what all but a fe
 result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
 type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive.
 
+**Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
+(a probability from 0 to 1), and raises where it does not. It does, in a program that trains.
+
 **Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
 round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
 it follows from the bounds. Versions of torch that draw once ask nothing.
@@ -32,13 +35,14 @@ from torch import _tensor_str
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import Place, replaced, replaced_in
 from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
+VALID_NOTE: Final = "arguments of torch.distributions count as valid"
 _ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
 _ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
-    **dict.fromkeys(("any", "all", "max", "to", "type", "bool", "byte", "int", "float", "half"), bool),
+    **dict.fromkeys(("any", "all", "_is_all_true", "max", "to", "type", "bool", "byte", "int", "float", "half"), bool),
     "logical_not": lambda one: not one,
     "logical_or": lambda one, other: one or other,
     "logical_or_": lambda one, other: one or other,
@@ -78,6 +82,27 @@ def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
             if callable(function) and not (owner is torch and name.startswith("__")):  # torch.bool is no function
                 places.append((owner, name, _answering(function, name, tell)))
     return replaced(places)
+
+
+def arguments_are_valid(note: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Let what ``torch.distributions`` checks hold while the block runs; ``note`` is told, once, where it checked."""
+    tell = _once(note, VALID_NOTE)
+
+    def holding(check: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(check)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            result = check(*args, **kwargs)
+            if not torch.compiler.is_compiling() and _write(result, answer=True):
+                tell()
+            return result
+
+        return checked
+
+    def places(constraints: Any) -> list[Place]:
+        kinds = [each for each in vars(constraints).values() if isinstance(each, type) and "check" in vars(each)]
+        return [(kind, "check", holding(vars(kind)["check"])) for kind in dict.fromkeys(kinds)]
+
+    return replaced_in("torch.distributions.constraints", places)
 
 
 def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -131,7 +156,7 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         else:
             known = [_answer_in(each) for each in args if isinstance(each, torch.Tensor)]
             answer = answer_of(*known) if known and None not in known else None
-        if answer is not None and _write(result, answer):
+        if answer is not None and _write(result, answer) and answer_of is None:
             tell()
         return result
 

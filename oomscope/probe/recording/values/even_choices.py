@@ -17,7 +17,9 @@ import torch
 
 from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
 
-NOTE: Final = "torch.topk and argmax count as choosing each entry equally often; experts that are chosen unevenly need more memory"
+NOTE: Final = (
+    "choices (torch.topk, argmax, multinomial) count as even, each entry as often; uneven experts need more memory"
+)
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
 
@@ -35,7 +37,7 @@ def choices_are_even(note: Callable[[str], None]) -> Iterator[None]:
         return
     tell = functools.cache(lambda: note(NOTE))
     library = torch.library.Library("aten", "IMPL")
-    for name, choosing in (("topk", _topk), ("argmax", _argmax)):
+    for name, choosing in (("topk", _topk), ("argmax", _argmax), ("multinomial", _multinomial)):
         operation = functools.partial(_chosen, choosing, get_kernel(f"aten::{name}", "CUDA"), tell)
         library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
     try:
@@ -44,8 +46,10 @@ def choices_are_even(note: Callable[[str], None]) -> Iterator[None]:
         library._destroy()
 
 
-def _chosen(choosing: Callable[..., Any], kernel: Any, tell: Callable[[], None], keys: Any, *how: Any) -> Any:
-    return choosing(functools.partial(kernel.call_boxed, keys), tell, *how)
+def _chosen(
+    choosing: Callable[..., Any], kernel: Any, tell: Callable[[], None], keys: Any, *how: Any, **more: Any
+) -> Any:
+    return choosing(functools.partial(kernel.call_boxed, keys), tell, *how, **more)
 
 
 def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
@@ -68,9 +72,19 @@ def _argmax(
     return chosen
 
 
+def _multinomial(
+    run: Callable[..., Any], tell: Callable[[], None], chances: torch.Tensor, *how: Any, **more: Any
+) -> Any:
+    is_choice = _is_choice(chances, -1)
+    chosen = run(chances, *how, **more)
+    if is_choice:
+        _choose(chances.shape[-1], chosen, tell)
+    return chosen
+
+
 def _is_choice(scores: torch.Tensor, dim: int) -> bool:
-    """Whether each of several rows chooses among few entries by ``scores`` that nobody knows."""
-    if scores.dim() == 0 or not 1 < scores.shape[dim] <= min(MOST_ENTRIES, scores.numel() // 2):
+    """Whether rows choose among few entries by ``scores`` that nobody knows."""
+    if scores.dim() == 0 or not 1 < scores.shape[dim] <= MOST_ENTRIES:
         return False
     return not (is_followed(scores) and HeldOperands().take(scores))
 

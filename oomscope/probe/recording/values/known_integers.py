@@ -29,15 +29,15 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, replaced, replaced_in
 
 MOST_ELEMENTS: Final = 1 << 22
 """Of a tensor whose values are followed."""
-MOST_NUMBERS: Final = 16
-"""Of a tensor of floating-point numbers whose values are followed: counters and flags."""
+MOST_NUMBERS: Final = 1 << 18
+"""Of a tensor of floating-point numbers whose values are followed: counters, flags and masks."""
 MOST_BYTES: Final = 32 << 20
 """Of the storage behind it."""
 _FILLED: Final[dict[str, int | None]] = {
@@ -59,21 +59,39 @@ _COMPARED: Final = (
     *("not_equal", "less", "less_equal", "greater", "greater_equal"),
 )
 _COMBINED: Final = (
-    *("add", "sub", "mul", "neg", "div", "remainder", "floor_divide", "clamp", "where", "masked_fill", "abs"),
+    *("add", "sub", "subtract", "mul", "multiply", "neg", "div", "divide", "true_divide", "remainder", "floor_divide"),
+    *("clamp", "clip", "minimum", "maximum", "where", "masked_fill", "abs", "ceil", "floor", "outer"),
     *("logical_and", "logical_or", "logical_not", "logical_xor"),
     *("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor"),
 )
 _REDUCED: Final = (
-    *("any", "all", "sum", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "count_nonzero"),
-    *("cumsum", "cummax", "diff", "histc"),
+    *("any", "all", "sum", "prod", "mean", "median", "max", "min", "amax", "amin", "argmax", "argmin", "count_nonzero"),
+    *("searchsorted", "bucketize"),
+    *("cumsum", "cumprod", "cummax", "diff", "histc"),
 )
 _MOVED: Final = (
-    *("cat", "stack", "repeat", "repeat_interleave", "tile", "flip", "roll", "tril", "triu"),
-    *("sort", "argsort", "topk", "gather", "index_select"),
+    *(
+        "cat",
+        "concat",
+        "stack",
+        "hstack",
+        "vstack",
+        "reshape",
+        "flatten",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+        "flip",
+        "roll",
+        "tril",
+        "triu",
+    ),
+    *("sort", "argsort", "topk", "gather", "index_select", "unfold", "unique_consecutive"),
     *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte"),
 )
 _CHANGED: Final = (
     *("add_", "sub_", "mul_", "clamp_", "masked_fill_", "logical_and_", "logical_or_", "logical_not_", "copy_"),
+    *("scatter_", "scatter_add_", "index_add_", "index_fill_", "index_copy_", "index_put_"),
     "__setitem__",
 )
 _OPERATORS: Final = tuple(
@@ -81,7 +99,7 @@ _OPERATORS: Final = tuple(
     for name in (
         *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg"),
         *("mod", "truediv", "rtruediv", "floordiv"),
-        *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
+        *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior", "getitem"),
     )
 )
 _READ: Final = (
@@ -89,8 +107,10 @@ _READ: Final = (
     *("masked_scatter", "masked_scatter_", "masked_select"),
 )
 """Functions of numbers that read indices, targets or masks."""
-_READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention")
-"""The same, in ``torch.nn.functional``."""
+_READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention", "pad")
+"""The same, in ``torch.nn.functional``; and padding."""
+_ANSWERED: Final = ("equal", "allclose")
+"""Functions that return a bool of Python."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
 Function = Callable[..., Any]
 
@@ -101,7 +121,7 @@ def integers_are_followed() -> Iterator[None]:
     default_device._device_constructors()  # ``with torch.device(...)`` knows functions as they were at its first use
     wrappers: dict[str, Callable[[Function, str], Function]] = {"arange": _counting}
     wrappers |= dict.fromkeys(_FILLED, _filling) | dict.fromkeys(_COMPUTED, _computing)
-    wrappers |= dict.fromkeys(("to", "cuda"), _copying)
+    wrappers |= dict.fromkeys(("to", "cuda"), _copying) | dict.fromkeys(_ANSWERED, _asking)
     places = [(owner, name) for name in wrappers for owner in (torch, torch.Tensor)]
     wrappers["one_hot"] = _classifying
     places += [(torch.nn.functional, name) for name in (*_READ_BY_LAYERS, "one_hot")]
@@ -162,6 +182,20 @@ def _bincount(
     return result
 
 
+def _unique(kernel: Any, keys: Any, numbers: torch.Tensor, *how: Any, on_host: Function) -> Any:
+    """Run ``_unique2`` or ``unique_consecutive``, which read how many numbers there are."""
+    kept = HeldOperands()
+    if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
+        return kernel.call_boxed(keys, numbers, *how)
+    expected = on_host(kept.on_host(numbers), *how)
+    with virtual.expecting(struct.pack("q", len(expected[0])), struct.pack("i", len(expected[0]))):
+        result = kernel.call_boxed(keys, numbers, *how)
+    kept.put_back()
+    for one, value in zip(result, expected, strict=True):
+        write_values(one, value)
+    return result
+
+
 def _repeat_interleave(
     kernel: Any, keys: Any, repeats: torch.Tensor, *, output_size: int | None = None
 ) -> torch.Tensor:
@@ -194,6 +228,8 @@ def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: s
 
 _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "nonzero": _nonzero,
+    "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2),
+    "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
     "bincount": _bincount,
     "repeat_interleave.Tensor": _repeat_interleave,
     "_linalg_check_errors": _linalg_check_errors,
@@ -268,6 +304,26 @@ def _classifying(function: Function, name: str) -> Function:
     return called
 
 
+def _asking(function: Function, name: str) -> Function:
+    """Return ``function``, which reads its answer back from the card."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        followed, others = _operands(args, kwargs)
+        kept = HeldOperands()
+        if others or not followed or not all(map(kept.take, followed)):
+            return function(*args, **kwargs)
+        expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
+        with virtual.expecting(struct.pack("?", expected)):
+            function(*args, **kwargs)
+        kept.put_back()
+        return expected
+
+    return called
+
+
 def _filling(function: Function, name: str) -> Function:
     constant = _FILLED[name]
 
@@ -285,6 +341,8 @@ def _filling(function: Function, name: str) -> Function:
     return called
 
 
+_owners: dict[int, TensorWeakRef] = {}
+"""Of storages, the tensor in ``_known``: what C++ expands in backward is a view that does not say so."""
 _known = WeakTensorKeyDictionary()
 """Of tensors that the card held, without views of others: storage, address and version then.
 
@@ -299,6 +357,7 @@ def _note_known(tensor: torch.Tensor) -> None:
     storage = owner.untyped_storage()
     if virtual.is_held(storage.data_ptr(), storage.nbytes()):
         _known[owner] = (StorageWeakRef(storage), storage.data_ptr(), owner._version)
+        _owners[storage._cdata] = TensorWeakRef(owner)
 
 
 def _note_changed(tensor: torch.Tensor) -> None:
@@ -317,8 +376,11 @@ def _is_unchanged(tensor: torch.Tensor) -> bool:
     """
     if tensor.is_inference() or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return False
-    owner = tensor if tensor._base is None else tensor._base
+    owner: torch.Tensor | None = tensor if tensor._base is None else tensor._base
     if owner not in _known:
+        noted = _owners.get(tensor.untyped_storage()._cdata)
+        owner = noted() if noted is not None else None
+    if owner is None or owner not in _known:
         return False
     reference, address, version = _known[owner]
     storage = owner.untyped_storage()
@@ -460,6 +522,8 @@ class HeldOperands:
         whole = tensor.untyped_storage()
         address, size = whole.data_ptr(), whole.nbytes()
         if address not in self._storages:
+            if not (virtual.is_held(address, size) or _is_unchanged(tensor)):
+                return False
             copy = torch.UntypedStorage(size)
             origin = virtual.read_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD and _is_unchanged(tensor):

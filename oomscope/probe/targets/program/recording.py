@@ -101,7 +101,7 @@ class ProgramRecording:
         torch.cuda.synchronize(index)
         recorder.follower.label()
         receipt.device = index
-        receipt.snapshot = self._write("end")
+        receipt.snapshot = self._write("end", index)
         receipt.stats = recorder.stats(index)
         receipt.workspaces = sorted(history.workspace_sizes())
         receipt.fraction = history.memory_fraction(index)
@@ -184,7 +184,7 @@ class ProgramRecording:
         self._receipt.refusals += 1
         self._receipt.went_on = False
         try:
-            snapshot = self._write("oom")
+            snapshot = self._write("oom", refusal.device)
         except Exception as error:  # noqa: BLE001
             self._receipt.notes.append(f"the failing allocation was not recorded: {type(error).__name__}: {error}")
             snapshot = ""
@@ -193,10 +193,10 @@ class ProgramRecording:
         self._receipt.refused = Refused(**vars(refusal), moment=moment, held_bytes=held, snapshot=snapshot)
         self._on_change()
 
-    def _write(self, tag: str) -> str:
-        """Write the history, and what was told of its blocks; return the snapshot's file, empty where it failed."""
+    def _write(self, tag: str, device: int) -> str:
+        """Write the history, and what was told of a card's blocks; return the snapshot's file, empty if that failed."""
         path = Path(self._settings.folder, f"{self._stem}.{tag}.pickle")
-        told = {"told": self._recorder.blocks.told, "allocations": self._recorder.allocations()}
+        told = {"told": self._recorder.blocks.told, "allocations": self._recorder.allocations(device)}
         try:
             with path.open("wb") as file:
                 pickle.dump(self._recorder.document(), file, protocol=4)

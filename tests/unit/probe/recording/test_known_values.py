@@ -203,7 +203,7 @@ def test_what_is_not_known_stays_unknown() -> None:
     said = followed(
         """random = torch.randint(0, 9, (8,), device=d)
 chosen = torch.arange(8, device=d) + random
-numbers = torch.ones(1000, device=d) + torch.arange(1000, device=d)
+numbers = torch.randn(1000, device=d) + torch.arange(1000, device=d)
 changed = torch.arange(8, device=d)
 torch.add(random, 1, out=changed)
 say([unknown(random), unknown(chosen), unknown(numbers), unknown(changed), unknown(torch.arange(8, device=d))])"""
@@ -304,14 +304,24 @@ with choices_are_even(notes.append):
     rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
     share = torch.bincount(rows.flatten(), minlength=4)
     known = torch.tensor([[5, 1, 9, 3], [2, 8, 1, 0]], device=d).topk(1).indices
-    words, whole, single = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax(), scores[0].topk(2).indices
+    drawn, single = scores.softmax(-1).multinomial(1), scores[:1].argmax(1)
+    words, whole = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax()
 say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(), known.tolist(), len(notes),
-     [unknown(each) > 0 for each in (words, whole, single)]])
+     [drawn.flatten().tolist(), single.tolist()], [unknown(each) > 0 for each in (words, whole)]])
 """,
         values=values,
     )
     rows = [[0, 1], [2, 3], [0, 1], [2, 3], [0, 1], [2, 3]]
-    assert said == [rows, rows, [0, 1, 2, 3, 0, 1], [3, 3, 3, 3], [[2], [1]], 1, [True, True, True]]
+    assert said == [
+        rows,
+        rows,
+        [0, 1, 2, 3, 0, 1],
+        [3, 3, 3, 3],
+        [[2], [1]],
+        1,
+        [[0, 1, 2, 3, 0, 1], [0]],
+        [True, True],
+    ]
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
@@ -328,6 +338,64 @@ say([torch.bincount(numbers).tolist(), torch.bincount(numbers, minlength=6).toli
     )
     repeated = [0, 0, 2, 2, 2]
     assert said == [[1, 1, 0, 2], [1, 1, 0, 2, 0, 0], [1, 0, 1, 1], [repeated, repeated], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_is_asked_of_known_numbers_is_answered(values: str) -> None:
+    said = counted(
+        """
+numbers, floats = torch.tensor([3, 1, 3, 0, 0], device=d), torch.tensor([1.0, 2.0], device=d)
+same = [torch.equal(numbers, numbers.clone()), torch.allclose(floats, floats + 0), numbers.equal(numbers + 1)]
+mask = torch.triu(torch.full((300, 300), float("-inf"), device=d), diagonal=1)
+is_causal = bool((mask == torch.triu(torch.full((300, 300), float("-inf"), device=d), diagonal=1)).all())
+wide = torch.ones(64, 4096, dtype=torch.long, device=d)
+found = [each.tolist() for each in torch.unique(numbers, return_counts=True)]
+runs = torch.unique_consecutive(numbers).tolist()
+table = torch.zeros(4, dtype=torch.long, device=d).scatter_add_(0, numbers, torch.ones_like(numbers))
+places = torch.searchsorted(torch.tensor([0, 2, 4], device=d), numbers)
+padded = torch.nn.functional.pad(torch.cumsum(numbers, 0), (1, 0))
+say([same, is_causal, bool((wide == 1).all()), found, runs, table.tolist(), places.tolist(), padded.tolist(),
+     numbers[numbers[:2]].tolist(), state().unknown_reads])
+""",
+        values=values,
+    )
+    counted_numbers = [[[0, 1, 3], [2, 1, 2]], [3, 1, 3, 0], [2, 1, 0, 2]]
+    assert said == [[True, True, False], True, True, *counted_numbers, [2, 1, 2, 0, 0], [0, 3, 4, 7, 7, 7], [0, 1], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_a_mask_that_backward_expands_stays_known(values: str) -> None:
+    said = counted(
+        """
+tokens = torch.tensor([[7, 9, 9, 1], [9, 2, 3, 9]], device=d)
+vision = torch.randn(4, 8, device=d, requires_grad=True)
+mask = (tokens == 9).unsqueeze(-1)
+torch.randn(2, 4, 8, device=d).masked_scatter(mask, vision).sum().backward()
+say([list(vision.grad.shape), state().unknown_reads])
+leave()
+""",
+        values=values,
+    )
+    assert said == [[4, 8], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_distributions_check_holds(values: str) -> None:
+    said = counted(
+        """
+from oomscope.probe.recording.values.assumed_values import arguments_are_valid, finite_numbers
+notes, finite = [], []
+with finite_numbers(finite.append), arguments_are_valid(notes.append):
+    from torch.distributions import Categorical, Normal
+    scores = torch.randn(16, 4, device=d)
+    for drawn in (Categorical(logits=scores), Normal(scores, scores.exp())):
+        drawn.log_prob(drawn.sample())
+say([len(notes), finite])
+leave()
+""",
+        values=values,
+    )
+    assert said == [1, []]
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
