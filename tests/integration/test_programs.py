@@ -275,6 +275,12 @@ def test_routers_of_experts_choose_evenly() -> None:
     assert (routed.notes, even.notes) == ((CHOICES_NOTE,), (CHOICES_NOTE,))
 
 
+def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_backward() -> None:
+    peak = small("without_anomaly_mode").peak
+    assert (peak.phase, peak.site.file) == ("backward", "small.py")
+    assert (peak.categories["kept"], peak.categories["parameter"]) == (8 * MiB, 4 * (2 * 256 * 1024 + 256 + 1024))
+
+
 def test_training_in_fp16_takes_each_step() -> None:
     result = small("fp16")
     assert (result.outcome, result.notes) == ("fits", (GRADIENTS_NOTE,))

@@ -139,7 +139,8 @@ class Follower:
         return True
 
     def _label_weights(self, model: torch.nn.Module) -> None:
-        self._blocks.tell(Category.PARAMETER, (*parameters(model), *torch.nn.Module.buffers(model)))
+        self._blocks.tell(Category.KEPT, torch.nn.Module.buffers(model))
+        self._blocks.tell(Category.PARAMETER, parameters(model))
 
     def _learn(self, model: torch.nn.Module) -> None:
         self._roots.add(model)

@@ -50,7 +50,8 @@ def tensor_parallel() -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+    # The mesh begins the world.
+    mesh = init_device_mesh("cuda", (int(os.environ["WORLD_SIZE"]) // 2, 2), mesh_dim_names=("data", "tensor"))
     model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)).cuda()
     parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
     for layer in model:
@@ -158,7 +159,8 @@ def needs_peers() -> None:
 
 
 def main(word: str) -> None:
-    dist.init_process_group(None if word == "said_by_default" else "nccl")
+    if word != "tensor_parallel":
+        dist.init_process_group(None if word == "said_by_default" else "nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if word.startswith("said"):
         say({"rank": dist.get_rank()} | said())
