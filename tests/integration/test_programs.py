@@ -275,6 +275,11 @@ def test_routers_of_experts_choose_evenly() -> None:
     assert (routed.notes, even.notes) == ((CHOICES_NOTE,), (CHOICES_NOTE,))
 
 
+def test_choices_are_known_under_selective_checkpointing() -> None:
+    result = small("experts_recomputed")
+    assert (result.outcome, result.notes) == ("fits", (CHOICES_NOTE,))
+
+
 def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_backward() -> None:
     peak = small("without_anomaly_mode").peak
     assert (peak.phase, peak.site.file) == ("backward", "small.py")

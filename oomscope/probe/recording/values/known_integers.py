@@ -28,7 +28,11 @@ from typing import Any, Final
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
@@ -111,6 +115,8 @@ _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention", "pad"
 """The same, in ``torch.nn.functional``; and padding."""
 _ANSWERED: Final = ("equal", "allclose")
 """Functions that return a bool of Python."""
+_CHECKPOINT: Final = "torch.utils.checkpoint"
+"""Whose modes pass every operation on to the card."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
 Function = Callable[..., Any]
 
@@ -260,7 +266,8 @@ def _counting(function: Function, name: str) -> Function:
         result = function(*args, **kwargs)
         if is_followed(result) and not any(isinstance(each, torch.Tensor) for each in args):
             kept = {key: value for key, value in kwargs.items() if key in ("start", "end", "step", "dtype")}
-            write_values(result, function(*args, **kept, device="cpu"))
+            with _OutOfModes():
+                write_values(result, function(*args, **kept, device="cpu"))
         return result
 
     return called
@@ -294,7 +301,8 @@ def _classifying(function: Function, name: str) -> Function:
         kept = HeldOperands()
         if not is_followed(tensor) or not kept.take(tensor):
             return function(*args, **kwargs)
-        highest = int(kept.on_host(tensor).max())
+        with _OutOfModes():
+            highest = int(kept.on_host(tensor).max())
         is_small = tensor.numel() * max(given, highest + 1) <= MOST_ELEMENTS
         with virtual.expecting(*([struct.pack("q", highest)] if given == -1 else [])):
             result = (computing if is_small else function)(*args, **kwargs)
@@ -315,7 +323,8 @@ def _asking(function: Function, name: str) -> Function:
         kept = HeldOperands()
         if others or not followed or not all(map(kept.take, followed)):
             return function(*args, **kwargs)
-        expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
+        with _OutOfModes():
+            expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
         with virtual.expecting(struct.pack("?", expected)):
             function(*args, **kwargs)
         kept.put_back()
@@ -335,7 +344,8 @@ def _filling(function: Function, name: str) -> Function:
         if is_followed(result):
             value = kwargs.get("fill_value", args[-1] if args else None) if constant is None else constant
             if isinstance(value, (bool, int, float)):
-                write_values(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
+                with _OutOfModes():
+                    write_values(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
         return result
 
     return called
@@ -437,7 +447,8 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
                 _note_changed(args[0])
             return result
         try:
-            expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
+            with _OutOfModes():
+                expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return result  # what the host refuses stays unknown
         kept.put_back(changed=changes_first)
@@ -468,6 +479,24 @@ def _tensors_in(result: Any) -> Iterable[torch.Tensor]:
     return (each for each in results if isinstance(each, torch.Tensor))
 
 
+class _OutOfModes:
+    """Hides what a block does from selective activation checkpointing, which counts the operations that it sees.
+
+    A class: Dynamo would compile the frames of contextlib.
+    """
+
+    def __enter__(self) -> None:
+        """Leave the modes."""
+        self._left = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else None
+        if self._left is not None:
+            self._left.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """Enter them again."""
+        if self._left is not None:
+            self._left.__exit__(None, None, None)
+
+
 def is_writable(tensor: Any) -> bool:
     """Whether values of a tensor can be written to the card now."""
     return (
@@ -475,7 +504,7 @@ def is_writable(tensor: Any) -> bool:
         and tensor.is_cuda
         and 0 < tensor.numel() <= MOST_ELEMENTS
         and torch._C._functorch.peek_interpreter_stack() is None
-        and torch._C._len_torch_dispatch_stack() == 0
+        and all(type(mode).__module__ == _CHECKPOINT for mode in _get_current_dispatch_mode_stack())
         and tensor.untyped_storage().nbytes() <= MOST_BYTES
         and not torch.cuda.is_current_stream_capturing()
     )
@@ -493,12 +522,10 @@ def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Let a tensor on the card hold what the host computed, where it can."""
     if values.shape != tensor.shape or values.dtype != tensor.dtype:
         return
-    if tensor.is_contiguous():
-        values = values.contiguous()
-    else:
-        values = torch.empty_like(tensor, device="cpu").copy_(values)
-        if values.stride() != tensor.stride():  # it has gaps, or elements that share memory
-            return
+    with _OutOfModes():
+        values = values.contiguous() if tensor.is_contiguous() else torch.empty_like(tensor, device="cpu").copy_(values)
+    if not tensor.is_contiguous() and values.stride() != tensor.stride():  # it has gaps, or elements that share memory
+        return
     virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
     _note_known(tensor)
 
@@ -535,8 +562,9 @@ class HeldOperands:
             self._tensors.append(tensor)
             self._origins[address] = origin
             self._storages[address] = copy
-        host = torch.empty(0, dtype=tensor.dtype, device="cpu")
-        host.set_(self._storages[address], tensor.storage_offset(), tensor.size(), tensor.stride())
+        with _OutOfModes():
+            host = torch.empty(0, dtype=tensor.dtype, device="cpu")
+            host.set_(self._storages[address], tensor.storage_offset(), tensor.size(), tensor.stride())
         self._on_host[id(tensor)] = host
         return True
 
