@@ -276,7 +276,7 @@ def test_routers_of_experts_choose_evenly() -> None:
 
 
 def test_choices_are_known_under_selective_checkpointing() -> None:
-    result = small("experts_recomputed")
+    result = probed("selective.py")
     assert (result.outcome, result.notes) == ("fits", (CHOICES_NOTE,))
 
 

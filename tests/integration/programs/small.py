@@ -202,31 +202,6 @@ def without_anomaly_mode() -> None:
                 break
 
 
-def experts_recomputed() -> None:
-    """A mixture of experts under selective checkpointing, whose tokens are split by counts that the host reads."""
-    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
-
-    router, own = nn.Linear(256, 8).cuda(), nn.ModuleList(model() for _ in range(8))
-    optimizer = torch.optim.AdamW([*router.parameters(), *own.parameters()])
-
-    def layer(tokens: torch.Tensor) -> torch.Tensor:
-        chosen = router(tokens).softmax(-1).topk(2).indices
-        counts = torch.zeros(len(tokens), 8, dtype=torch.bool, device="cuda").scatter_(-1, chosen, True).sum(0)
-        order = chosen.view(-1).argsort(stable=True) // 2
-        return torch.cat([expert(part) for expert, part in zip(own, tokens[order].split(counts.tolist()))])
-
-    def policy(_, operation: object, *args: object, **kwargs: object) -> CheckpointPolicy:
-        is_saved = operation is torch.ops.aten.addmm.default
-        return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    for _ in range(3):
-        tokens = torch.randn(2048, 256, device="cuda", requires_grad=True)
-        contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
-        checkpoint(layer, tokens, use_reentrant=False, context_fn=contexts).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 def steps_by_value() -> None:
     """Whether the optimizer steps depends on a value of the card, and the program has no end of its own."""
     net = model()
