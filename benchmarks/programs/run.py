@@ -30,6 +30,7 @@ TITAN = (
     "python -m torchtitan.train --module llama3 --config llama3_debugmodel --parallelism.tensor_parallel_degree 2 "
     "--training.steps 3 --metrics.log_freq 1"
 )
+EXPERTS = "python -m torchtitan.train --module qwen3 --config qwen3_moe_debug --training.steps 3 --metrics.log_freq 1"
 NANOCHAT = (
     "python -m scripts.base_train --depth 2 --aspect-ratio 32 --head-dim 32 --max-seq-len 256 --device-batch-size 2 "
     "--total-batch-size 1024 --num-iterations 4 --eval-every -1 --core-metric-every -1 --sample-every -1"
@@ -75,6 +76,13 @@ PROGRAMS = {
     "torchtitan": Program(
         TITAN, "tyro grain spmd_types torch_checkpointing", "torchtitan", "--rank 3 --world-size 8", "torchtitan"
     ),
+    "torchtitan-experts": Program(
+        f"{EXPERTS} --parallelism.expert_parallel_degree 4 --training.disable_cuda_graphs",
+        "tyro grain spmd_types torch_checkpointing",
+        "torchtitan",
+        "--rank 3 --world-size 8",
+        "torchtitan",
+    ),
     "torchtune": Program(
         "tune run lora_finetune_single_device --config torchtune.yaml", "torchtune torchao datasets", data="torchtune"
     ),
@@ -99,6 +107,9 @@ PROGRAMS = {
         "Megatron-LM",
     ),
     "trainer": Program("python trainer.py", "transformers accelerate"),
+    "experts-mixtral": Program("python experts.py mixtral", "transformers"),
+    "experts-qwen3": Program("python experts.py qwen3", "transformers"),
+    "experts-deepseek": Program("python experts.py deepseek", "transformers"),
     "lightning": Program("python lightning_loop.py", "lightning"),
     "accelerate": Program("accelerate launch accelerate_loop.py", "accelerate"),
     "accelerate-ddp": Program("accelerate launch --num_processes 2 --multi_gpu accelerate_loop.py", "accelerate"),
