@@ -6,6 +6,7 @@ tests that ask for it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, refuse an unknown backend, and load the virtual card where that is the backend.
+    """Register the markers, refuse an unknown backend or card, and load the virtual card where that is the backend.
 
     Raises:
-        pytest.UsageError: the ini file names a backend that there is not, or the virtual card cannot be loaded.
+        pytest.UsageError: the ini file names a backend or a card that there is not, or the virtual card cannot be
+            loaded.
     """
     from oomscope.pytest_plugin.limits import KINDS
 
@@ -38,14 +40,24 @@ def pytest_configure(config: pytest.Config) -> None:
     backend = config.getini("oomscope_backend")
     if backend not in BACKENDS:
         raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
-    if backend == "virtual":  # the card must be there before any test imports torch
-        from oomscope import virtual
-        from oomscope.errors import MachineUnfitError
+    gpu = config.getini("oomscope_gpu")
+    if not gpu and backend != "virtual":
+        return
+    from oomscope import virtual
+    from oomscope.errors import MachineUnfitError, UsageError
+    from oomscope.virtual.cards import DEFAULT_CARD, find_card
 
-        try:
+    try:
+        card = find_card(gpu or DEFAULT_CARD)
+        if backend == "virtual":  # the card must be there before any test imports torch
             virtual.load()
-        except MachineUnfitError as error:
-            raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
+            if gpu:  # tests without a limit see it too
+                os.environ.update(virtual.CardSettings(card=card).variables())
+    except UsageError as error:
+        said = str(error).removesuffix(", or give its size with --limit SIZE")
+        raise pytest.UsageError(f"oomscope_gpu = {gpu}: {said}") from None
+    except MachineUnfitError as error:
+        raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
 
 
 @pytest.hookimpl(trylast=True)

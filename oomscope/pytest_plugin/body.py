@@ -163,6 +163,8 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
         raise MachineUnfitError(
             "the allocator's history is being recorded already", remedy="record nothing in a test that is measured"
         )
+    if backend == "cuda":  # the card that there is
+        job = replace(job, gpu=None)
     gc.collect()  # what earlier tests left, in cycles and in the allocator's cache, is none of this one's memory
     torch.cuda.empty_cache()
-    return backend, open_session(settings_of(replace(job, gpu=None), backend), backend)
+    return backend, open_session(settings_of(job, backend), backend)

@@ -225,6 +225,44 @@ def test_an_unknown_backend_is_a_usage_error(pytester: pytest.Pytester) -> None:
     assert "oomscope_backend = gpu: no such backend; give one of auto, virtual, cuda" in run.stderr.str()
 
 
+OF_A_T4 = """
+import pytest
+import torch
+
+
+def test_without_a_limit():
+    assert torch.cuda.get_device_name() == "Tesla T4"
+
+
+@pytest.mark.limit_gpu_memory("30 GiB")
+def test_beyond_the_card():
+    torch.empty(20 * 2**30, dtype=torch.uint8, device="cuda")
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_beyond_its_limit():
+    torch.empty(2 * 2**30, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_bodies_of_tests_run_on_the_card_that_the_ini_file_names(pytester: pytest.Pytester) -> None:
+    pytester.makeini(INI + "oomscope_gpu = t4\n")
+    pytester.makepyfile(OF_A_T4)
+    run = pytester.runpytest_subprocess()
+    run.assert_outcomes(passed=1, failed=2)
+    run.stdout.fnmatch_lines(
+        ["E *OutOfMemoryError: *", "limit_gpu_memory: 2.00 GiB held by the allocator on virtual t4*"]
+    )
+
+
+def test_an_unknown_card_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\noomscope_gpu = a1000\n")
+    run = pytester.runpytest_inprocess()
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines(["ERROR: oomscope_gpu = a1000: no card is called 'a1000'; did you mean a100-*"])
+    assert "--limit" not in run.stderr.str()
+
+
 def test_a_run_without_markers_imports_nothing_heavy() -> None:
     script = (
         "import sys, pytest, oomscope.pytest_plugin, oomscope.pytest_plugin.limits\n"
