@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
 from oomscope.bisect.vcs.repository import ABBREVIATED
 from oomscope.probe.job import Progress
-from oomscope.snapshot.read.rank_files import Unread
+from oomscope.snapshot.read.rank_files import LeftOut, Unread
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 
@@ -56,6 +59,15 @@ def one_line(text: str) -> str:
 def unread_text(unread: Unread) -> str:
     """Return which snapshot file could not be read, and why."""
     return f"{one_line(unread.file)} cannot be read ({unread.reason})"
+
+
+def left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """Yield which files of a folder are left out, and why: a line a rank."""
+    for rank in dict.fromkeys(each.rank for each in left_out):
+        names = [one_line(PurePath(each.file).name) for each in left_out if each.rank == rank]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        why = "nothing says their rank" if rank is None else f"another file of rank {rank} was taken"
+        yield f"left out: {shown}; {why}"
 
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:

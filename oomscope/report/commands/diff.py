@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from oomscope.report import parts
 from oomscope.report.parts import columns, line
-from oomscope.report.sentences import count, moment_text, one_line, site_text, unread_text
+from oomscope.report.sentences import count, left_out_texts, moment_text, one_line, site_text, unread_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange
@@ -221,6 +221,7 @@ def not_compared(difference: Difference) -> Iterator[str]:
             yield f"only {name} has {', '.join(f'{what} {number}' for number in numbers)}: not compared"
     for each in difference.unread:
         yield f"{unread_text(each)}: its rank is not compared"
+    yield from left_out_texts(difference.left_out)
 
 
 def device_name(device: DeviceDifference) -> str:

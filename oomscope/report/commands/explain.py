@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from oomscope.allocator.settings import parse_version
 from oomscope.report import parts
 from oomscope.report.parts import bar, columns, line
-from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, unread_text
+from oomscope.report.sentences import category_text, count, left_out_texts, moment_text, one_line, percent, unread_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import (
     NEW_VARIABLE,
@@ -113,7 +113,9 @@ def _rank_parts(found: RankSet) -> Iterator[parts.Part]:
     for straggler in found.stragglers:
         yield line(f"rank {straggler.rank} {straggler.text}", "warn")
     for each in found.unread:
-        yield line(f"{unread_text(each)}: its rank is left out", "warn")
+        yield line(f"{unread_text(each)}: left out", "warn")
+    for text in left_out_texts(found.left_out):
+        yield line(text, "warn" if text.endswith("their rank") else "soft")
     differing = differing_categories(found.rows)
     yield parts.Table(
         title="Where ranks differ, by category, each at its own peak",

@@ -19,7 +19,7 @@ from oomscope.snapshot.compare.matching import unchanged
 from oomscope.snapshot.compare.side import Facts, Overlay, Side, overlay
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import Announce, Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.read.rank_files import Announce, LeftOut, Unread, rank_files
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 3
@@ -83,6 +83,8 @@ class Difference(Document):
     """Devices that the first snapshot lacks; of folders, ranks."""
     unread: tuple[Unread, ...] = ()
     """Files of folders that could not be read; their ranks are not compared."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Files of folders that stand beside another of their rank, or whose names say none."""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -145,7 +147,7 @@ def diff_paths(
         raise UsageError(f"{folder} is a folder and {file} is not", remedy="compare two files, or two folders")
     if not before.is_dir():
         return diff(*_loaded(before, after, limits, announce), device=device, phase=phase)
-    old_files, new_files = _by_rank(before), _by_rank(after)
+    (old_files, old_left_out), (new_files, new_left_out) = _by_rank(before), _by_rank(after)
     common = sorted(old_files.keys() & new_files.keys())
     if not common:
         raise InputError(f"no rank in common with {after}", where=str(before), remedy="name the files by rank alike")
@@ -171,12 +173,22 @@ def diff_paths(
         only_before=tuple(sorted(old_files.keys() - new_files.keys())),
         only_after=tuple(sorted(new_files.keys() - old_files.keys())),
         unread=tuple(Unread(file=str(file), reason=error.message) for file, error in refusals.items()),
+        left_out=(*old_left_out, *new_left_out),
     )
 
 
-def _by_rank(folder: Path) -> dict[int, Path]:
-    files = snapshot_files(folder)
-    return dict(zip(rank_numbers([file.name for file in files]), files, strict=True))
+def _by_rank(folder: Path) -> tuple[dict[int, Path], list[LeftOut]]:
+    found: dict[int, Path] = {}
+    left_out = []
+    for file in rank_files(folder):
+        if file.rank is None or file.rank in found:
+            left_out.append(LeftOut(file=str(file.path), rank=file.rank))
+        else:
+            found[file.rank] = file.path
+    if not found:
+        remedy = "compare two files, or name the files by rank, such as snap-0.pickle"
+        raise SnapshotError("its names do not say which rank each file is of", where=str(folder), remedy=remedy)
+    return found, sorted(left_out, key=lambda each: each.file)
 
 
 def _loaded(before: Path, after: Path, limits: Limits | None, announce: Announce) -> tuple[Named, Named]:

@@ -1,7 +1,7 @@
 """Explain what a path names: a snapshot file, or a folder with one file a rank.
 
-Of a folder all ranks are put side by side, and the worst is explained in full. Each file is read once; the worst one
-so far stays in memory beside the one that is read.
+Of a folder one file of each rank is taken; all ranks are put side by side, and the worst is explained in full. Each
+file is read once at most; the worst one so far stays in memory beside the one that is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oomscope.snapshot.explain.rank_set import RankRow, RankSet, Straggler, stra
 from oomscope.snapshot.judge.verdict import ending_failure
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import Announce, Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.read.rank_files import Announce, LeftOut, Unread, rank_files
 from oomscope.units import Bytes
 
 
@@ -63,35 +63,51 @@ def explain_path(
 
 def _explain_ranks(folder: Path, asked: dict[str, Any], limits: Limits | None, announce: Announce) -> Explained:
     """Compare the files of a folder; the worst rank is one whose allocation failed, else the one that reserved most."""
-    files = snapshot_files(folder)
-    ranks = rank_numbers([file.name for file in files])
+    files = rank_files(folder)
     rows: list[RankRow] = []
     stragglers: list[Straggler] = []
     refusals: list[SnapshotError] = []
     unread: list[Unread] = []
+    left_out: list[LeftOut] = []
+    ranks: dict[str, int] = {}  # by stem
     worst: Analysis | None = None
-    for done, (file, rank) in enumerate(zip(files, ranks, strict=True)):
+    for done, named in enumerate(files):
         announce("file", done, len(files))
+        file = named.path
+        if named.stem in ranks:
+            left_out.append(LeftOut(file=str(file), rank=ranks[named.stem]))
+            continue
         try:
             snapshot = load_snapshot(file, limits=limits)
         except SnapshotError as error:
             refusals.append(error)
             unread.append(Unread(file=str(file), reason=error.message))
             continue
+        told = snapshot.provenance.rank if snapshot.provenance else -1
+        rank = told if told >= 0 else named.rank
+        if rank is None or rank in ranks.values():
+            left_out.append(LeftOut(file=str(file), rank=rank))
+            continue
+        ranks[named.stem] = rank
         wanted = asked["device"]
         if not any(wanted in (None, trace.device) for trace in snapshot.traces):
             where = "any device" if wanted is None else f"device {wanted}"
             stragglers.append(Straggler(rank=rank, text=f"has nothing on {where}"))
             continue
         analyses = analyse(snapshot, file=str(file), **asked)
-        told = snapshot.provenance.rank if snapshot.provenance else -1
         fullest = max(analyses, key=lambda each: each.bare.reserved_peak().reserved_bytes)
-        row = _row(fullest, str(file), told if told >= 0 else rank)
+        row = _row(fullest, str(file), rank)
         if not rows or row.badness < min(each.badness for each in rows):
             worst = fullest
         rows.append(row)
     announce("analyse the worst rank", 0, 0)
     if worst is None:
+        if left_out and not ranks:
+            raise SnapshotError(
+                "neither names nor recordings say which rank each file is of",
+                where=str(folder),
+                remedy="explain one file, or name them by rank, such as snap-0.pickle",
+            )
         if refusals and not stragglers:
             raise _none_can_be_read(refusals, unread)
         raise SnapshotError("no file has anything on this device", where=str(folder), remedy="leave --device out")
@@ -99,9 +115,10 @@ def _explain_ranks(folder: Path, asked: dict[str, Any], limits: Limits | None, a
     found = RankSet(
         directory=str(folder),
         rows=tuple(rows),
-        stragglers=(*stragglers_of(rows), *stragglers),
+        stragglers=(*stragglers_of(rows), *sorted(stragglers, key=lambda each: each.rank)),
         worst=replace(explanation_of(worst.snapshot, (worst,), file=rows[0].file), rank=rows[0].rank),
         unread=tuple(unread),
+        left_out=tuple(sorted(left_out, key=lambda each: each.file)),
     )
     return Explained(found, (worst,))
 

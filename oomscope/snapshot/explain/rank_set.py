@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from oomscope.document import Document, json_of
 from oomscope.snapshot.explain.explanation import Explanation
-from oomscope.snapshot.read.rank_files import Unread
+from oomscope.snapshot.read.rank_files import LeftOut, Unread
 from oomscope.units import Bytes
 
 SCHEMA_VERSION: Final = 3
@@ -70,6 +70,8 @@ class RankSet(Document):
     worst: Explanation
     unread: tuple[Unread, ...] = ()
     """Files that are left out, since they could not be read."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Files of ranks of which another file is shown, and files of which nothing says the rank."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:

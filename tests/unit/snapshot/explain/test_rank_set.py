@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.report.commands.diff import not_compared
+from oomscope.report.sentences import left_out_texts
 from oomscope.snapshot.compare.diff import diff_paths
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
@@ -33,8 +35,13 @@ from tests.unit.snapshot.machine import Machine
         (["rank3_snapshot_0.pickle", "rank7_snapshot_0.pickle"], [3, 7]),
         (["h100-a-2026-rank_1.pkl.gz", "h100-b-2026-rank_0.pkl.gz"], [1, 0]),
         (["snapshot_2_of_8.pickle", "snapshot_3_of_8.pickle"], [2, 3]),
-        (["a.pickle", "b.pickle"], [0, 1]),
-        (["rank1-a.pickle", "rank1-b.pickle"], [0, 1]),
+        (["a.pickle", "b.pickle"], [None, None]),
+        (["rank1-a.pickle", "rank1-b.pickle"], [1, 1]),
+        (["snap-0.mid-2.pickle", "snap-0.step4.pickle", "snap-3.oom.pickle.gz", "snap-0.2.pickle.xz"], [0, 0, 3, 0]),
+        (["run-a.step2.pickle", "run-a.step4.pickle", "run-a.oom.2.pickle"], [0, 0, 0]),
+        (["run7-1.step2.pickle", "run7-2.pickle", "run7-1.pickle"], [1, 2, 1]),
+        (["oom_rank-1_snap.pickle", "snap.pickle"], [1, None]),
+        (["torch-2.0.pickle", "tinytrain.pickle"], [None, None]),
     ],
 )
 def test_names_tell_ranks(names, ranks):
@@ -69,6 +76,43 @@ def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
     write_snapshot(snapshot_of(machine(GiB, 100), provenance=Provenance(rank=5)), tmp_path / "snap-0.pickle")
     found = explain_path(tmp_path).found
     assert ([row.rank for row in found.rows], found.worst.rank) == ([5], 5)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_one_file_of_each_rank_is_taken(folder: Path, is_told: bool):
+    """That of a failure, else that of the end, else that of the latest step."""
+    made = {"snap-0.step9": 500, "snap-2.oom": 90, "snap-3.step9": 20, "snap-3.step100": 30, "snap-3.mid": 40}
+    for name, size in made.items():
+        rank = Provenance(rank=int(name[5])) if is_told else None
+        total = 64 * MiB if "oom" in name else GiB
+        write_snapshot(snapshot_of(machine(total, size), provenance=rank), folder / f"{name}.pickle")
+        plain = folder / f"{name}.pickle"
+        plain.with_suffix(".pickle.xz").write_bytes(lzma.compress(plain.read_bytes()))
+        plain.unlink()
+    found = explain_path(folder).found
+    taken = {row.rank: Path(row.file).name for row in found.rows}
+    assert taken == {0: "snap-0.pickle", 1: "snap-1.pickle", 2: "snap-2.oom.pickle.xz", 3: "snap-3.step100.pickle.xz"}
+    left = ["snap-0.step9.pickle.xz", "snap-2.pickle", "snap-3.mid.pickle.xz", "snap-3.step9.pickle.xz"]
+    assert [Path(each.file).name for each in found.left_out] == left
+    assert [each.rank for each in found.left_out] == [0, 2, 3, 3]
+    *_, said = left_out_texts(found.left_out)
+    assert said == "left out: snap-3.mid.pickle.xz, snap-3.step9.pickle.xz; another file of rank 3 was taken"
+    peaks = {row.rank: row.peak for row in found.rows}
+    compared = diff_paths(folder, folder)
+    assert {row.rank: row.after.peak for row in compared.devices} == peaks
+    assert len(list(not_compared(compared))) == 3
+
+
+def test_files_of_which_nothing_says_the_rank_are_refused(folder: Path):
+    for number, name in enumerate(("a", "other", "third-1")):
+        (folder / f"snap-{number}.pickle").rename(folder / f"{name}.pickle")
+    with pytest.raises(SnapshotError, match="neither names nor recordings say which rank"):
+        explain_path(folder)
+    with pytest.raises(SnapshotError, match="names do not say which rank"):
+        diff_paths(folder, folder)
+    write_snapshot(snapshot_of(machine(GiB, 100), provenance=Provenance(rank=5)), folder / "told.pickle")
+    found = explain_path(folder).found
+    assert ([row.rank for row in found.rows], {each.rank for each in found.left_out}) == ([5], {None})
 
 
 ALIKE = RankRow(
