@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,6 +184,16 @@ def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() ->
     assert representative([launcher, one, late_zero]) is late_zero
     more = receipt(peak=101 * MiB, rank=1, began_ns=3)
     assert representative([zero, more]) is more
+
+
+def test_the_rank_with_the_least_margin_speaks_though_another_allocated_more() -> None:
+    zero, one = (
+        receipt(rank=rank, world_size=2, stats={"allocated_bytes.all.peak": live, "reserved_bytes.all.peak": held})
+        for rank, live, held in ((0, 90 * MiB, 100 * MiB), (1, 60 * MiB, 160 * MiB))
+    )
+    assert representative([zero, one]) is one
+    failed = replace(zero, state="ended", raised=OUT)
+    assert representative([failed, one]) is failed
 
 
 def test_a_rank_can_be_chosen() -> None:
