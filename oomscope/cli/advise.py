@@ -67,6 +67,7 @@ def advise(
     oomscope advise --from megatron args.yaml --world-size 64 --gpu h100-80gb
     """
     refuse_world_size(settings["world_size"], dialect)
+    from oomscope.probe.machine.backends import refuse_without_card
     from oomscope.probe.tuning import advise as adviser
 
     source = config_source(words, preset, settings_overrides(settings), dialect)
@@ -75,6 +76,7 @@ def advise(
     for line in loaded.remarks:
         remark(line)
 
+    refuse_without_card(loaded.config.probe.backend)
     number = None if is_whole else enough
     with shown_progress(source.title, verbosity, is_all=False) as ticker:
         ticker.stage("try changes")

@@ -69,6 +69,7 @@ def sweep(
     oomscope sweep cfg.yaml recompute=none,mlp,full --html grid.html
     """
     refuse_world_size(settings["world_size"], dialect)
+    from oomscope.probe.machine.backends import refuse_without_card
     from oomscope.probe.tuning import sweep as grid
 
     axes, others = _axes(words)
@@ -76,8 +77,10 @@ def sweep(
     files = Files(html=html, png=png, tables=tables, names=SWEEP_TABLES)
     files.refuse(("the configuration", source.path), force=force)
 
-    for line in source.load(enforce=False).remarks:
+    loaded = source.load(enforce=False)
+    for line in loaded.remarks:
         remark(line)
+    refuse_without_card(loaded.config.probe.backend)
     with shown_progress(source.title, verbosity) as ticker:
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 

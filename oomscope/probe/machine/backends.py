@@ -12,7 +12,7 @@ from typing import Final
 
 from oomscope import virtual
 from oomscope.errors import MachineUnfitError
-from oomscope.probe.job import ProbeJob, ProgramTarget, RunsOn
+from oomscope.probe.job import Backend, ProbeJob, ProgramTarget, RunsOn
 from oomscope.probe.machine.environment import environment_of
 from oomscope.probe.machine.nvml import list_cards
 from oomscope.virtual import loading
@@ -46,6 +46,17 @@ def has_card() -> bool:
         return bool(list_cards())
     except MachineUnfitError:
         return False
+
+
+def refuse_without_card(backend: Backend) -> None:
+    """Refuse a backend that needs a GPU where there is none.
+
+    Raises:
+        MachineUnfitError: cuda is asked for.
+    """
+    if backend == "cuda" and not has_card():
+        remedy = "use --backend virtual, which needs none"
+        raise MachineUnfitError("there is no GPU", where="--backend cuda", remedy=remedy)
 
 
 @cache

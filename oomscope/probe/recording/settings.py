@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from oomscope import virtual
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.job import ProbeJob, ProgramTarget, RunsOn
-from oomscope.probe.machine.backends import backend_of, has_card
+from oomscope.probe.machine.backends import backend_of, has_card, refuse_without_card
 from oomscope.probe.machine.environment import allocator_conf
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.virtual import CardSettings
@@ -90,22 +90,32 @@ def resolve_backend(job: ProbeJob) -> RunsOn:
         MachineUnfitError: cuda was asked for and there is no GPU, or the virtual card and it cannot be loaded.
     """
     backend = backend_of(job)
-    remedy = "use --backend virtual, which needs none"
     if isinstance(job.target, ProgramTarget):  # it has a torch of its own, and its processes load the card
-        if backend == "cuda" and not has_card():
-            raise MachineUnfitError("there is no GPU", where="--backend cuda", remedy=remedy)
+        refuse_without_card(backend)
     elif backend == "virtual":
         virtual.load()
     elif not sees_gpu():
+        refuse_without_card(backend)
+        remedy = "use --backend virtual, which needs none"
         raise MachineUnfitError("torch finds no CUDA device", where="--backend cuda", remedy=remedy)
     return backend
 
 
 def sees_gpu() -> bool:
-    """Whether torch can be expected to use a GPU. It is not asked: its forks could not use the card any more."""
-    import torch
+    """Whether torch can be expected to use a GPU. It is not asked: its forks could not use the card any more.
 
-    return not virtual.is_loaded() and torch.backends.cuda.is_built() and has_card()
+    Raises:
+        MachineUnfitError: there is a GPU, and torch cannot be imported.
+    """
+    if virtual.is_loaded() or not has_card():  # without a GPU a torch may lack the libraries that importing it needs
+        return False
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise MachineUnfitError(
+            f"torch cannot be imported ({error})", remedy="install what it misses, or use --backend virtual"
+        ) from error
+    return bool(torch.backends.cuda.is_built())
 
 
 def settings_of(job: ProbeJob, backend: RunsOn) -> SessionSettings:

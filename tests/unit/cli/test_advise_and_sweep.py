@@ -149,3 +149,10 @@ def test_mistakes_are_told_before_anything_is_measured(arguments: list[str], sai
 def test_a_mistyped_axis_is_answered_with_the_one_that_may_be_meant(capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", "recomput=none,full", "data.micro_batch_size=1,2"]) == ExitCode.USAGE
     assert capsys.readouterr().err == "oomscope: nothing is called 'recomput'; did you mean recompute?\n"
+
+
+@pytest.mark.parametrize("command", [["advise"], ["sweep", "data.micro_batch_size=1,2"]])
+def test_a_card_that_is_not_there_is_refused_before_anything_is_tried(capsys, command: list[str]) -> None:
+    words = [*command, "--preset", "gpt-tiny", "--backend", "cuda", "--quiet"]
+    assert run(words) == ExitCode.MACHINE_UNFIT
+    assert "--backend cuda: there is no GPU; use --backend virtual" in capsys.readouterr().err

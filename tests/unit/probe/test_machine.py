@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from oomscope import virtual
 from oomscope.config.load import load_config
-from oomscope.errors import AllocatorConfError, ConfigError
+from oomscope.errors import AllocatorConfError, ConfigError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.machine import backends
 from oomscope.probe.machine.backends import backend_of
@@ -22,6 +23,7 @@ from oomscope.probe.machine.environment import (
     told_variables,
 )
 from oomscope.probe.machine.fingerprint import hash_of
+from oomscope.probe.recording import settings
 
 BUNDLED = ProbeJob(target=BundledTarget(config={}))
 
@@ -185,3 +187,15 @@ def test_any_byte_of_any_source_counts(tree: Path) -> None:
         assert hash_of(tree) != before
         path.write_text(old)
     assert hash_of(tree) == before
+
+
+def test_a_torch_that_cannot_be_imported_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual, "is_loaded", lambda: False)
+    monkeypatch.setattr(settings, "has_card", lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not settings.sees_gpu()
+    with pytest.raises(MachineUnfitError, match="--backend cuda: there is no GPU; use --backend virtual"):
+        settings.resolve_backend(ProbeJob(target=BundledTarget(config={}), backend="cuda"))
+    monkeypatch.setattr(settings, "has_card", lambda: True)
+    with pytest.raises(MachineUnfitError, match="torch cannot be imported"):
+        settings.sees_gpu()
