@@ -350,11 +350,43 @@ def status_text(device: DeviceExplanation) -> str:
         return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
     if device.survived_failures:
         failed = count(device.survived_failures, "failed allocation")
-        return f"SURVIVED {failed}, {format_size(device.peak.requested_bytes)} requested at most"
+        return f"SURVIVED {failed}, {_highest(device)}"
     if device.served:
         failed = format_size(device.served.requested_bytes)
         return f"WOULD PASS on this card where the recorded run failed: it serves the request of {failed}"
-    return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} requested at most"
+    if retries := retries_on_card(device):
+        emptied = "once" if retries == 1 else f"{retries:,} times"
+        return f"PASSES on this card only by emptying its cache, {emptied}; {_highest(device)}"
+    return f"NO FAILED ALLOCATION, {_highest(device)}"
+
+
+def margin_bytes(device: DeviceExplanation) -> int | None:
+    """Return what was never reserved of what the process may hold; None where it ran out, or that is unknown.
+
+    Where the recorded run reserved more than the card has, what its replay there reserves counts.
+    """
+    if device.available_bytes is None or device.verdict.kind != "headroom":
+        return None
+    held, tried = device.peak.reserved_bytes or 0, device.verdict.tried
+    if held > device.available_bytes and tried and tried[0].survives:
+        held = tried[0].peak_reserved_bytes
+    return device.available_bytes - held
+
+
+def retries_on_card(device: DeviceExplanation) -> int:
+    """Return how often the allocator must empty its cache on a card smaller than what the run reserved."""
+    is_smaller = device.available_bytes is not None and (device.peak.reserved_bytes or 0) > device.available_bytes
+    return device.verdict.tried[0].retries if is_smaller and device.verdict.tried else 0
+
+
+def _highest(device: DeviceExplanation) -> str:
+    """Return what was requested and reserved at most, and what the card has left beside it."""
+    requested, margin = format_size(device.peak.requested_bytes), margin_bytes(device)
+    if margin is None or margin < 0 or device.available_bytes is None:
+        return f"{requested} requested at most"
+    available = device.available_bytes
+    held = f"{format_size(available - margin)} reserved at most"
+    return f"{requested} requested and {held}, {format_size(margin)} to spare of {format_size(available)}"
 
 
 def when_text(device: DeviceExplanation) -> str:

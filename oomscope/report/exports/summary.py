@@ -74,6 +74,8 @@ class Summary:
     """The most that the allocator held."""
     available_bytes: int | None = None
     """What the process may use."""
+    margin_bytes: int | None = None
+    """What was never reserved of that; None where memory ran out."""
     failed_bytes: int | None = None
     """The request that failed."""
     delta_requested_bytes: int | None = None
@@ -129,6 +131,7 @@ def _(result: ProbeResult) -> Summary:
         peak_requested_bytes=peak.requested_bytes if peak else None,
         peak_reserved_bytes=peak.reserved_bytes if peak else None,
         available_bytes=result.available_bytes,
+        margin_bytes=result.margin_bytes if result.outcome == "fits" else None,
         failed_bytes=oom.requested_bytes if oom else None,
         **(_place(place.phase, place.iteration, place.site) if place else {}),
         lines=_held(peak.sites if peak else ()),
@@ -151,6 +154,7 @@ def _(result: Explanation) -> Summary:
         peak_requested_bytes=device.peak.requested_bytes,
         peak_reserved_bytes=device.peak.reserved_bytes,
         available_bytes=device.available_bytes,
+        margin_bytes=explain.margin_bytes(device),
         failed_bytes=device.verdict.requested_bytes,
         **_place(place.phase, place.iteration, place.site),
         lines=_held((device.failure or device.composition).sites),

@@ -12,6 +12,7 @@ import pytest
 
 from oomscope.report.commands.explain import explain_report, setting_advice
 from oomscope.report.exports.dataframes import tables_of
+from oomscope.report.exports.summary import summary_of
 from oomscope.report.html.pages import explain_page
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain.analysis import analyse
@@ -143,6 +144,31 @@ def test_without_a_failure_the_first_line_says_so() -> None:
     assert lines[2] == "768.00 KiB of 8.00 MiB reserved are overhead at the peak"
 
 
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [
+        (
+            80 * MiB,
+            "NO FAILED ALLOCATION, 60.00 MiB requested and 60.00 MiB reserved at most, 20.00 MiB to spare of 80",
+        ),
+        (50 * MiB, "PASSES on this card only by emptying its cache, once; 40.00 MiB requested and 40.00 MiB reserved"),
+    ],
+)
+def test_the_first_line_says_what_a_card_has_left(total: int, said: str) -> None:
+    machine = Machine(GiB)
+    if total == 80 * MiB:
+        machine.alloc(60 * MiB)
+    else:
+        machine.free(machine.alloc(30 * MiB))
+        machine.alloc(40 * MiB)
+    found = explain(recorded(machine), file="snap.pickle", limit=total)
+    lines = on_terminal(explain_report(found, full=False), 200)
+    assert lines[1].startswith(said)
+    left = {80 * MiB: 20 * MiB, 50 * MiB: 10 * MiB}[total]
+    assert summary_of(found)["margin_bytes"] == left
+    assert summary_of(found)["answer"] == lines[1]
+
+
 def test_a_file_of_segments_only_claims_no_peak() -> None:
     text = rendered(explained(FIXTURES / "torch-2.0-segments-only.pickle"))
     assert "IN USE when the snapshot was written: 4.50 MiB" in text
@@ -205,6 +231,7 @@ def test_failures_that_the_program_survived_are_counted_and_do_not_head_the_repo
     for size in (200, 180, 100):
         machine.alloc(size * MiB)
     text = rendered(explain(recorded(machine), file="caught.pickle"))
-    assert text.splitlines()[1] == "SURVIVED 2 failed allocations, 100.00 MiB requested at most"
+    survived = "SURVIVED 2 failed allocations, 100.00 MiB requested and 100.00 MiB reserved at most"
+    assert text.splitlines()[1] == f"{survived}, 50.00 MiB to spare of 150.00 MiB"
     assert "note: 2 allocations failed, the last one of 180.00 MiB at event 1; the program survived it" in text
     assert "Live at the peak, by category" in text
