@@ -452,8 +452,11 @@ def advice(device: DeviceExplanation) -> str | None:
 
 def setting_advice(device: DeviceExplanation) -> str | None:
     """Return the setting worth making where nothing failed; a failure's advice comes with its verdict."""
-    if device.served and _others_held(device):
-        return "find out with nvidia-smi what else held memory of the card, and end it or use another card"
+    if device.served and (held := _others_held(device)):
+        find = f"find out with nvidia-smi what else held {format_size(held)} of it, and end that or use another card"
+        if device.served.card_bytes is None:
+            return f"if the run failed on a card of this size, {find}; on a larger one nothing needs to change"
+        return f"the run failed on a card of this size: {find}"
     if device.verdict.kind != "headroom" or not device.verdict.tried:
         return None
     recorded, *others = device.verdict.tried
@@ -465,9 +468,11 @@ def setting_advice(device: DeviceExplanation) -> str | None:
 
 
 def _others_held(device: DeviceExplanation) -> int:
-    """Return the bytes that were not available to the process when it failed, if the card named is the recorded one."""
-    had = device.served.available_bytes if device.served else None
-    return max(0, device.available_bytes - had) if had is not None and device.available_bytes is not None else 0
+    """Return the bytes of the named card that the process lacked when it failed; 0 where it failed on a smaller one."""
+    had, card = (device.served.available_bytes, device.served.card_bytes) if device.served else (None, None)
+    if had is None or device.available_bytes is None or (card is not None and card < device.available_bytes):
+        return 0
+    return max(0, device.available_bytes - had)
 
 
 def _has_room(device: DeviceExplanation) -> bool:

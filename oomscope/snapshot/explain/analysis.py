@@ -173,7 +173,10 @@ class Analysis(Inferred):
         if event is None:
             return None
         live = self.timeline.held_bytes_at(event)
-        return Refused(int(self.recorded.size[event]), live, self.recording.budget.available_bytes)
+        cards = self.snapshot.provenance.cards if self.snapshot.provenance else ()
+        totals = (card.total_bytes for card in cards if card.index == self.recorded.device and card.total_bytes > 0)
+        available = self.recording.budget.available_bytes
+        return Refused(int(self.recorded.size[event]), live, available, next(totals, None))
 
     @property
     def served(self) -> Refused | None:

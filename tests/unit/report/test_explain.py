@@ -169,6 +169,21 @@ def test_the_first_line_says_what_a_card_has_left(total: int, said: str) -> None
     assert summary_of(found)["answer"] == lines[1]
 
 
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        (None, "if the run failed on a card of this size, find out with nvidia-smi what else held 36.00 MiB of it"),
+        (100 * MiB, "the run failed on a card of this size: find out with nvidia-smi what else held 36.00 MiB of it"),
+        (64 * MiB, None),
+    ],
+)
+def test_what_else_held_memory_is_asked_of_the_card_of_the_recording_alone(card: int | None, said: str | None) -> None:
+    [device] = explained(OOM, limit=100 * MiB).devices
+    assert device.served is not None
+    told = setting_advice(replace(device, served=device.served._replace(card_bytes=card)))
+    assert told is None if said is None else (told or "").startswith(said)
+
+
 def test_a_file_of_segments_only_claims_no_peak() -> None:
     text = rendered(explained(FIXTURES / "torch-2.0-segments-only.pickle"))
     assert "IN USE when the snapshot was written: 4.50 MiB" in text

@@ -122,7 +122,7 @@ def test_a_failure_is_not_judged_against_a_card_that_serves_it():
     )
     assert "what would have come after it is unknown" in device.verdict.headline
     assert {fix.survives for fix in device.verdict.tried} == {True}
-    assert device.served == (300 * MiB, device.served.live_bytes, GiB)
+    assert device.served == (300 * MiB, device.served.live_bytes, GiB, None)
     assert explained(machine, limit=700 * MiB).served is None
     assert explained(machine).served is None
 
