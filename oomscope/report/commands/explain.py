@@ -80,8 +80,14 @@ def _all_parts(
         found = found.worst
     if not found.devices:
         yield line(f"{one_line(found.file)}: nothing was allocated; was CUDA used in this process?")
-    for device in found.devices:
-        if device is not found.devices[0]:
+    devices = sorted(found.devices, key=lambda each: each.verdict.kind == "headroom")  # those that failed first
+    if len(devices) > 1:
+        has_failed = devices[0].verdict.kind != "headroom"
+        yield parts.status(devices_status_text(devices), "bad" if has_failed else "good")
+    for device in devices:
+        if full and len(devices) > 1:
+            yield parts.Heading(text=f"Device {device.index}")
+        elif device is not devices[0]:
             yield parts.BLANK
         yield from _device_parts(found, device, top, shown, detail(device)) if full else _summary(found, device)
 
@@ -387,6 +393,17 @@ def _highest(device: DeviceExplanation) -> str:
     available = device.available_bytes
     held = f"{format_size(available - margin)} reserved at most"
     return f"{requested} requested and {held}, {format_size(margin)} to spare of {format_size(available)}"
+
+
+def devices_status_text(devices: Sequence[DeviceExplanation]) -> str:
+    """Return which devices of several failed, or that none did."""
+    failed = [device for device in devices if device.verdict.kind != "headroom"]
+    if not failed:
+        return f"NO FAILED ALLOCATION on any of {len(devices)} devices"
+    listed = ", ".join(str(device.index) for device in failed)
+    is_recorded = any(device.failure is not None and not device.is_predicted for device in failed)
+    what = "OUT OF MEMORY" if is_recorded else "WOULD RUN OUT OF MEMORY"
+    return f"{what} on {count(len(failed), 'device')} of {len(devices)}: {listed}"
 
 
 def when_text(device: DeviceExplanation) -> str:

@@ -142,7 +142,7 @@ def _(result: ProbeResult) -> Summary:
 def _(result: Explanation) -> Summary:
     if not result.devices:
         return Summary(command="explain", outcome="no_failure", answer="nothing was allocated")
-    device = min(result.devices, key=lambda each: (each.failure is None, -each.peak.requested_bytes))
+    device = min(result.devices, key=lambda each: (each.verdict.kind == "headroom", -each.peak.requested_bytes))
     failed = device.verdict.kind != "headroom"
     place = (device.failed_at if failed else None) or device.place
     return Summary(

@@ -197,6 +197,23 @@ def test_all_devices_of_a_file_are_shown_unless_one_is_asked_for() -> None:
     assert rendered(explained(path, device=1)).count("· device ") == 1
 
 
+def test_of_several_devices_the_one_that_failed_comes_first() -> None:
+    healthy, failing = Machine(GiB), Machine(100 * MiB)
+    healthy.alloc(60 * MiB)
+    failing.alloc(60 * MiB)
+    failing.alloc(60 * MiB)
+    traces = (healthy.trace(), replace(failing.trace(), device=1))
+    segments = (*healthy.segments(), *(replace(segment, device=1) for segment in failing.segments()))
+    found = explain(Snapshot(segments=segments, traces=traces), file="snap.pickle")
+    for full in (True, False):
+        text = rendered(found, full=full)
+        assert text.startswith("OUT OF MEMORY on 1 device of 2: 1\n")
+        assert text.index("· device 1 ·") < text.index("· device 0 ·")
+    assert rendered(found).index("Device 1\n") < rendered(found).index("Device 0\n")
+    healthy_ones = replace(found, devices=(found.devices[0], replace(found.devices[0], index=2)))
+    assert rendered(healthy_ones, full=False).startswith("NO FAILED ALLOCATION on any of 2 devices\n")
+
+
 def test_cut_tables_still_sum() -> None:
     [device] = explained(OOM).devices
     text = folded(explain_report(explained(OOM), top=1))
