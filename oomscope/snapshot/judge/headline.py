@@ -65,7 +65,7 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     others = (
         f"{fix.name} would reserve at most {format_size(fix.peak_reserved_bytes)}"
         for fix in verdict.tried[1:]
-        if fix.survives
+        if fix.survives and fix.peak_reserved_bytes < highest.reserved_bytes
     )
     return sentences(
         f"{peak}, {room} to spare of {format_size(verdict.available_bytes)}",

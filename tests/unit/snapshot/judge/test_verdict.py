@@ -182,6 +182,17 @@ def test_headroom_compares_what_is_live_and_reserved_at_one_moment():
     )
 
 
+def test_headroom_names_no_setting_that_reserves_more():
+    machine = Machine(GiB)
+    machine.alloc(3 * MiB)
+    machine.alloc(7 * MiB, stream=1)
+    verdict = verdict_on(machine)
+    more = [fix for fix in verdict.tried[1:] if fix.survives]
+    assert all(fix.peak_reserved_bytes >= verdict.reserved_bytes for fix in more)
+    assert more
+    assert "would reserve" not in verdict.headline
+
+
 @pytest.mark.parametrize(("failed_in", "kind"), [("outside", "outside"), ("host", "host"), ("program", "outside")])
 def test_failures_elsewhere_are_not_replayed(failed_in, kind):
     verdict = verdict_on(ended_by(FailedElsewhere(failed_in=failed_in, message="the error's own words")))
