@@ -16,17 +16,21 @@ from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.virtual.cards import find_card
+from oomscope.virtual.cards import Card, find_card
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
 
+_FLASH_SINCE = (8, 0)
+"""Compute capability, that of Ampere."""
 
-def check_card(loaded: LoadedConfig) -> None:
-    """Check the card's name, the allocator's settings and cuBLAS's.
+
+def check_card(loaded: LoadedConfig, *, has_model: bool = True) -> None:
+    """Check the card's name, the allocator's settings and cuBLAS's; unless it is another program's, the model as well.
 
     Raises:
-        ConfigError: no card goes by that name, or torch would not take the settings; names key and place.
+        ConfigError: no card goes by that name, it lacks the kernels of the model's attention, or torch would not take
+            the settings; names key and place.
     """
     allocator, device = loaded.config.allocator, loaded.config.device
     checks: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
@@ -41,6 +45,24 @@ def check_card(loaded: LoadedConfig) -> None:
         except OomscopeError as error:
             inside = f"{error.where}: {error.message}" if error.where else error.message
             raise ConfigError(f"{key}: {inside}", where=loaded.where((key,)), remedy=error.remedy) from None
+    if has_model and device.gpu is not None and loaded.config.probe.backend != "cuda":
+        _check_attention(loaded, find_card(device.gpu))
+
+
+def _check_attention(loaded: LoadedConfig, card: Card) -> None:
+    """Refuse flash attention on a card that is older than its kernels.
+
+    Source: PyTorch aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_fwd.
+    """
+    if loaded.config.attention_backend != "flash" or card.capability >= _FLASH_SINCE:
+        return
+    major, minor = card.capability
+    raise ConfigError(
+        f"device.gpu: a {card.name} (compute capability {major}.{minor}) has no kernels of flash attention, which need "
+        f"{_FLASH_SINCE[0]}.{_FLASH_SINCE[1]}",
+        where=loaded.where(("device.gpu",)),
+        remedy="set model.attention_backend=unfused, or name another card",
+    )
 
 
 def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:

@@ -39,7 +39,7 @@ def harness_settings(overrides: Sequence[str], *, starts_world: bool = False) ->
     if starts_world and probe.world_size is None and isinstance(probe.rank, int):
         world_size = probe.rank + 1
     loaded = load_preset(ANY_MODEL, (*overrides, f"parallel.data_parallel_size={world_size}"))
-    check_card(loaded)
+    check_card(loaded, has_model=False)
     if loaded.config.probe.rank == "worst" and world_size > 1:
         raise UsageError(
             "nothing tells which ranks of a harness differ", where="--rank worst", remedy="give a rank's number"

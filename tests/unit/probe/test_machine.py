@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oomscope import virtual
-from oomscope.config.load import load_config
+from oomscope.config.load import load_config, load_preset
 from oomscope.errors import AllocatorConfError, ConfigError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.machine import backends
@@ -95,6 +95,18 @@ def test_a_wrong_setting_is_named_with_its_line(tmp_path: Path, section: str, ke
     file.write_text(f"preset: gpt-tiny\n{section}:\n  {key}: '{value}'\n")
     with pytest.raises(ConfigError, match=f"{file}:3: {said}"):
         check_card(load_config(file))
+
+
+def test_flash_attention_is_refused_on_cards_that_have_no_kernels_of_it() -> None:
+    card = ("precision.bf16=true", "model.attention_backend=flash", "device.gpu=t4")
+    loaded = load_preset("gpt-tiny", card)
+    with pytest.raises(
+        ConfigError, match=r"a t4 \(compute capability 7\.5\) has no kernels .*backend=unfused, or name"
+    ):
+        check_card(loaded)
+    check_card(loaded, has_model=False)
+    for other in ("model.attention_backend=unfused", "device.gpu=a10", "probe.backend=cuda"):
+        check_card(load_preset("gpt-tiny", (*card, other)))
 
 
 @pytest.mark.parametrize(
