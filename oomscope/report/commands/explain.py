@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from oomscope.allocator.settings import parse_version
 from oomscope.report import parts
@@ -102,9 +102,8 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     if device.served:
         facts.append(("Verdict", device.verdict.headline))
     facts.append(("Peak", peak_text(device)))
-    when = "failure" if device.failure else "end" if device.shows_end_only else "peak"
     if held := holders((device.failure or device.composition).sites):
-        facts.append((f"Largest at {when}", held))
+        facts.append((f"Largest at {moment(device)}", held))
     if text := advice(device):
         facts.append(("What to do", parts.Line(strong=text)))
     yield parts.Facts(rows=facts)
@@ -407,10 +406,13 @@ def devices_status_text(devices: Sequence[DeviceExplanation]) -> str:
 
 
 def when_text(device: DeviceExplanation) -> str:
+    """Return the moment that the tables are of, in words."""
+    return {"failure": "at the failed allocation", "end": "at the end", "peak": "at the peak"}[moment(device)]
+
+
+def moment(device: DeviceExplanation) -> Literal["failure", "end", "peak"]:
     """Return the moment that the tables are of."""
-    if device.failure is not None:
-        return "at the failed allocation"
-    return "at the end" if device.shows_end_only else "at the peak"
+    return "failure" if device.failure is not None else "end" if device.shows_end_only else "peak"
 
 
 def peak_text(device: DeviceExplanation) -> str:

@@ -19,6 +19,7 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.probe.tuning.sweep import Sweep, SweepRow
+from oomscope.report.commands.explain import moment
 from oomscope.snapshot.accounting.attribution import SiteOf
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.compare.changes import LineChange
@@ -63,12 +64,13 @@ CHANGED_LINES: Final = (
     DEVICE | SITE | _columns("category:s presence:s before_file:s before_line:n before_function:s") | CHANGE
 )
 CHANGED_TOTALS: Final = DEVICE | _columns("by:s name:s") | CHANGE
+MOMENT: Final = _columns("moment:s")
 EXPLAINED: Final = {
-    "categories": DEVICE | _columns("category:s bytes:i count:i confidence:s"),
-    "sites": DEVICE | SITES,
-    "modules": DEVICE | _columns("module:s bytes:i"),
+    "categories": DEVICE | MOMENT | _columns("category:s bytes:i count:i confidence:s"),
+    "sites": DEVICE | MOMENT | SITES,
+    "modules": DEVICE | MOMENT | _columns("module:s bytes:i"),
     "tried": DEVICE | FIXES | _columns("margin_bytes:n"),
-    "pins": DEVICE | SITE | _columns("category:s segments:i held_bytes:i unused_bytes:i"),
+    "pins": DEVICE | MOMENT | SITE | _columns("category:s segments:i held_bytes:i unused_bytes:i"),
     "timeline": DEVICE | _columns("event:i requested_bytes:i reserved_bytes:i"),
 }
 RANKS: Final = _columns(
@@ -256,12 +258,13 @@ def _words(ids: NDArray[np.integer], words: Sequence[str]) -> pd.Categorical[str
 
 def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
     """Return the tables by name: ``categories``, ``sites``, ``modules``, ``tried``, ``pins``, ``timeline``, and of a
-    folder ``ranks``; those of a folder are of its worst rank.
+    folder ``ranks``; those of a folder are of its worst rank. As in the report, what is live is that of the
+    ``moment``: ``failure``, ``peak``, or ``end`` where the file has no events.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in EXPLAINED}
     for device in found.worst.devices:
         for name, own in _explained(device).items():
-            rows[name] += [{"device": device.index, **row} for row in own]
+            rows[name] += [{"device": device.index, "moment": moment(device), **row} for row in own]
     tables = {name: table(columns, rows[name]) for name, columns in EXPLAINED.items()}
     if isinstance(found, RankSet):
         tables["ranks"] = table(RANKS, ({**vars(row), **vars(row.peak)} for row in found.rows))
@@ -269,7 +272,7 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
 
 
 def _explained(device: DeviceExplanation) -> dict[str, Iterable[Mapping[str, Any]]]:
-    parts, curves = device.composition, device.curves
+    parts, curves = device.failure or device.composition, device.curves
     unknown = {"margin_bytes": None} if device.available_bytes is None else {}
     points = zip(curves.events, curves.requested, curves.reserved, strict=True)
     pins = device.pins.lines if device.pins else ()

@@ -248,7 +248,15 @@ def test_tables_have_the_sums_of_the_report() -> None:
         for name in ("categories", "sites", "modules"):
             table = tables[name]
             assert table.loc[table.device == device.index, "bytes"].sum() == device.peak.requested_bytes
+            assert set(table.moment) == {"peak"}
     assert tables["tried"].margin_bytes.isna().all(), "the card is unknown"
+    failed = explained(OOM)
+    tables, [device] = tables_of(failed), failed.devices
+    for name in ("categories", "sites", "modules"):
+        assert set(tables[name].moment) == {"failure"}
+        assert tables[name]["bytes"].sum() == device.verdict.live_requested_bytes < device.peak.requested_bytes
+    ended = tables_of(explained(FIXTURES / "torch-2.0-segments-only.pickle"))
+    assert set(ended["sites"].moment) == {"end"}
 
 
 def test_a_file_without_devices_says_so_in_words(tmp_path: Path) -> None:
