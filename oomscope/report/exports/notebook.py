@@ -7,7 +7,7 @@ from functools import cached_property
 from io import StringIO
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 from markupsafe import Markup
@@ -79,8 +79,10 @@ def explain(
 
     Raises:
         SnapshotError: the file cannot be read or trusted.
-        UsageError: the file knows no such device, or two cards are named.
+        UsageError: the file knows no such device, two cards are named, or ``redact`` is no level.
     """
+    if redact is not None and redact not in get_args(Level):
+        raise UsageError(f"redact={redact!r}: no such level", remedy=f"give one of {', '.join(get_args(Level))}")
     if limit is not None and gpu is not None:
         raise UsageError(f"both limit={limit!r} and gpu={gpu!r}", remedy="name one card")
     total = None if limit is None else parse_size(limit)

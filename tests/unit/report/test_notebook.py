@@ -36,13 +36,15 @@ def test_print_shows_the_report_and_tables_are_frames(file: Path) -> None:
     found = oomscope.explain(file, limit="100 MiB")
     assert "WOULD RUN OUT OF MEMORY on this card, asking for" in str(found)
     [device] = found.to_json()["devices"]
-    assert found.tables["categories"]["bytes"].sum() == device["peak"]["requested_bytes"]
+    assert found.tables["categories"]["bytes"].sum() == device["failure"]["requested_bytes"]
     with pytest.raises(UsageError, match="name one card"):
         oomscope.explain(file, limit=1, gpu="h100-80gb")
 
 
 def test_names_are_taken_out(file: Path) -> None:
     assert "model.py" not in oomscope.explain(file, redact="all").page()
+    with pytest.raises(UsageError, match=r"redact='foo': no such level; give one of paths, source, all"):
+        oomscope.explain(file, redact="foo")
 
 
 def test_importing_the_package_imports_neither_pandas_nor_the_report() -> None:
