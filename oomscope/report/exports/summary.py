@@ -12,6 +12,7 @@ from functools import singledispatch
 from typing import Any, Final, TypeAlias
 
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.search.measured import bytes_of
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.probe.result import ProbeResult
@@ -68,8 +69,8 @@ class Summary:
     cured_by: tuple[str, ...] = ()
     """Allocator settings that cure it, the preferred one first."""
     peak_requested_bytes: int | None = None
-    """The peak; of a failed run the one before the failure, of a search that of the first bad run, of a comparison
-    that of the second snapshot."""
+    """The peak; of a failed run the one before the failure, of a search that of the first bad run (of the run
+    without a limit after a failure, as the differences), of a comparison that of the second snapshot."""
     peak_reserved_bytes: int | None = None
     """The most that the allocator held."""
     available_bytes: int | None = None
@@ -189,6 +190,11 @@ def _(result: Difference) -> Summary:
 def _(result: BisectResult) -> Summary:
     found = Summary(command="bisect", outcome=result.outcome, answer=bisect_sentences.heading(result))
     first_bad = found if result.first_bad is None else _summary(result.first_bad.result)
+    whole = bytes_of(result.first_bad.result) if result.first_bad else None  # as the differences are taken
+    if whole is not None:
+        first_bad = replace(
+            first_bad, peak_requested_bytes=whole.requested_bytes, peak_reserved_bytes=whole.reserved_bytes
+        )
     return replace(
         first_bad,
         command=found.command,

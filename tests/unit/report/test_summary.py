@@ -52,6 +52,16 @@ def test_every_summary_has_the_same_keys_and_is_below_2_kb(result) -> None:
     assert len(json.dumps(found)) < 2048
 
 
+def test_a_search_names_the_bytes_whose_differences_it_names() -> None:
+    search = searches.COMMITS
+    whole = replace(results.PEAK, requested_bytes=70 * GiB, reserved_bytes=90 * GiB)
+    first_bad = replace(
+        search.first_bad, result=replace(search.first_bad.result, demand_peak=whole, demand_bytes=70 * GiB)
+    )
+    found = summary_of(replace(search, first_bad=first_bad))
+    assert (found["peak_requested_bytes"], found["peak_reserved_bytes"]) == (70 * GiB, 90 * GiB)
+
+
 def test_numbers_are_those_of_the_documents() -> None:
     found = summary_of(results.OOM)
     assert (found["command"], found["outcome"], found["verdict"]) == ("probe", "oom", "fragmentation")
