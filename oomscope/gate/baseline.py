@@ -42,7 +42,7 @@ class Key:
     driver: str
     """The GPU's driver; empty on a virtual card."""
     torch: str
-    """Version of torch, with its build (``+cu130``)."""
+    """Version of torch, with its build (``+cu130``); of an entry of oomscope 0.1 maybe without."""
     allocator: str
     """The allocator's settings in force; empty for the defaults."""
     variables: str = ""
@@ -65,6 +65,10 @@ class Key:
     def card(self) -> tuple[str, str]:
         """Backend and model of the card."""
         return self.backend, self.gpu
+
+    def matches(self, before: Key) -> bool:
+        """Whether a measurement under ``before`` can be compared, which may name torch without its build."""
+        return before in {self, replace(self, torch=self.torch.partition("+")[0])}
 
     def differences(self, before: Key) -> list[str]:
         """Return in words how ``before`` differs from this key."""
@@ -102,7 +106,7 @@ class Baseline:
 
     def find(self, name: str, key: Key) -> Entry | None:
         """Return the entry of the case ``name`` under ``key``."""
-        return next((entry for entry in self.entries.get(name, ()) if entry.key == key), None)
+        return next((entry for entry in self.entries.get(name, ()) if key.matches(entry.key)), None)
 
     def nearest(self, name: str, key: Key) -> Entry | None:
         """Return the entry of the case ``name`` whose key differs least from ``key``; None where it has none."""
@@ -116,7 +120,7 @@ class Baseline:
         entries = dict(self.entries)
         for name, entry in accepted:
             before = (each for each in entries.get(name, ()) if each.key.config == entry.key.config)
-            kept = [each for each in before if each.key != entry.key]
+            kept = [each for each in before if not entry.key.matches(each.key)]
             entries[name] = tuple(sorted((*kept, entry), key=lambda each: each.key))
         return replace(self, entries=entries)
 

@@ -168,7 +168,7 @@ def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
     before: int | None = None
     for point in points:
         case = point.case
-        is_comparable = case.key is None or key is None or case.key == key
+        is_comparable = case.key is None or key is None or case.key.matches(key)
         before = before if is_comparable else None
         value = case.values.get(metric)
         entries.append(

@@ -155,7 +155,8 @@ class Ledger:
         for point in self.points(case.name, suite=suite):
             then, standing = point.case, point.case.standing
             is_clear = then.status in GREEN or then.status is Status.WORSE
-            if is_clear and standing is not None and not standing.dirty and then.key == case.key:
+            is_same = then.key == case.key or bool(case.key and then.key and case.key.matches(then.key))
+            if is_clear and standing is not None and not standing.dirty and is_same:
                 is_green[standing.commit] = then.status in GREEN and _would_pass(then, case)
         return frozenset(commit for commit, was_green in is_green.items() if was_green and commit != here)
 

@@ -128,7 +128,7 @@ class Session:
             unanswered=self._recorder.unanswered,
             growing=self._recorder.growing.names,
             step_times_s=tuple(start.elapsed_time(end) / 1000 for start, end in steps),
-            versions={"cuda": str(torch.version.cuda)} | self._card.versions(),
+            versions={"torch": torch.__version__, "cuda": str(torch.version.cuda)} | self._card.versions(),
             notes=tuple(self._notes),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_accepting_one_case_changes_its_lines_alone() -> None:
         "+      peak_requested: 1074790400  # 1.00 GiB",
         "+      peak_reserved: 1074790400  # 1.00 GiB",
     ]
+
+
+KEY = Key(config="c", backend="virtual", gpu="h100-80gb", driver="", torch="2.15.0", allocator="")
+
+
+def test_an_entry_that_names_torch_without_its_build_still_counts() -> None:
+    before = Entry(key=KEY, outcome="fits", values={})
+    older = Baseline(entries={"a": (before,)})
+    built = replace(KEY, torch=f"{KEY.torch}+cu132")
+    assert older.find("a", built) is before
+    assert older.find("a", replace(KEY, torch="2.14.0+cu130")) is None
+    accepted = older.accepting([("a", replace(before, key=built))])
+    assert [entry.key for entry in accepted.entries["a"]] == [built]
+    assert accepted.find("a", replace(built, torch=f"{KEY.torch}+cu126")) is None
 
 
 def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None:
