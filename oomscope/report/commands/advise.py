@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from oomscope.probe.tuning.advise import Advice, Proposal
+from oomscope.probe.tuning.variants import Variant
 from oomscope.report import parts
 from oomscope.report.commands.sweep import outcome_cell, variant_text
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, slowdown_text
+from oomscope.snapshot.judge.confirmed import is_tight
+from oomscope.units import format_size
 
 _SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
 
@@ -41,13 +44,35 @@ def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
 
 def _answer(advice: Advice) -> str:
     if advice.now.fits:
-        return "It fits as it is."
+        return (
+            f"It fits as it is, which is tight: {_left(advice.now)}." if _is_tight(advice.now) else "It fits as it is."
+        )
     if advice.now.outcome == "error":
         return "It could not be measured."
     if not advice.fitting:
         return "Nothing that was tried fits."
-    best = advice.fitting[0]
-    return f"It fits with {' and '.join(best.names)} ({slowdown_text(best.slowdown)} time a step)."
+    cheapest = advice.fitting[0]
+    best = next((proposal for proposal in advice.fitting if not _is_tight(proposal.variant)), cheapest)
+    text = f"It fits with {_named(best)} ({slowdown_text(best.slowdown)} time a step)"
+    if not _is_tight(cheapest.variant):
+        return f"{text}."
+    if best is cheapest:
+        return f"{text}, which is tight: {_left(best.variant)}."
+    return f"{text}; {_named(cheapest)} is cheaper, but tight: {_left(cheapest.variant)}."
+
+
+def _named(proposal: Proposal) -> str:
+    return " and ".join(proposal.names)
+
+
+def _is_tight(variant: Variant) -> bool:
+    """Whether so little is left that another run may fail, as of an allocator setting (docs/verdict.md)."""
+    margin, available = variant.margin_bytes, variant.available_bytes
+    return margin is not None and available is not None and is_tight(margin, available)
+
+
+def _left(variant: Variant) -> str:
+    return f"{format_size(variant.margin_bytes or 0)} to spare of {format_size(variant.available_bytes or 0)}"
 
 
 def proposal_table(title: str, proposals: Sequence[Proposal]) -> parts.Table:

@@ -109,6 +109,23 @@ def test_overrides_to_paste_are_whole_on_a_narrow_terminal() -> None:
     assert pasted == "  recompute.recompute_granularity=selective 'recompute.recompute_modules=[core_attn]' a.b=1"
 
 
+def test_advice_leads_with_a_change_that_leaves_room() -> None:
+    def proposal(name: str, margin: int) -> Proposal:
+        fits = Variant(overrides=("a.b=1",), outcome="fits", margin_bytes=margin, available_bytes=80 * GiB)
+        return Proposal(names=(name,), families=(), variant=fits, slowdown=0.1, saved_bytes=GiB)
+
+    def answer(*fitting: Proposal, now: Variant | None = None) -> str:
+        now = now or Variant(overrides=(), outcome="oom")
+        return on_terminal(advice_report(Advice(now=now, fitting=fitting)), 200)[1]
+
+    cheap, roomy = proposal("cheap", GiB), proposal("roomy", 8 * GiB)
+    left = "1.00 GiB to spare of 80.00 GiB"
+    assert answer(cheap, roomy) == f"It fits with roomy (+10.0 % time a step); cheap is cheaper, but tight: {left}."
+    assert answer(cheap) == f"It fits with cheap (+10.0 % time a step), which is tight: {left}."
+    assert answer(roomy, cheap) == "It fits with roomy (+10.0 % time a step)."
+    assert answer(now=cheap.variant) == f"It fits as it is, which is tight: {left}."
+
+
 AXES = (Axis("recompute", ("none", "<b>full</b>")), Axis("data.micro_batch_size", ("1", "2")))
 
 
