@@ -23,6 +23,8 @@ EVENTS_PER_BLOCK: Final = 3
 MEASURED_STEP: Final = 2
 """The first step still creates the optimizer's states."""
 FEW_STEPS: Final = 2
+ROUNDED_FROM: Final = 100
+"""Steps from which tenths say nothing."""
 LEAST_GROWTH: Final = MiB
 """Bytes a step below which growth is not reported."""
 FIRST_REPORT: Final = 3
@@ -94,7 +96,8 @@ class Coverage:
         if events <= 0:
             return None
         steps = self._max_entries / events
-        covers = f"history of {self._max_entries:,} events covers about {steps:,.1f} steps"
+        shown = f"{steps:,.1f}" if steps < ROUNDED_FROM else f"{round(steps):,}"
+        covers = f"history of {self._max_entries:,} events covers about {shown} steps"
         if steps >= FEW_STEPS:
             return covers, False
         return f"{covers}: raise --max-entries to {FEW_STEPS * events:,} or more", True

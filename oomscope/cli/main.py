@@ -52,7 +52,8 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     """Find which change made a training run go out of GPU memory, and whether it is fragmentation or capacity.
 
     \b
-    oomscope probe --gpu h100-80gb -- python train.py measure your program
+    oomscope probe --gpu h100-80gb -- python train.py
+                                                      measure your program
     oomscope probe --preset llama3-8b --limit 80GiB   measure a configuration
     oomscope advise train.yaml --limit 80GiB          find changes that fit
     oomscope sweep train.yaml recompute=none,full     probe a grid

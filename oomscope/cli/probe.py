@@ -129,6 +129,7 @@ def probe(
     from oomscope.probe.process import warm
 
     target = TargetOptions.of(given).checked(ctx.meta[_PROGRAM])
+    _refuse_nothing(target.option or words or preset or dialect)
     if target.command is None:
         warm.prepare(with_compiler=target.option is not None)
     source = config_source(words, preset, settings_overrides(given), dialect)
@@ -254,6 +255,12 @@ class Plan:
     ranks: list[int]
     title: str
     warnings: tuple[str, ...] = ()
+
+
+def _refuse_nothing(given: object) -> None:
+    if not given:
+        remedy = "name a YAML file, a preset with --preset, or a program after --"
+        raise UsageError("no configuration given", remedy=remedy)
 
 
 def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, snapshot: Path | None) -> Plan:

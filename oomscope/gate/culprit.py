@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
 def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit:
     """Return the commit that made ``case`` worse, or why it cannot be searched."""
     try:
-        good = _start(case, measured, night, how.book)
+        good = _start(case, measured, night, how)
         request = _request(case, measured, good, how)
         with how.reporter() as reporter:
             found = commit_bisect.bisect_commits(request, reporter=reporter)
@@ -85,7 +86,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         return Culprit(outcome=NOT_SEARCHED, message=f"internal error: {traced(error)}; please report it")
 
 
-def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> str:
+def _start(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> str:
     """Return the commit that the search begins with: that of the last green night before what was measured.
 
     Raises:
@@ -96,19 +97,23 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         raise InconclusiveError("a preset has no history: what changed is oomscope, torch or the machine")
     if case.standing is None:
         raise InconclusiveError("what was measured lies in no git repository")
-    if book is None:
-        raise InconclusiveError("no ledger knows the last green night")
     if not _bad(case):
         raise InconclusiveError("the search knows requested and reserved bytes, and running out of memory, only")
-    green = book.green_commits(case, series_of(night.suite, night.home))
+    words = shlex.join(_words(_request(case, measured, "GOOD", how), measured, how))
+    remedy = f"name a good commit yourself: oomscope bisect {words}"
+    if how.book is None:
+        raise InconclusiveError("no ledger knows the last green night", remedy=remedy)
+    green = how.book.green_commits(case, series_of(night.suite, night.home))
     if not green:
-        raise InconclusiveError("the ledger has no green night of this case at another commit")
+        raise InconclusiveError("the ledger has no green night of this case at another commit", remedy=remedy)
     folder = folder_of(measured)
     nearest = newest_before(folder, case.standing.commit, green)
     if nearest is None:
         shallow = "the clone is shallow: run git fetch --unshallow"
         why = shallow if Repository.open(folder).is_shallow else "other branches"
-        raise InconclusiveError(f"no green night of this case is at an earlier commit of this history ({why})")
+        raise InconclusiveError(
+            f"no green night of this case is at an earlier commit of this history ({why})", remedy=remedy
+        )
     return nearest
 
 

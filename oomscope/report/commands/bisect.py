@@ -118,22 +118,30 @@ def _culprit_parts(result: BisectResult) -> Iterator[parts.Part]:
     if result.square is not None and result.also is not None:
         yield key_table(f"Keys of {result.square.path} that contribute", result.also.keys)
     if result.culprit and result.culprit.keys:
-        yield key_table(bisect_sentences.keys_title(result.culprit.keys), result.culprit.keys)
+        narrowed = result.culprit.narrowed if isinstance(result.culprit, CommitCulprit) else None
+        changed = (
+            result.candidates if isinstance(result.culprit, KeysCulprit) else narrowed.candidates if narrowed else 0
+        )
+        keys = result.culprit.keys
+        yield key_table(bisect_sentences.keys_title(keys), keys, is_whole=changed == len(keys) == 1)
     if isinstance(result.culprit, CommitCulprit) and (narrowed := result.culprit.narrowed):
         if narrowed.keys:
-            yield parts.Heading(text=f"At fault of the {narrowed.candidates} keys: {', '.join(narrowed.keys)}")
+            of = f", of {narrowed.candidates} keys that changed" if narrowed.candidates > 1 else ""
+            yield parts.Heading(text=f"At fault{of}: {', '.join(narrowed.keys)}")
         yield _hunk_table(narrowed)
 
 
-def key_table(title: str, keys: Sequence[KeyChange]) -> parts.Table:
-    """Return the keys with both values and the bytes that each brings by itself."""
+def key_table(title: str, keys: Sequence[KeyChange], *, is_whole: bool = False) -> parts.Table:
+    """Return the keys with both values and the bytes that each brings by itself; ``is_whole``: nothing else changed."""
+
+    def delta(change: KeyChange) -> str:
+        is_alone = is_whole and change.delta is None
+        return "the whole change" if is_alone else bisect_sentences.delta_text(change.delta)
+
     return parts.Table(
         title=title,
         columns=columns("Key", "Good", "Bad", "By itself"),
-        rows=[
-            (change.key, str(change.good), str(change.bad), bisect_sentences.delta_text(change.delta))
-            for change in keys
-        ],
+        rows=[(change.key, str(change.good), str(change.bad), delta(change)) for change in keys],
     )
 
 

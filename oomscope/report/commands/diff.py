@@ -141,7 +141,8 @@ def line_table(rows: Sequence[LineChange], shown: int, stacks: Stacks = NO_STACK
     if same:
         moved = sum(row.moved for row in same)
         text = count(len(same), "line unchanged", "lines unchanged")
-        cells.append((*_numbers(same), "", f"{text}, {moved:,} of them moved" if moved else text))
+        moved_text = "moved" if moved == len(same) else f"{moved:,} of them moved"
+        cells.append((*_numbers(same), "", f"{text}, {moved_text}" if moved else text))
     return parts.Table(
         title="Requested at the peak, by line",
         columns=columns(*NUMBERS, "category:Category", "code:Line"),

@@ -219,7 +219,8 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, str | parts.Curve]]
         yield "Replay", f"repeats {share} of the recorded segment events, by the rules of torch {device.torch_version}"
     if found := device.iterations.count:
         source, confidence = device.iterations.source, device.iterations.confidence
-        yield "Iterations", f"the ends of {found:,}, told by {source} ({confidence} confidence)"
+        by = "as the recording says" if confidence == "certain" else f"by {source} ({confidence} confidence)"
+        yield "Iterations", f"{count(found, 'whole iteration')}, {by}"
     live = device.curves.requested
     if len(live) > 1:
         least, most = min(live), max(live)

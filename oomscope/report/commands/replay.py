@@ -45,7 +45,9 @@ def answer_text(replayed: ReplayTable) -> str:
     if not recorded.survives:
         names = " or ".join(row.name for row in passing)  # a setting of several options has commas
         return (
-            f"As recorded a request fails; it passes under {names}." if names else "A request fails under each setting."
+            f"Under the recorded settings a request fails on this card; it passes under {names}."
+            if names
+            else "A request fails under each setting."
         )
     own = {row.begun_afresh: row.peak_reserved_bytes for row in replayed.rows if row.name in {AS_RECORDED, AFRESH}}
     best = max(passing, key=lambda row: own[row.begun_afresh] - row.peak_reserved_bytes, default=recorded)

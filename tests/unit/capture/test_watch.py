@@ -16,6 +16,13 @@ def test_the_ring_is_compared_with_the_second_step() -> None:
     assert said == [None, ("history of 1,000,000 events covers about 33.3 steps", False), None]
 
 
+def test_many_steps_are_told_without_tenths() -> None:
+    counts = iter([0, 45])
+    coverage = Coverage(1_000_000, lambda: next(counts))
+    coverage.after(1)
+    assert coverage.after(2) == ("history of 1,000,000 events covers about 7,407 steps", False)
+
+
 def test_a_ring_that_holds_less_than_two_steps_is_a_warning() -> None:
     counts = iter([0, 10_000])
     coverage = Coverage(30_000, lambda: next(counts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,10 @@ def test_without_a_green_night_there_is_nothing_to_search(repo: Path, asked: lis
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
     code, case = night(capsys, repo, "--bisect")
     assert (code, asked) == (ExitCode.REGRESSION, [])
-    assert case["culprit"]["message"] == "the ledger has no green night of this case at another commit"
+    said, _, command = case["culprit"]["message"].partition("; name a good commit yourself: oomscope bisect GOOD..")
+    assert said == "the ledger has no green night of this case at another commit"
+    words = r"[0-9a-f]{40} probe.backend=virtual --repo \S+ --config \S+ --bad 'requested>\d+' --jobs 1"
+    assert re.fullmatch(words, command)
 
 
 def test_the_good_end_is_of_this_history_whatever_branches_and_clocks_say(

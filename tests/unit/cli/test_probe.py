@@ -147,7 +147,7 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "no configuration given"),
+        ([], "no configuration given; name a YAML file, a preset with --preset, or a program after --"),
         (["--preset", "gpt-tinny"], "gpt-tiny"),
         (["a.yaml", "b.yaml"], "two configuration files"),
         (["a.yaml", "--preset", "gpt-tiny"], "both a.yaml and --preset"),

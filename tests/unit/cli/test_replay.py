@@ -79,7 +79,10 @@ def test_the_table_begins_with_the_answer(file: Path, capsys) -> None:
 def test_without_settings_those_worth_trying_are_tried(file: Path, capsys) -> None:
     assert run(["replay", str(file), "--limit", "295MiB"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[1] == "As recorded a request fails; it passes under expandable_segments:True."
+    assert (
+        out.splitlines()[1]
+        == "Under the recorded settings a request fails on this card; it passes under expandable_segments:True."
+    )
     assert "max_split_size_mb:1024" in out
     assert "Margin" in out
     assert "295.00 MiB (a card of 295.00 MiB as given" in out

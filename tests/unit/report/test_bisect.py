@@ -150,6 +150,13 @@ def test_the_growth_table_sums_to_the_change_also_when_it_is_cut() -> None:
     assert "+2.00 GiB 6.00 GiB 8.00 GiB all requested bytes" in lines
 
 
+def test_the_one_key_that_changed_is_the_whole_change() -> None:
+    change = replace(searches.KEYS.culprit.keys[0], delta=None)
+    one = replace(searches.KEYS, candidates=1, culprit=replace(searches.KEYS.culprit, keys=(change,)))
+    assert "the whole change" in rendered(one)
+    assert "not measured" in rendered(replace(one, candidates=2))
+
+
 def test_suspects_are_named_with_their_reason_and_a_long_list_is_cut() -> None:
     text = rendered(searches.SUSPECTS)
     assert "ONLY SUSPECTS" in text
@@ -264,7 +271,7 @@ def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() ->
     assert "only together" not in alone
     assert "all other hunks" not in alone
     keys = replace(searches.NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
-    assert "At fault of the 9 keys: data.seq_length, model.num_layers" in with_narrowed(keys)
+    assert "At fault, of 9 keys that changed: data.seq_length, model.num_layers" in with_narrowed(keys)
     lumped = replace(searches.NARROWED, lumped=2)
     assert "At fault, but they cannot be told apart: 2 hunks of 41" in with_narrowed(lumped)
     three = replace(lumped, hunks=(*lumped.hunks, searches.hunk("more.py")))

@@ -33,6 +33,12 @@ def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
         assert row in text
 
 
+def test_lines_that_all_moved_are_said_to_have_moved() -> None:
+    (device,) = GREW.devices
+    moved = tuple(row for row in device.lines if not row.differs and row.moved)
+    assert "1 line unchanged, moved" in folded(Report((line_table(moved, shown=1),)))
+
+
 @pytest.mark.parametrize(
     ("by", "row"),
     [

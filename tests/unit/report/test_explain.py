@@ -214,6 +214,14 @@ def test_of_several_devices_the_one_that_failed_comes_first() -> None:
     assert rendered(healthy_ones, full=False).startswith("NO FAILED ALLOCATION on any of 2 devices\n")
 
 
+def test_iterations_are_counted_with_where_they_are_known_from() -> None:
+    found = explained(FIXTURES / "tinytrain-v0.2.pickle.gz")
+    assert re.search(r"Iterations +2 whole iterations, by annotations \(high confidence\)", rendered(found))
+    told = replace(found.devices[0].iterations, count=1, confidence="certain")
+    certain = replace(found, devices=(replace(found.devices[0], iterations=told),))
+    assert re.search(r"Iterations +1 whole iteration, as the recording says", rendered(certain))
+
+
 def test_cut_tables_still_sum() -> None:
     [device] = explained(OOM).devices
     text = folded(explain_report(explained(OOM), top=1))
