@@ -21,6 +21,7 @@ from oomscope.cli.options import (
     progress_options,
     redact_option,
     snapshot_limits_options,
+    torch_version_option,
 )
 from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, Form, offer_more, print_document, print_report
 from oomscope.cli.terminal.progress import shown_progress
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=FILE, metavar="FILE|DIR")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Explain this device only (default: all).")
 @card_options
-@click.option(
-    "--torch-version", metavar="V", help="Use this torch version's allocator rules (default: those that fit the trace)."
-)
+@torch_version_option
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
 @click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")

@@ -14,7 +14,7 @@ import click
 
 from oomscope.cli.completion import complete_card
 from oomscope.errors import OomscopeError, UsageError
-from oomscope.units import MiB, parse_size
+from oomscope.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:
     from oomscope.config.settings import Override
@@ -271,7 +271,8 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> tup
     """Return the bytes of the card in all, None where none is named, and those outside PyTorch.
 
     Raises:
-        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card.
+        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card or
+            leaves nothing of it.
     """
     if limit is not None and gpu is not None:
         raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
@@ -282,7 +283,32 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> tup
         from oomscope.virtual.cards import find_card
 
         total = find_card(gpu).total_bytes
-    return total, parse_size(non_torch or 0)
+    outside = parse_size(non_torch or 0)
+    if total is not None and outside >= total:
+        remedy = "give less, in bytes of the card that others than PyTorch hold"
+        raise UsageError(f"--non-torch {non_torch} leaves nothing of {format_size(total)}", remedy=remedy)
+    return total, outside
+
+
+def _known_torch(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the version of torch that is given, checked."""
+    if value is None:
+        return None
+    from oomscope.allocator.settings import parse_version
+    from oomscope.torch_versions import NEWEST, text_of
+
+    if parse_version(value) > NEWEST:
+        remedy = f"give one up to {text_of(NEWEST)}"
+        raise UsageError(f"the allocator of torch {value} is not known here", where="--torch-version", remedy=remedy)
+    return value
+
+
+torch_version_option = click.option(
+    "--torch-version",
+    metavar="V",
+    callback=_known_torch,
+    help="Use this torch version's allocator rules (default: those that fit the trace).",
+)
 
 
 def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Limits:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options import FILE, card_options, json_option, named_card, progress_options, snapshot_limits_options
+from oomscope.cli.options import (
+    FILE,
+    card_options,
+    json_option,
+    named_card,
+    progress_options,
+    snapshot_limits_options,
+    torch_version_option,
+)
 from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode
@@ -26,9 +34,7 @@ if TYPE_CHECKING:
     help="Settings to try on top of the recorded ones, as in PYTORCH_ALLOC_CONF; repeatable.",
 )
 @card_options
-@click.option(
-    "--torch-version", metavar="V", help="Use this torch version's allocator rules (default: those that fit the trace)."
-)
+@torch_version_option
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
 @snapshot_limits_options
 @progress_options

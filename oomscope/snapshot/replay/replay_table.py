@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.alloc_conf import VARIABLE
 from oomscope.allocator.engine.constants import TIE_ADDRESS
 from oomscope.document import Document
-from oomscope.errors import SnapshotError, UsageError
+from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
 from oomscope.snapshot.accounting.lifetimes import BEFORE
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import is_ascend
@@ -92,6 +93,14 @@ class ReplayTable(Document):
     schema_version: int = SCHEMA_VERSION
 
 
+def _check(conf: str, torch_version: str) -> None:
+    try:
+        AllocatorSettings.parse(conf, torch_version=torch_version)
+    except AllocatorConfError as error:
+        where = (error.where or VARIABLE).replace(VARIABLE, f"setting {conf}", 1)
+        raise AllocatorConfError(error.message, where=where, remedy=error.remedy) from None
+
+
 def replay_file(
     snapshot: Snapshot,
     *,
@@ -118,7 +127,7 @@ def replay_file(
     recording = recording_of(snapshot, timeline, torch_version)
     rules = recording.rules
     for conf in confs or ():
-        AllocatorSettings.parse(conf, torch_version=rules.torch_version)
+        _check(conf, rules.torch_version)
     budget: Budget = recording.budget
     baseline: Replay | None = recording.baseline
     if limit is not None:

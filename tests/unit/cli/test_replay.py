@@ -108,13 +108,21 @@ def test_one_document_is_printed(file: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--conf", "max_split_size_mb:big"], "PYTORCH_ALLOC_CONF, column 19: expected a number but got 'big'"),
+        (
+            ["--conf", "max_split_size_mb:big"],
+            "setting max_split_size_mb:big, column 19: expected a number but got 'big'",
+        ),
         (["--conf", "backend:cudaMallocAsync"], "cannot be modelled"),
         (["--limit", "1GiB", "--gpu", "t4"], "both --limit 1GiB and --gpu t4; name one card"),
         (["--non-torch", "1GiB"], "--non-torch without a card"),
+        (["--limit", "1GiB", "--non-torch", "1GiB"], "--non-torch 1GiB leaves nothing of 1.00 GiB; give less"),
         (["--gpu", "zx81"], "no card is called 'zx81'"),
         (["--device", "4"], "the file holds no trace of device 4; it has those of 0"),
         (["--torch-version", "two"], "is no torch version"),
+        (
+            ["--torch-version", "9.9"],
+            "--torch-version: the allocator of torch 9.9 is not known here; give",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(file: Path, capsys, words, message) -> None:

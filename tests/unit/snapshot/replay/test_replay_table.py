@@ -163,5 +163,5 @@ def test_a_switch_during_the_recording_is_said():
 
 
 def test_an_ill_formed_setting_is_refused_with_torchs_column():
-    with pytest.raises(AllocatorConfError, match=r"PYTORCH_ALLOC_CONF, column 21: .*'True' or 'False'"):
+    with pytest.raises(AllocatorConfError, match=r"setting expandable_segments:Maybe, column 21: .*'True' or 'False'"):
         replay_file(snapshot_of(fragmented()), confs=["expandable_segments:Maybe"])
