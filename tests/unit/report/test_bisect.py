@@ -155,6 +155,8 @@ def test_the_one_key_that_changed_is_the_whole_change() -> None:
     one = replace(searches.KEYS, candidates=1, culprit=replace(searches.KEYS.culprit, keys=(change,)))
     assert "the whole change" in rendered(one)
     assert "not measured" in rendered(replace(one, candidates=2))
+    commit = replace(searches.COMMITS.culprit, keys=(change,), narrowed=None)
+    assert "the whole change" in rendered(replace(searches.COMMITS, culprit=commit))
 
 
 def test_suspects_are_named_with_their_reason_and_a_long_list_is_cut() -> None:
