@@ -12,7 +12,7 @@ from typing import Final
 from oomscope.report import parts
 from oomscope.report.sentences import count, in_module, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
-from oomscope.snapshot.sites import Site, SiteBytes, over_layers
+from oomscope.snapshot.sites import Site, SiteBytes, brief_name, over_layers
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 
@@ -237,7 +237,7 @@ class CodeLine:
     def module(self) -> str:
         """The module; ``h.*`` for the same module of several layers, of several the first and how many more."""
         if len(self.modules) == 1:
-            return self.modules[0]
+            return brief_name(self.modules[0])
         merged = list(dict.fromkeys(over_layers(module) for module in self.modules))
         if merged[:1] == ["*"]:
             return count(len(self.modules), "module")

@@ -12,6 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+NAME_LENGTH: Final = 240
+"""Characters of a name that a report shows: C++ functions have long ones, and a file can hold any."""
+
 
 class Frame(NamedTuple):
     """One line of a stack."""
@@ -43,8 +46,19 @@ class Site:
 
     @property
     def brief(self) -> str:
-        """``…/model/mlp.py:88 forward``; of a place without a file, such as an operator, its name."""
-        return f"{short_path(self.file)}:{self.line} {self.function}" if self.file else self.function
+        """``…/model/mlp.py:88 forward``; of a place without a file, such as an operator, its name.
+
+        One line, whatever the snapshot holds.
+        """
+        function = brief_name(self.function)
+        return f"{brief_name(short_path(self.file))}:{self.line} {function}" if self.file else function
+
+
+def brief_name(name: str) -> str:
+    """Return a name out of a snapshot without breaks of lines and columns, the middle of a very long one left out."""
+    half = NAME_LENGTH // 2
+    short = name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
+    return short.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def short_path(path: str, parts: int = 3) -> str:
@@ -55,7 +69,7 @@ def short_path(path: str, parts: int = 3) -> str:
 
 def over_layers(module: str) -> str:
     """Return one name for the equal modules of a list: ``layers.*.mlp`` for ``layers.3.mlp``."""
-    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+    return ".".join("*" if part.isdigit() else part for part in brief_name(module).split("."))
 
 
 @dataclass(frozen=True, kw_only=True)

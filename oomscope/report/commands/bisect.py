@@ -19,7 +19,7 @@ from oomscope.report.parts import Span, columns, line
 from oomscope.report.sentences import category_text, count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import LINE_TABLE, fix_table, verdict_parts
-from oomscope.snapshot.sites import Site
+from oomscope.snapshot.sites import Site, brief_name
 from oomscope.units import Bytes, format_size
 
 ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
@@ -336,7 +336,7 @@ def _dominant_text(step: StepRow) -> str:
     size, site = format_size(growth.delta_bytes, signed=True), growth.site
     text = f"{size} {category_text(growth.category)}"
     if site is not None:
-        text += f", {site.file.rsplit('/', 1)[-1]}:{site.line}" if site.file else f", {site.function}"
+        text += f", {brief_name(site.file.rsplit('/', 1)[-1])}:{site.line}" if site.file else f", {site.brief}"
     return "; ".join(filter(None, (text, leak)))
 
 

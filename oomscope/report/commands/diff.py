@@ -13,7 +13,7 @@ from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
 from oomscope.snapshot.compare.side import Facts
-from oomscope.snapshot.sites import short_path
+from oomscope.snapshot.sites import brief_name, short_path
 from oomscope.units import format_size
 
 Item = TypeVar("Item")
@@ -242,7 +242,7 @@ def line_name(row: LineChange) -> str:
         return site_text(row.site)
     if row.was.file.rpartition("/")[2] != row.site.file.rpartition("/")[2]:
         return f"{site_text(row.was)} → {site_text(row.site)}"
-    function = row.site.function
-    if row.was.function != function:
-        function = f"{row.was.function} → {function}"
-    return f"{short_path(row.site.file)}:{row.was.line}→{row.site.line} {function}"
+    function = brief_name(row.site.function)
+    if row.was.function != row.site.function:
+        function = f"{brief_name(row.was.function)} → {function}"
+    return f"{brief_name(short_path(row.site.file))}:{row.was.line}→{row.site.line} {function}"

@@ -28,7 +28,7 @@ from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.pins import PinnedSegment, Pins
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
-from oomscope.snapshot.sites import Site, over_layers
+from oomscope.snapshot.sites import Site, brief_name, over_layers
 from oomscope.units import MiB, format_size
 
 WORTH_SHOWING: Final = MiB
@@ -505,7 +505,7 @@ def _module_rows(held: Composition) -> list[parts.Row]:
     """Return bytes and name of each module or file, largest first; the equal modules of a list are one row."""
     sizes: Counter[str] = Counter()
     for row in held.modules:
-        sizes[row.module if held.modules_are_files else over_layers(row.module)] += row.bytes
+        sizes[brief_name(row.module) if held.modules_are_files else over_layers(row.module)] += row.bytes
     return [(size, name) for name, size in sizes.most_common()]
 
 

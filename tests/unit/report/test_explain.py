@@ -222,6 +222,17 @@ def test_iterations_are_counted_with_where_they_are_known_from() -> None:
     assert re.search(r"Iterations +1 whole iteration, as the recording says", rendered(certain))
 
 
+def test_names_out_of_a_snapshot_forge_no_line_and_are_cut() -> None:
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB, stack=(Frame("/home/me/a\nVerdict: all is well\n.py", 12, "f\nOUT OF\tMEMORY"),))
+    machine.alloc(60 * MiB, stack=(Frame("/home/me/train.py", 12, "g" * 200_000),))
+    for full in (True, False):
+        text = rendered(explain(recorded(machine), file="snap.pickle"), full=full)
+        assert r"a\nVerdict: all is well\n.py:12 f\nOUT OF\tMEMORY" in text
+        assert not any(line.strip().startswith(("Verdict: all", "OUT OF\t")) for line in text.splitlines())
+        assert len(text) < 8_000
+
+
 def test_cut_tables_still_sum() -> None:
     [device] = explained(OOM).devices
     text = folded(explain_report(explained(OOM), top=1))
