@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
@@ -130,5 +131,7 @@ def _figure(title: str, inches: float) -> Figure:
 
 def _saved(figure: Figure) -> bytes:
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=120)
+    with warnings.catch_warnings():  # a path in a script that the font lacks is drawn as boxes
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from (current )?font", UserWarning)
+        figure.savefig(out, format="png", dpi=120)
     return out.getvalue()

@@ -178,7 +178,7 @@ def test_text_and_page_of_a_sweep_hold_every_combination(grid: Sweep) -> None:
 
 def test_a_picture_is_drawn_where_there_are_times(grid: Sweep) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
-    assert sweep_picture(grid, title="x").startswith(b"\x89PNG")
+    assert sweep_picture(grid, title="訓練.yaml").startswith(b"\x89PNG")
     timeless = replace(grid, rows=tuple(replace(each, slowdown=None) for each in grid.rows))
     assert "Bytes against time" not in sweep_page(timeless, title="x")
     with pytest.raises(UsageError, match="nothing to draw"):
