@@ -137,10 +137,12 @@ class Bad:
 
     def _compare(self, size: int, early: str | None) -> Judgement:
         """Judge ``size``, which may be less than the whole run wants if ``early`` says how the run ended."""
-        text = f"{self.name} {format_size(size)}"
+        threshold = format_size(self.threshold)
         if size > self.threshold:
-            return _bad(text)
-        return _good(text) if early is None else _untestable(f"{early} at {text}, before the peak was known")
+            return _bad(f"{format_size(size - self.threshold)} above {threshold} {self.name}")
+        if early is not None:
+            return _untestable(f"{early} at {self.name} {format_size(size)}, before the peak was known")
+        return _good(f"{format_size(self.threshold - size)} below {threshold} {self.name}")
 
 
 def _fits(result: ProbeResult) -> Judgement:

@@ -23,6 +23,8 @@ from oomscope.snapshot.sites import Site, brief_name
 from oomscope.units import Bytes, format_size
 
 ANSWER_TONES: Final = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "warn"}
+STEP_WIDTH: Final = 60
+"""Characters of a commit in the table of steps."""
 GROWTH_SHOWN: Final = 8
 SUSPECTS_SHOWN: Final = 30
 SITES_SHOWN: Final = 3
@@ -258,6 +260,13 @@ def _step_parts(result: BisectResult) -> Iterator[parts.Part]:
         yield line(text, "soft")
 
 
+def _beginning(text: str) -> str:
+    """Return as many whole words of a commit's hash and subject as a column of a table has room for."""
+    if len(text) <= STEP_WIDTH:
+        return text
+    return f"{text[:STEP_WIDTH].rpartition(' ')[0] or text[:STEP_WIDTH]} …"
+
+
 def _step_table(result: BisectResult) -> parts.Table:
     """Return a row for the good end, one for each step, and one for the bad end with the sums."""
     searched = result.waterfall
@@ -272,7 +281,7 @@ def _step_table(result: BisectResult) -> parts.Table:
     for step, level, (before, after) in zip(steps, reached[1:], pairwise(drawn), strict=True):
         ends = sorted(((each - low) / max(1, high - low)) for each in (before, after))
         tone = "bad" if after > before else "good"
-        name = shortened(bisect_sentences.step_text(step), 60) if step.commit else step.label
+        name = _beginning(bisect_sentences.step_text(step)) if step.commit else step.label
         if step.commit is not None and step.commit == bisect_sentences.guilty_commit(result):
             marked = len(rows)
         rows.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -187,6 +188,13 @@ def test_merges_and_paths_in_the_count_of_commits() -> None:
     assert said in bisect_sentences.search_text(result)
     step = replace(searches.COMMITS.steps[1], merge=searches.MIDDLE)
     assert bisect_sentences.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
+
+
+def test_long_subjects_of_steps_are_cut_at_their_end() -> None:
+    long = replace(searches.COMMITS.steps[1], label="keep " + "all of the logits " * 9, commits=1, merge=None)
+    text = " ".join(rendered(replace(searches.COMMITS, steps=(searches.COMMITS.steps[0], long))).split())
+    assert "dddddddddd keep all of the logits all of the" in text
+    assert re.search(r"(all|of|the|logits) …", text)
 
 
 def test_the_steps_lead_from_good_to_bad() -> None:
