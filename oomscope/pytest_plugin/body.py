@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from oomscope.probe.measurement import Measurement
     from oomscope.probe.recording.session import Session
     from oomscope.probe.result import ProbeResult
+
+
+_OWN = Path(__file__).resolve().parents[1]
 
 
 class Recording:
@@ -122,7 +126,22 @@ def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
             return
         recording = _begun(item)
     with recording.body():
-        yield
+        try:
+            yield
+        except Exception as error:
+            _end_outside_oomscope(error)
+            raise
+
+
+def _end_outside_oomscope(error: Exception) -> None:
+    """Let the traceback end at the call of torch that failed, not at what passes it on while the test is recorded."""
+    last, each = None, error.__traceback__
+    while each is not None:
+        if not Path(each.tb_frame.f_code.co_filename).is_relative_to(_OWN):
+            last = each
+        each = each.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def results(item: pytest.Item) -> list[ProbeResult]:

@@ -234,14 +234,15 @@ def test_without_a_limit():
     assert torch.cuda.get_device_name() == "Tesla T4"
 
 
-@pytest.mark.limit_gpu_memory("30 GiB")
-def test_beyond_the_card():
-    torch.empty(20 * 2**30, dtype=torch.uint8, device="cuda")
-
-
 @pytest.mark.limit_gpu_memory("1 GiB")
 def test_beyond_its_limit():
     torch.empty(2 * 2**30, dtype=torch.uint8, device="cuda")
+
+
+@pytest.mark.limit_gpu_memory("30 GiB")
+def test_beyond_the_card():
+    ones = torch.ones(2**30, device="cuda")
+    [ones + 1 for _ in range(4)]
 """
 
 
@@ -250,8 +251,9 @@ def test_bodies_of_tests_run_on_the_card_that_the_ini_file_names(pytester: pytes
     pytester.makepyfile(OF_A_T4)
     run = pytester.runpytest_subprocess()
     run.assert_outcomes(passed=1, failed=2)
+    assert "known_integers" not in run.stdout.str(), "the traceback ends in the test"
     run.stdout.fnmatch_lines(
-        ["E *OutOfMemoryError: *", "limit_gpu_memory: 2.00 GiB held by the allocator on virtual t4*"]
+        ["limit_gpu_memory: 2.00 GiB held by the allocator on virtual t4*", "E *OutOfMemoryError: *"]
     )
 
 
