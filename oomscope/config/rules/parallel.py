@@ -22,6 +22,13 @@ def _ranks_without_group(config: Config) -> int | None:
     return sharing if config.model.num_moe_experts is not None and uneven else None
 
 
+def _replicas_of_experts_differ(config: Config) -> bool:
+    parallel, tp = config.parallel, config.parallel.tensor_model_parallel_size
+    sharing = (parallel.expert_tensor_parallel_size or tp) * parallel.expert_model_parallel_size
+    differ = config.model.num_moe_experts is not None and sharing != tp * parallel.context_parallel_size
+    return parallel.use_tp_pp_dp_mapping and parallel.pipeline_model_parallel_size > 1 and differ
+
+
 def _heads_cannot_be_exchanged(config: Config) -> bool:
     ranks = config.parallel.tensor_model_parallel_size * config.context_levels[0]
     uneven = any(heads % ranks for heads in (config.model.num_attention_heads, config.query_groups))
@@ -150,6 +157,15 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         source=ARGS,
     ),
     needs("P14", "parallel.tp_comm_overlap", "parallel.sequence_parallel", ARGS),
+    error(
+        id="P15",
+        keys="parallel.use_tp_pp_dp_mapping parallel.pipeline_model_parallel_size model.num_moe_experts "
+        "parallel.expert_model_parallel_size parallel.expert_tensor_parallel_size parallel.context_parallel_size",
+        applies=_replicas_of_experts_differ,
+        message="use_tp_pp_dp_mapping needs as many replicas of the experts as of the other layers",
+        remedy="let expert TP * EP be TP * CP, or set use_tp_pp_dp_mapping to false",
+        source=_GROUPS,
+    ),
     error(
         id="A1",
         keys="parallel.context_parallel_size model.attention_backend model.transformer_impl",

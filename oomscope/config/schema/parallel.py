@@ -142,6 +142,8 @@ class ParallelConfig(Section):
     """TP inside an expert; null means tensor_model_parallel_size."""
     data_parallel_size: Count = 1
     """Replicas (DP). The world has TP * PP * CP * DP ranks."""
+    use_tp_pp_dp_mapping: bool = False
+    """Number ranks along the pipeline before the replicas; else replicas come before stages."""
     overlap_moe_expert_parallel_comm: bool = False
     """Overlap the experts' all-to-all with the computation of another microbatch; not modelled."""
     use_torch_fsdp2: bool = False

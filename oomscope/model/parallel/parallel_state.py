@@ -1,9 +1,10 @@
 """Which rank holds which part of the model: a rank's coordinates, and the process groups along each axis.
 
 Ranks are numbered as Megatron-Core numbers them (``parallel_state.RankGenerator``, order ``tp-cp-ep-dp-pp``):
-tensor parallel is the fastest axis and pipeline the slowest. Dense and expert layers cut the same ranks of a
-stage in two ways, (tp, cp, dp) and (expert tp, ep, expert dp). Instances of the distributed optimizer are equal parts
-of the replicas of either, one after the other: both ways the same runs of ranks of the stage.
+tensor parallel is the fastest axis and pipeline the slowest, or with use_tp_pp_dp_mapping the replicas are. Dense and
+expert layers cut the same ranks of a stage in two ways, (tp, cp, dp) and (expert tp, ep, expert dp). Instances of the
+distributed optimizer are equal parts of the replicas of either, one after the other: both ways the same runs of ranks
+of the stage.
 """
 
 from __future__ import annotations
@@ -133,11 +134,12 @@ def _sizes(config: Config, *, expert: bool) -> dict[str, int]:
     parallel, stage = config.parallel, stage_size(config)
     if expert:
         sizes = {"expert_tp": expert_tensor_parallel_size(config), "ep": parallel.expert_model_parallel_size}
-        sizes["expert_dp"] = stage // (sizes["expert_tp"] * sizes["ep"])
+        replicas = {"expert_dp": stage // (sizes["expert_tp"] * sizes["ep"])}
     else:
         sizes = {"tp": parallel.tensor_model_parallel_size, "cp": parallel.context_parallel_size}
-        sizes["dp"] = parallel.data_parallel_size
-    return {**sizes, "pp": parallel.pipeline_model_parallel_size}
+        replicas = {"dp": parallel.data_parallel_size}
+    stages = {"pp": parallel.pipeline_model_parallel_size}
+    return sizes | stages | replicas if parallel.use_tp_pp_dp_mapping else sizes | replicas | stages
 
 
 def _places(sizes: dict[str, int], rank: int) -> dict[str, int]:
@@ -157,7 +159,7 @@ def stage_of(config: Config, rank: int) -> int:
     world_size = config.parallel.world_size
     if not 0 <= rank < world_size:
         raise UsageError(f"a world of {world_size} ranks has no rank {rank}", remedy=f"give 0 to {world_size - 1}")
-    return rank // stage_size(config)
+    return _places(_sizes(config, expert=False), rank)["pp"]
 
 
 def groups(config: Config, axis: Axis) -> Iterator[tuple[int, ...]]:
@@ -206,15 +208,11 @@ def _on_a_level(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
 
 def _of_instances(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
     """Return the run of ``rank``'s replicas that is its optimizer instance, or those at its place in every instance."""
-    instances = config.optimizer.num_distributed_optimizer_instances
-    if axis == "inter_dist_opt":
-        ranks = stage_size(config)
-        stage, step = rank - rank % ranks, ranks // instances
-        return tuple(range(stage + rank % step, stage + ranks, step))
-    replicas = group_of(config, rank, "dp_cp" if axis == "intra_dp_cp" else "expert_dp")
-    size = len(replicas) // instances
-    start = replicas.index(rank) // size * size
-    return replicas[start : start + size]
+    replicas = group_of(config, rank, "expert_dp" if axis == "intra_expert_dp" else "dp_cp")
+    size = len(replicas) // config.optimizer.num_distributed_optimizer_instances
+    place = replicas.index(rank)
+    start = place - place % size
+    return replicas[place % size :: size] if axis == "inter_dist_opt" else replicas[start : start + size]
 
 
 def stage_representatives(config: Config) -> list[int]:

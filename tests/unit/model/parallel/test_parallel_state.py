@@ -27,12 +27,13 @@ def make_config(**parallel: int) -> Config:
     }
     model = ModelConfig(num_layers=8, hidden_size=64, num_attention_heads=8)
     optimizer = OptimizerConfig(num_distributed_optimizer_instances=parallel.pop("instances", 1))
+    mapping = bool(parallel.pop("mapping", False))
     sizes = {names[key]: value for key, value in parallel.items()}
-    return Config(model=model, parallel=ParallelConfig(**sizes), optimizer=optimizer)
+    return Config(model=model, parallel=ParallelConfig(**sizes, use_tp_pp_dp_mapping=mapping), optimizer=optimizer)
 
 
 sizes = st.sampled_from([1, 2, 3, 4])
-worlds = st.builds(make_config, tp=sizes, cp=sizes, pp=sizes, dp=sizes)
+worlds = st.builds(make_config, tp=sizes, cp=sizes, pp=sizes, dp=sizes, mapping=st.booleans())
 
 
 def test_groups_of_megatrons_documented_example() -> None:
@@ -43,6 +44,15 @@ def test_groups_of_megatrons_documented_example() -> None:
     ]  # fmt: skip
     assert list(mesh.groups(config, "tp")) == [(2 * i, 2 * i + 1) for i in range(8)]
     assert list(mesh.groups(config, "pp")) == [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)]
+
+
+def test_stages_may_come_before_replicas() -> None:
+    """Order ``tp-cp-ep-pp-dp`` of Megatron-LM training/initialize.py."""
+    config = make_config(tp=2, pp=4, dp=2, mapping=True)
+    assert list(mesh.groups(config, "pp")) == [(0, 2, 4, 6), (1, 3, 5, 7), (8, 10, 12, 14), (9, 11, 13, 15)]
+    assert list(mesh.groups(config, "dp")) == [(rank, rank + 8) for rank in range(8)]
+    assert [mesh.stage_of(config, rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert mesh.stage_representatives(config) == [0, 2, 4, 6]
 
 
 @given(worlds, st.sampled_from(get_args(mesh.Axis)))
