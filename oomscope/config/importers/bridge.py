@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, note_ramp
+from oomscope.config.importers.draft import Draft, note_kept_cache, note_ramp, switch_off_overlap
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -64,6 +64,19 @@ _FROM_MEGATRON = {
     f"model.{name}": row for name, row in megatron_arguments.TABLE.items() if isinstance(row, Unmodelled | Choice)
 }
 
+_OVERLAPS = {
+    "tp_comm_overlap",
+    "overlap_p2p_comm",
+    "batch_p2p_comm",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_param_gather_with_optimizer_step",
+    "defer_embedding_wgrad_compute",
+    "overlap_moe_expert_parallel_comm",
+}
+"""Keys that the section of overlapping sets for other sections (training/comm_overlap.py)."""
+_PACKED = Unmodelled("packed sequences are not there")
+
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
     **same_names("optimizer", prefix="optimizer."),
@@ -85,8 +98,15 @@ TABLE: dict[str, Row] = {
     "train.micro_batch_size": To("data.micro_batch_size", whole),
     "train.global_batch_size": To("data.global_batch_size", whole),
     "train.rampup_batch_size": Kept(listed),
+    "train.empty_unused_memory_level": Kept(),
+    "validation.eval_micro_batch_size": Kept(whole),
+    "dataset.packed_sequence_specs.packed_sequence_size": _PACKED,
+    "dataset.offline_packing_specs.packed_sequence_size": _PACKED,
+    "dataset.enable_offline_packing": _PACKED,
+    "ddp.fp8_param_gather": To("precision.fp8_param", is_on),
     "mixed_precision": Choice(_RECIPES),
     **same_names("precision", prefix="mixed_precision."),
+    "mixed_precision.fp8_param_gather": To("precision.fp8_param", is_on),
     "ddp.grad_reduce_in_fp32": Kept(is_on),
     "ddp.use_distributed_optimizer": To("optimizer.use_distributed_optimizer", is_on),
     "ddp.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),
@@ -107,9 +127,10 @@ TABLE: dict[str, Row] = {
     "ddp.num_distributed_optimizer_instances": To("optimizer.num_distributed_optimizer_instances", whole),
     "dist.use_torch_fsdp2": To("parallel.use_torch_fsdp2", is_on),
     "dist.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
-    "comm_overlap.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),
-    "comm_overlap.overlap_param_gather": To("optimizer.overlap_param_gather", is_on),
-    "comm_overlap.overlap_moe_expert_parallel_comm": To("parallel.overlap_moe_expert_parallel_comm", is_on),
+    "dist.use_tp_pp_dp_mapping": To("parallel.use_tp_pp_dp_mapping", is_on),
+    **{f"comm_overlap.{name}": row for name, row in same_names("parallel", "optimizer").items() if name in _OVERLAPS},
+    "comm_overlap.wgrad_deferral_limit": To("parallel.wgrad_deferral_limit", lambda value: max(whole(value), 0)),
+    "comm_overlap.delay_wgrad_compute": Unmodelled("weight gradients computed apart are not there"),
     "peft": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "model.cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
@@ -150,6 +171,9 @@ def finish(draft: Draft) -> None:
     Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
     """
     note_ramp(draft)
+    note_kept_cache(draft)
+    megatron_arguments.refuse_larger_evaluation(draft, "validation.eval_micro_batch_size")
+    switch_off_overlap(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron_arguments.rename_graph_scope(draft, "model.cuda_graph_scope")

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from oomscope.config.problems import InvalidConfigError, Problem
@@ -77,6 +77,7 @@ def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None
     head, rest = ([], words) if script is None else (words[:script], words[script + 1 :])
     while script is None and rest and not _OPTION.match(rest[0]) and not _OVERRIDE.match(rest[0]):
         head, rest = [*head, rest[0]], rest[1:]
+    rest = list(takewhile(lambda word: word != ";", rest))
     for word in head:
         if match := _ASSIGNMENT.match(word):
             arguments.add(ENVIRONMENT + match[1], match[2], match[1])
@@ -85,8 +86,10 @@ def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None
 
 
 def _split(text: str, source: str) -> list[str]:
+    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=";")
+    lexer.whitespace_split = True
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        return list(lexer)
     except ValueError as error:
         message = f"cannot be read as a command line: {str(error).lower()}"
         raise InvalidConfigError([Problem(message, source, "close the quote")]) from None
@@ -159,10 +162,18 @@ def _number(options: dict[str, str], names: Sequence[str]) -> int | None:
 
 _LOGGED = re.compile(r"^(?:\[?\w*\d*\]?:?\s*)?\s*([a-z][a-z0-9_]*) \.{3,} ?(.*)$")
 """``  num_layers ...................... 12``: Megatron-LM training/arguments.py, _print_args."""
-_OFF = {
-    "add_bias_linear": "disable_bias_linear",
-    "create_attention_mask_in_dataloader": "no_create_attention_mask_in_dataloader",
-    "gradient_accumulation_fusion": "no_gradient_accumulation_fusion",
+_ON_UNLESS_TOLD = {
+    "add_bias_linear",
+    "bias_gelu_fusion",
+    "bias_swiglu_fusion",
+    "create_attention_mask_in_dataloader",
+    "fp8_wgrad",
+    "gradient_accumulation_fusion",
+    "masked_softmax_fusion",
+    "muon_split_qkv",
+    "overlap_p2p_comm",
+    "pad_vocab_size",
+    "torch_fsdp2_reshard_after_forward",
 }
 """Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
@@ -203,10 +214,8 @@ def _add_logged(arguments: Arguments, lines: list[str]) -> None:
     arguments.hints.add("megatron")
     for number, line in enumerate(lines, start=1):
         match = _LOGGED.match(line)
-        if match and match[1] in _OFF:
-            if match[2] == "False":
-                arguments.add(_OFF[match[1]], True, f"{arguments.source}:{number}")
-        elif match and match[2] not in {"None", "False", "", "[]"}:
+        off = {"None", "", "[]"} if match and match[1] in _ON_UNLESS_TOLD else {"None", "", "[]", "False"}
+        if match and match[2] not in off:
             arguments.add(match[1], plain_value(match[2]), f"{arguments.source}:{number}")
 
 

@@ -44,6 +44,11 @@ class Draft:
         if key not in self.settings:
             self.set(key, value, because=because)
 
+    def drop(self, key: str, value: Any) -> None:
+        """Take ``key`` back where it has ``value``, which says nothing: logs have all defaults."""
+        if self.value(key) == value:
+            self.settings.pop(key, None)
+
     def assume(self, text: str) -> None:
         """Note something that the user should know."""
         self.assumed.append(text)
@@ -58,6 +63,20 @@ class Draft:
         return self.is_set("model.num_layers")
 
 
+def replicas(draft: Draft) -> int:
+    """Return the data-parallel size, as far as it is known."""
+    given = draft.value("parallel.data_parallel_size", (draft.world_size or 0) // _ranks_of_a_replica(draft))
+    return max(given, 1) if isinstance(given, int) else 1
+
+
+def _ranks_of_a_replica(draft: Draft) -> int:
+    ranks = 1
+    for size in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
+        value = draft.value(f"parallel.{size}", 1)
+        ranks *= value if isinstance(value, int) and value > 0 else 1
+    return ranks
+
+
 def share_world(draft: Draft) -> None:
     """Set ``parallel.data_parallel_size`` to what the world leaves for it.
 
@@ -65,10 +84,7 @@ def share_world(draft: Draft) -> None:
     """
     if not draft.is_whole or draft.is_set("parallel.data_parallel_size"):
         return
-    replica = 1
-    for size in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
-        value = draft.value(f"parallel.{size}", 1)
-        replica *= value if isinstance(value, int) and value > 0 else 1
+    replica = _ranks_of_a_replica(draft)
     if draft.world_size is None:
         draft.assume("the number of GPUs is not given: one replica (give --world-size N)")
     elif draft.world_size % replica:
@@ -79,6 +95,23 @@ def share_world(draft: Draft) -> None:
             draft.world_size // replica,
             because=f"{draft.world_size} GPUs over {replica} of a replica",
         )
+
+
+def note_kept_cache(draft: Draft) -> None:
+    """Say what becomes of a cache that is to be emptied."""
+    if any(draft.given.get(f"{prefix}empty_unused_memory_level") for prefix in ("", "train.")):
+        draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
+
+
+def switch_off_overlap(draft: Draft) -> None:
+    """Switch tp_comm_overlap off where there is no tensor or no sequence parallelism, as Megatron Bridge and NeMo do.
+
+    Source: Megatron-Bridge training/comm_overlap.py; NeMo nlp/models/language_modeling/megatron_base_model.py.
+    """
+    parts = draft.value("parallel.tensor_model_parallel_size", 1) > 1 and draft.value("parallel.sequence_parallel")
+    if draft.is_whole and draft.value("parallel.tp_comm_overlap") and not parts:
+        draft.set("parallel.tp_comm_overlap", False, because="off without tensor and sequence parallelism")
+        draft.assume("tp_comm_overlap is off, as it is without tensor and sequence parallelism")
 
 
 def note_ramp(draft: Draft) -> None:

@@ -17,7 +17,7 @@ from oomscope.config.importers.draft import Draft, share_world
 from oomscope.config.importers.megatron_arguments import MEGATRON
 from oomscope.config.importers.nemo import NEMO
 from oomscope.config.importers.rows import Choice, Dialect, Kept, Row, Switch, To, Unmodelled, is_on, named
-from oomscope.config.key_lookup import SECTIONS, fields
+from oomscope.config.key_lookup import SECTIONS, fields, is_nullable
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
 
@@ -27,6 +27,11 @@ _MAX_REFERENCES = 8
 
 _SHARED_SECTIONS = {"model", "data", "optimizer"}
 """What sections are called in other dialects too."""
+
+_MEANT_BY_NULL = {
+    f"{section}.{key}" for section, key, field in fields() if field.default is not None and is_nullable(section, key)
+}
+"""Keys that null switches off; for others it is the default."""
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (MEGATRON, BRIDGE, NEMO)}
 
@@ -171,6 +176,8 @@ class _Import:
             case To(key, convert):
                 if item.value is not None:
                     self.draft.settings[key] = Setting(convert(item.value), item.where)
+                elif key in _MEANT_BY_NULL:
+                    self.draft.settings[key] = Setting(None, item.where)
             case Switch(on, off):
                 for key, value in (on if is_on(item.value) else off).items():
                     self.draft.settings[key] = Setting(value, item.where)

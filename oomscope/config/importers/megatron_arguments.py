@@ -6,7 +6,9 @@ accumulation, an optimizer that is offloaded whole once it is offloaded at all.
 
 from __future__ import annotations
 
-from oomscope.config.importers.draft import Draft, note_ramp
+import re
+
+from oomscope.config.importers.draft import Draft, note_kept_cache, note_ramp
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -33,7 +35,9 @@ TABLE: dict[str, Row] = {
     **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "optimizer", "precision", "data"),
     "num_query_groups": Kept(whole),
     "group_query_attention": Kept(is_on),
-    "padded_vocab_size": To("model.vocab_size", whole),
+    "padded_vocab_size": Kept(whole),
+    "pad_vocab_size": Kept(is_on),
+    "no_pad_vocab_size": Kept(is_on),
     "tokenizer_type": Kept(),
     "position_embedding_type": Choice(
         {name: {"model.position_embedding_type": name} for name in ("learned_absolute", "rope", "none")},
@@ -73,6 +77,10 @@ TABLE: dict[str, Row] = {
             for name in ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
         }
     ),
+    "moe_router_fusion": Choice({"false": {}}, alike={"true": ("false", "a fused router keeps less, of its own size")}),
+    "moe_apply_probs_on_input": Unmodelled("experts that keep a weighted copy of their input are not there"),
+    "moe_dispatch_fwd_dtype": Unmodelled("dispatched rows of another type are not there", ("bf16",)),
+    "moe_combine_bwd_dtype": Unmodelled("dispatched rows of another type are not there", ("bf16",)),
     "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
     "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
     "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not there"),
@@ -82,6 +90,9 @@ TABLE: dict[str, Row] = {
     "hybrid_layer_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "hybrid_override_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "spec": Unmodelled("layers of your own are measured with a harness (docs/probe.md)"),
+    "softmax_type": Unmodelled("a softmax with an offset is not there", ("vanilla",)),
+    "qk_clip": Unmodelled("clipped attention logits are not there"),
+    "mlp_chunks_for_training": Unmodelled("an MLP over parts of the sequence is not there", (1,)),
     "window_size": Unmodelled("sliding-window attention is not there"),
     "encoder_num_layers": To("model.num_layers", whole),
     "decoder_num_layers": Unmodelled(_OTHER_ARCHITECTURE),
@@ -99,11 +110,12 @@ TABLE: dict[str, Row] = {
     "megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
     "megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
     "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
-    "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
+    "recompute_activations": Kept(is_on),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
     "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
     "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
     "cuda_graph_scope": Kept(listed),
+    "muon_scalar_optimizer": Unmodelled("another optimizer for vectors than Adam is not there", ("adam",)),
     "muon_no_split_qkv": To("optimizer.muon_split_qkv", negated),
     "params_dtype": Kept(),
     "accumulate_allreduce_grads_in_fp32": Kept(is_on),
@@ -124,7 +136,15 @@ TABLE: dict[str, Row] = {
     "cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
     "cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
-    "gtp_weight_remat_size": Unmodelled("weights gathered on demand are not there", (1,)),
+    **{
+        name: Unmodelled("weights gathered on demand are not there", (1,))
+        for name in (
+            "gtp_weight_remat_size",
+            "expert_gtp_weight_remat_size",
+            "tensor_parallel_num_weight_shards",
+            "expert_tensor_parallel_num_weight_shards",
+        )
+    },
     "nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
     "use_nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
     "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
@@ -134,10 +154,13 @@ TABLE: dict[str, Row] = {
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
     "empty_unused_memory_level": Kept(),
+    "eval_micro_batch_size": Kept(whole),
+    "use_checkpoint_args": Choice({"false": {}}, alike={"true": ("false", "the checkpoint is not read")}),
     "seed": To("probe.seed", whole),
     "freeze_all_layers": Unmodelled("frozen layers are not there"),
     "sft": Unmodelled("packed sequences are not there"),
-    "inference_max_requests": Unmodelled("inference is not there"),
+    "export_kd_teacher_load": Unmodelled("a teacher beside the model is not there"),
+    "logits_load_dir": Unmodelled("a teacher's logits are not there"),
     "perform_rl_step": Unmodelled("reinforcement learning, with its inference, is not there"),
 }
 """Name to what it becomes (Megatron-LM training/arguments.py, and the dataclasses behind it)."""
@@ -156,7 +179,7 @@ no_mmap_bin_files num_workers num_dataset_builder_threads dataloader_type datalo
 reset_position_ids reset_attention_mask eod_mask_loss data_sharding mid_level_dataset_surplus vocab_file merge_file
 tokenizer_model tokenizer_* tiktoken_* vocab_extra_ids legacy_tokenizer mmap_bin_files trust_remote_code
 allow_ambiguous_pad_tokens retriever_* fim_* distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init
-use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device use_tp_pp_dp_mapping
+use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device
 high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group
 overlap_p2p_comm_warmup_flush align_* no_align_*
 use_gloo_process_groups disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_*
@@ -170,7 +193,7 @@ rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use
 mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval
 tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
-moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
+moe_use_legacy_grouped_gemm manual_gc* adlr_*
 straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
 linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed
 iterations_to_skip use_flash_attn use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
@@ -178,7 +201,19 @@ exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
 disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
 transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE
 LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* moe_routing_trace_*
+add_position_embedding batch_invariant_backend bert_* biencoder_* block_data_path classes_fraction
+clone_scatter_output_in_embedding data_per_class_fraction dino_* dsa_* embedding_path evidence_data_path
+flight_recorder_* fp4_recipe gdp_* grpo_* head_lr_mult ict_* img_* indexer_* inference_* iter_per_epoch
+kitchen_attention_backend logits_load_* logits_save_* mamba_* mask_* max_tokens_to_oom mhc_*
+mlp_chunks_for_prefill moe_deepep_* moe_flex_dispatcher_* moe_hybridep_* moe_paged_stash_*
+moe_upcycling_granularity null_tokenizer_* num_classes offset_sampling_* patch_dim qk_clip_*
+query_in_block_prob refit_method relative_attention_* replication_* rl_* sample_rate sft_tokenizer_*
+short_seq_prob swin_* titles_data_path use_layer_wise_param_layout use_mamba_mem_eff_path
+use_tokenizer_model_from_checkpoint_args vision_*
 """
+
+_LAYERS, _TIMES, _MOST_LAYERS = re.compile(r"\[([01](?:,[01])*),?\]"), re.compile(r"\*(\d{1,9})"), 10_000
+"""Of a pattern of layers: ``[0,1]``, ``*3``; and the length beyond which it is none."""
 
 _TOKENIZERS = {"GPT2BPETokenizer": 50257}
 """Tokenizers whose vocabulary is known by their name (openai-community/gpt2 config.json)."""
@@ -191,13 +226,18 @@ def finish(draft: Draft) -> None:
     """
     draft.world_size = draft.given.get("world_size") or draft.world_size
     _shape(draft)
+    _latents(draft)
+    _chunks(draft)
     _attention(draft)
     _sequence_parallel(draft)
     rename_graph_scope(draft, "cuda_graph_scope")
-    if draft.given.get("empty_unused_memory_level"):
-        draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
+    note_kept_cache(draft)
     _offloading_and_optimizer(draft)
+    if draft.given.get("recompute_activations"):
+        because = "recompute_activations counts, not recompute_granularity"
+        draft.set("recompute.recompute_granularity", "selective", because=because, name="recompute_activations")
     note_ramp(draft)
+    refuse_larger_evaluation(draft, "eval_micro_batch_size")
     _megatron_fsdp(draft)
     if draft.is_whole:
         _vocabulary(draft)
@@ -225,17 +265,51 @@ def _shape(draft: Draft) -> None:
 
 
 def _pattern(text: str) -> list[int] | str:
-    """Return ``([0]*1+[1]*26)`` as a list; what is no such sum stays as it is, for the schema to refuse."""
+    """Return ``([0]*1+[1]*2)*3`` as a list; what is no such expression stays as it is, for the schema to refuse."""
+    layers, rest = _sum_of_layers(text.replace(" ", ""))
+    return text if rest or not layers else layers
+
+
+def _sum_of_layers(text: str) -> tuple[list[int], str]:
+    """Return the layers of the leading sum in ``text``, and what follows it; none where there is none, or too many."""
     layers: list[int] = []
-    for term in text.strip().removeprefix("(").removesuffix(")").replace(" ", "").split("+"):
-        part, _, times = term.strip("()").partition("*")
-        bits = [bit for bit in part.strip("[]").split(",") if bit]
-        if not (bits and set(bits) <= {"0", "1"} and (times or "1").isdigit()):
-            return text
-        layers += [int(bit) for bit in bits] * int(times or 1)
-        if len(layers) > 10_000:
-            return text
-    return layers
+    while True:
+        if text.startswith("("):
+            term, text = _sum_of_layers(text[1:])
+            closed = text.startswith(")")
+            term, text = (term, text[1:]) if closed else ([], text)
+        else:
+            match = _LAYERS.match(text)
+            term, text = ([int(bit) for bit in match[1].split(",")], text[match.end() :]) if match else ([], text)
+        if times := _TIMES.match(text):
+            term, text = term * min(int(times[1]), _MOST_LAYERS), text[times.end() :]
+        layers += term
+        if not term or len(layers) > _MOST_LAYERS:
+            return [], text
+        if not text.startswith("+"):
+            return layers, text
+        text = text[1:]
+
+
+def _latents(draft: Draft) -> None:
+    if draft.value("model.multi_latent_attention"):
+        draft.default("model.q_lora_rank", None, because=f"{_LAUNCHER}; 512 in the dataclass")
+        draft.default("model.kv_lora_rank", 32, because=f"{_LAUNCHER}; 512 in the dataclass")
+
+
+def _chunks(draft: Draft) -> None:
+    """Take the number of chunks alone, which the launcher derives from the other option and logs beside it."""
+    if draft.is_set("parallel.virtual_pipeline_model_parallel_size"):
+        draft.settings.pop("parallel.num_layers_per_virtual_pipeline_stage", None)
+    elif not draft.is_set("parallel.num_layers_per_virtual_pipeline_stage"):
+        draft.drop("parallel.overlap_p2p_comm", False)
+
+
+def refuse_larger_evaluation(draft: Draft, name: str) -> None:
+    """Refuse an evaluation, which is not probed, with larger microbatches than those of training."""
+    size = draft.given.get(name)
+    if size is not None and size > draft.value("data.micro_batch_size", size):
+        draft.refuse(name, size, "an evaluation is not probed, and its microbatches are larger than those of training")
 
 
 def _attention(draft: Draft) -> None:
@@ -267,14 +341,18 @@ def rename_graph_scope(draft: Draft, name: str) -> None:
 def _offloading_and_optimizer(draft: Draft) -> None:
     if draft.value("offload.cpu_offloading_num_layers", 0) > 0:
         draft.set("offload.cpu_offloading", True, because="set by the launcher", name="cpu_offloading_num_layers")
-    if draft.value("optimizer.optimizer_cpu_offload"):
+    if not draft.value("optimizer.optimizer_cpu_offload"):
+        draft.drop("optimizer.optimizer_offload_fraction", 1.0)
+    else:
         draft.default("optimizer.optimizer_offload_fraction", 1.0, because=f"{_LAUNCHER}; 0.0 in the dataclass")
     if draft.value("optimizer.optimizer") == "muon":
         draft.default("optimizer.muon_momentum", 0.9, because=f"{_LAUNCHER}; 0.95 in the dataclass")
 
 
 def _megatron_fsdp(draft: Draft) -> None:
-    if draft.value("parallel.use_megatron_fsdp"):
+    if not draft.value("parallel.use_megatron_fsdp"):
+        draft.drop("parallel.data_parallel_sharding_strategy", "optim_grads_params")
+    else:
         draft.default("parallel.data_parallel_sharding_strategy", "optim_grads_params", because=_LAUNCHER)
         because = "Megatron-FSDP comes with it"
         draft.set("optimizer.use_distributed_optimizer", True, because=because, name="use_distributed_optimizer")
@@ -282,7 +360,12 @@ def _megatron_fsdp(draft: Draft) -> None:
 
 def _vocabulary(draft: Draft) -> None:
     size, tokenizer = draft.value("model.vocab_size"), draft.given.get("tokenizer_type")
-    if draft.given.get("padded_vocab_size") is not None:
+    padded = draft.given.get("padded_vocab_size")
+    if padded is not None:
+        draft.set("model.vocab_size", padded, because="padded already", name="padded_vocab_size")
+    if padded is not None or draft.given.get("no_pad_vocab_size") or draft.given.get("pad_vocab_size") is False:
+        draft.set("model.make_vocab_size_divisible_by", 1, because="the vocabulary is not padded further")
+    if padded is not None:
         return
     if size is not None and tokenizer == "NullTokenizer":
         draft.set("model.vocab_size", size + 1, because="NullTokenizer adds an end of document", name="vocab_size")
@@ -298,9 +381,11 @@ def _formats(draft: Draft) -> None:
     draft.default("precision.bf16", False, because=_LAUNCHER)
     in_fp32 = bool(draft.given.get("accumulate_allreduce_grads_in_fp32"))
     if bf16:
-        in_fp32 = not draft.given.get("grad_reduce_in_bf16")
+        narrow = draft.value("optimizer.main_grads_dtype", "fp32") != "fp32"
+        in_fp32 = not draft.given.get("grad_reduce_in_bf16") and (in_fp32 or not narrow)
         because = "bf16 accumulates in fp32 unless told" if in_fp32 else "told"
-        draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name="grad_reduce_in_bf16")
+        name = "main_grads_dtype" if narrow else "grad_reduce_in_bf16"
+        draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name=name)
     elif fp16:
         draft.set("precision.grad_reduce_in_fp32", in_fp32, because=_LAUNCHER)
     draft.default("precision.gradient_accumulation_fusion", True, because=_LAUNCHER)

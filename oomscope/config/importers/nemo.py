@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, note_ramp
+from oomscope.config.importers.draft import Draft, note_ramp, replicas, switch_off_overlap
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -28,6 +28,7 @@ _GATED = {"model.gated_linear_unit": True}
 _SILU = {**_GATED, "model.activation_func": "silu"}
 _GELU = {**_GATED, "model.activation_func": "gelu"}
 _SHARDED = {"optimizer.optimizer": "adam", "optimizer.use_distributed_optimizer": True}
+_ADAM_DTYPE = Unmodelled("states and gradients of apex's optimizer in other types are not there", ("fp32", "float32"))
 _BY_PIPELINE = "later stages that recompute fewer layers have no counterpart in Megatron-Core"
 _BY_MICROBATCH = "recomputation of some microbatches alone is not there"
 
@@ -42,6 +43,7 @@ TABLE: dict[str, Row] = {
     "trainer.devices": Kept(),
     "trainer.num_nodes": Kept(whole),
     "trainer.precision": Kept(),
+    "trainer.strategy": Unmodelled("what another strategy shards is not there", ("auto", "ddp")),
     "trainer.gradient_clip_val": To("optimizer.clip_grad", number_as_float),
     "model.precision": Kept(),
     "model.megatron_amp_O2": Kept(is_on),
@@ -98,11 +100,14 @@ TABLE: dict[str, Row] = {
             "mcore_distributed_optim": ("distributed_fused_adam", "Megatron-Core's distributed optimizer"),
         },
     ),
+    **{f"model.optim.{name}": _ADAM_DTYPE for name in ("dtype", "grad_sync_dtype", "store_param_remainders")},
     "model.optim.lr": To("optimizer.lr", number_as_float),
     "model.optim.weight_decay": To("optimizer.weight_decay", number_as_float),
     "model.optim.betas": Kept(_numbers),
     "model.optim.overlap_grad_sync": To("optimizer.overlap_grad_reduce", is_on),
     "model.optim.overlap_param_sync": To("optimizer.overlap_param_gather", is_on),
+    "model.ub_tp_comm_overlap": To("parallel.tp_comm_overlap", is_on),
+    "model.fsdp": Unmodelled("torch's first FSDP is not there"),
     "model.seed": To("probe.seed", whole),
     "model.peft.peft_scheme": Unmodelled("adapters are measured with a harness (docs/probe.md)", ("none", "null")),
 }
@@ -143,12 +148,30 @@ def finish(draft: Draft) -> None:
     if not draft.is_whole:
         return
     _precision(draft)
+    _overridden(draft)
+    switch_off_overlap(draft)
     draft.default("model.transformer_impl", "local", because="transformer_engine is not set")
     if not draft.is_set("model.vocab_size"):
         tokenizer = given.get("model.tokenizer.type")
         known = tokenizer == "GPT2BPETokenizer"
         said = f"of {tokenizer}" if known else "not given: override model.vocab_size"
         draft.assume(f"the vocabulary is the tokenizer's: 50257 tokens ({said})")
+
+
+def _overridden(draft: Draft) -> None:
+    """Change what NeMo changes before it builds the model (MegatronBaseModel, _validate_and_override_config).
+
+    It never sets deallocate_pipeline_outputs, whose default in Megatron-Core is false.
+    """
+    draft.default("parallel.deallocate_pipeline_outputs", False, because="NeMo leaves Megatron-Core's default")
+    if draft.value("parallel.sequence_parallel") and draft.value("parallel.tensor_model_parallel_size", 1) == 1:
+        draft.set("parallel.sequence_parallel", False, because="NeMo switches it off without TP")
+        draft.assume("sequence_parallel is off, as in NeMo where tensor_model_parallel_size is 1")
+    sharded = draft.value("optimizer.use_distributed_optimizer")
+    alone = draft.value("parallel.pipeline_model_parallel_size", 1) == 1 and replicas(draft) > 1
+    if draft.value("precision.gradient_accumulation_fusion") and alone and not sharded:
+        draft.set("precision.gradient_accumulation_fusion", False, because="NeMo switches it off")
+        draft.assume("gradient_accumulation_fusion is off, as in NeMo without pipeline and distributed_fused_adam")
 
 
 def _precision(draft: Draft) -> None:

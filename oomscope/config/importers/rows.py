@@ -91,6 +91,11 @@ def listed(value: Any) -> list[Any]:
     return [word for item in value for word in (listed(item) if isinstance(item, str) else [item])]
 
 
+def alone(value: Any) -> Any:
+    """Return the element of a list that holds nothing else, as where one value is given for each layer."""
+    return value[0] if isinstance(value, list | tuple) and value and value.count(value[0]) == len(value) else value
+
+
 def named(value: Any) -> str:
     """Return the last name of ``torch.nn.functional.silu``, also as a mapping with ``_target_``, in lower case."""
     if isinstance(value, dict):
@@ -164,6 +169,7 @@ def _reader(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
         return dtype
     kinds = {option.get("type") for option in options} - {"null"}
     readers: dict[str, Callable[[Any], Any]] = {
+        "string": alone,
         "boolean": is_on,
         "integer": whole,
         "number": number_as_float,

@@ -52,8 +52,9 @@ def test_the_table_that_megatron_logs() -> None:
 -------------------- end of arguments ---------------------
 """
     assert pairs(read_arguments(text, "log")) == {
-        "disable_bias_linear": True,
+        "add_bias_linear": False,
         "bf16": True,
+        "gradient_accumulation_fusion": True,
         "num_layers": 12,
         "recompute_modules": ["core_attn", "mlp"],
     }
@@ -85,6 +86,11 @@ def test_a_shell_command_over_several_lines() -> None:
         "bf16": True,
         "min_lr": -1,
     }
+
+
+def test_semicolons_part_the_commands_of_a_line() -> None:
+    read = read_arguments("export A=0; export B='x;y'; torchrun train.py --num-layers 2 --bf16; echo done", "run.sh")
+    assert pairs(read) == {"ENV:A": "0", "ENV:B": "x;y", "num_layers": 2, "bf16": True}
 
 
 @pytest.mark.parametrize(

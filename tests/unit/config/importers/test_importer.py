@@ -74,6 +74,24 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             {"parallel.sequence_parallel": True, "parallel.tensor_model_parallel_size": 2},
         ),
         ("--recompute-activations", {"recompute.recompute_granularity": "selective"}),
+        (
+            "--recompute-activations --recompute-granularity full",
+            {"recompute.recompute_granularity": "selective"},
+        ),
+        ("--bf16 --main-grads-dtype bf16", {"precision.grad_reduce_in_fp32": False}),
+        (
+            "--bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32",
+            {"precision.grad_reduce_in_fp32": True},
+        ),
+        ("--multi-latent-attention", {"model.q_lora_rank": None, "model.kv_lora_rank": 32}),
+        ("--multi-latent-attention --q-lora-rank 64", {"model.q_lora_rank": 64, "model.kv_lora_rank": 32}),
+        (
+            "--padded-vocab-size 8320 --vocab-size 8192",
+            {"model.vocab_size": 8320, "model.make_vocab_size_divisible_by": 1},
+        ),
+        ("--vocab-size 8190 --no-pad-vocab-size", {"model.make_vocab_size_divisible_by": 1}),
+        ("--cp-comm-type a2a a2a", {"parallel.cp_comm_type": "a2a"}),
+        ("--use-tp-pp-dp-mapping", {"parallel.use_tp_pp_dp_mapping": True}),
         ("--moe-layer-recompute", {"recompute.moe_layer_recompute": True}),
         ("--cpu-offloading-num-layers 4", {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 4}),
         ("--optimizer-cpu-offload", {"optimizer.optimizer_offload_fraction": 1.0}),
@@ -82,6 +100,9 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             {"optimizer.optimizer_offload_fraction": 0.5},
         ),
         ("--moe-layer-freq ([0]*1+[1]*3)", {"model.moe_layer_freq": [0, 1, 1, 1]}),
+        ("--moe-layer-freq ([0]*1+[1]*1)*2", {"model.moe_layer_freq": [0, 1, 0, 1]}),
+        ("--moe-layer-freq '[0,1]*2 + [1]'", {"model.moe_layer_freq": [0, 1, 0, 1, 1]}),
+        ("--moe-layer-freq ([0]*1+[1]", {"model.moe_layer_freq": "([0]*1+[1]"}),
         ("--num-experts 8 --moe-layer-freq 2", {"model.num_moe_experts": 8, "model.moe_layer_freq": 2}),
         ("--cuda-graph-scope full_iteration", {"cuda_graph.cuda_graph_impl": "full_iteration"}),
         ("--no-create-attention-mask-in-dataloader", {"data.create_attention_mask_in_dataloader": False}),
@@ -101,6 +122,70 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
 )
 def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
+
+
+LOG = "".join(
+    f"  {name} {'.' * 12} {value}\n"
+    for name, value in {
+        "cp_comm_type": ["p2p"],
+        "data_parallel_sharding_strategy": "optim_grads_params",
+        "dino_bottleneck_size": 256,
+        "expert_tensor_parallel_num_weight_shards": 1,
+        "inference_max_requests": 8,
+        "num_layers": 8,
+        "num_layers_per_virtual_pipeline_stage": 1,
+        "optimizer_offload_fraction": 1.0,
+        "virtual_pipeline_model_parallel_size": 2,
+        "softmax_type": "vanilla",
+    }.items()
+)
+
+
+def test_a_logged_table_holds_defaults_and_what_the_launcher_derived() -> None:
+    result = imported(LOG)
+    assert {key: value for key, value in values(result).items() if not key.startswith("precision")} == {
+        "model.num_layers": 8,
+        "model.add_qkv_bias": True,
+        "parallel.cp_comm_type": "p2p",
+        "parallel.virtual_pipeline_model_parallel_size": 2,
+    }
+    assert result.not_modelled == result.not_understood == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("torch_fsdp2_reshard_after_forward .... False", {"parallel.torch_fsdp2_reshard_after_forward": False}),
+        ("fp8_wgrad .... False", {"precision.fp8_wgrad": False}),
+        (
+            "overlap_p2p_comm .... False\n virtual_pipeline_model_parallel_size .... 2",
+            {"parallel.overlap_p2p_comm": False, "parallel.virtual_pipeline_model_parallel_size": 2},
+        ),
+        ("overlap_p2p_comm .... False", {}),
+    ],
+)
+def test_what_is_logged_as_off_counts_where_it_is_on_by_default(line: str, expected: dict[str, Any]) -> None:
+    assert values(imported(f" {line}\n")) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "name"),
+    [
+        ("--export-kd-teacher-load /teacher", "export_kd_teacher_load"),
+        ("--micro-batch-size 2 --eval-micro-batch-size 8", "eval_micro_batch_size"),
+        ("--moe-apply-probs-on-input", "moe_apply_probs_on_input"),
+        ("--qk-clip", "qk_clip"),
+        ("--softmax-type learnable", "softmax_type"),
+    ],
+)
+def test_what_costs_memory_and_is_not_there_is_named(argument: str, name: str) -> None:
+    assert [remark.name for remark in imported(f"{SHAPE} {argument}").not_modelled] == [name]
+
+
+@pytest.mark.parametrize("argument", ["--moe-router-fusion", "--use-checkpoint-args"])
+def test_what_changes_little_or_cannot_be_known_is_said(argument: str) -> None:
+    name = argument.removeprefix("--").replace("-", "_")
+    assert any(name in text for text in imported(f"{SHAPE} {argument}").assumed)
 
 
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
@@ -165,6 +250,37 @@ def test_a_bridge_dump() -> None:
     assert "checkpoint.save" in [remark.name for remark in result.without_memory]
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("model.q_lora_rank=null", {"model.q_lora_rank": None}),
+        ("comm_overlap.tp_comm_overlap=true", {"parallel.tp_comm_overlap": True}),
+        ("comm_overlap.wgrad_deferral_limit=-1", {"parallel.wgrad_deferral_limit": 0}),
+        ("comm_overlap.batch_p2p_comm=true", {"parallel.batch_p2p_comm": True}),
+        ("mixed_precision.fp8_param_gather=true", {"precision.fp8_param": True}),
+        ("dist.use_tp_pp_dp_mapping=true", {"parallel.use_tp_pp_dp_mapping": True}),
+        ("model.cp_comm_type=[p2p]", {"parallel.cp_comm_type": "p2p"}),
+    ],
+)
+def test_bridge_overrides(words: str, expected: dict[str, Any]) -> None:
+    result = imported(words, "bridge")
+    assert values(result) == expected
+    assert result.without_memory == ()
+
+
+def test_what_bridge_packs_or_empties_is_named() -> None:
+    text = "dataset.packed_sequence_specs.packed_sequence_size=4096 train.empty_unused_memory_level=1"
+    result = imported(text, "bridge")
+    assert [remark.name for remark in result.not_modelled] == ["dataset.packed_sequence_specs.packed_sequence_size"]
+    assert any("the cache is not emptied" in text for text in result.assumed)
+
+
+def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
+    result = imported("model.num_layers=2 comm_overlap.tp_comm_overlap=true", "bridge")
+    assert values(result)["parallel.tp_comm_overlap"] is False
+    assert any("tp_comm_overlap is off" in text for text in result.assumed)
+
+
 def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
     text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
     assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
@@ -225,6 +341,25 @@ def test_a_nemo_configuration() -> None:
         "precision.bf16": True,
     }.items() <= values(result).items()
     assert result.not_modelled == ()
+
+
+def test_nemo_overrides_what_cannot_be() -> None:
+    text = "{trainer: {devices: 8}, model: {num_layers: 2, optim: {name: %s}, sequence_parallel: true, "
+    text += "gradient_accumulation_fusion: true, ub_tp_comm_overlap: true}}"
+    changed = values(imported(text % "fused_adam", "nemo"))
+    assert {
+        "parallel.sequence_parallel": False,
+        "parallel.tp_comm_overlap": False,
+        "parallel.deallocate_pipeline_outputs": False,
+        "precision.gradient_accumulation_fusion": False,
+    }.items() <= changed.items()
+    assert values(imported(text % "distributed_fused_adam", "nemo"))["precision.gradient_accumulation_fusion"] is True
+
+
+@pytest.mark.parametrize("words", ["trainer.strategy=fsdp", "model.fsdp=true", "model.optim.grad_sync_dtype=bf16"])
+def test_what_of_nemo_is_not_there_is_named(words: str) -> None:
+    result = imported(words, "nemo")
+    assert [remark.name for remark in result.not_modelled] == [words.partition("=")[0]]
 
 
 def test_what_nemo_has_and_core_has_not_is_not_modelled() -> None:
