@@ -118,6 +118,7 @@ SHARDING_RULES: tuple[Rule, ...] = (
         applies=lambda c: (
             c.optimizer.use_distributed_optimizer
             and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
+            and not (c.optimizer.optimizer_cpu_offload and (c.precision.bf16 or c.precision.fp16))  # rule O15
         ),
         message="use_distributed_optimizer shards nothing over one replica",
         remedy="set data_parallel_size above 1",

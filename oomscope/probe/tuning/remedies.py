@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any, Literal
 
 from oomscope.config.schema import Config
@@ -69,9 +70,9 @@ def _allocator(config: Config) -> Iterator[Remedy]:
 
 
 def _selective(config: Config) -> Iterator[Remedy]:
-    if config.recompute.recompute_granularity == "full":
+    if config.recompute.recompute_granularity == "full" and _whole_layers(config) >= _layers_of_a_chunk(config):
         return
-    now = config.recompute_modules
+    now = () if config.recompute.recompute_granularity == "full" else config.recompute_modules
     for modules in _module_sets(config):
         wanted = (*now, *(module for module in modules if module not in now))
         if len(wanted) > len(now):
@@ -137,13 +138,29 @@ def _offload(config: Config) -> Iterator[Remedy]:
             )
 
 
+def _layers_of_a_chunk(config: Config) -> int:
+    return max(1, config.model.num_layers // (config.parallel.pipeline_model_parallel_size * config.model_chunks))
+
+
+def _whole_layers(config: Config) -> int:
+    """Return how many layers of a model chunk are recomputed whole now."""
+    recompute = config.recompute
+    if recompute.recompute_granularity != "full":
+        return 0
+    layers = _layers_of_a_chunk(config)
+    return min(recompute.recompute_num_layers or 0, layers) if recompute.recompute_method == "block" else layers
+
+
 def _full(config: Config) -> Iterator[Remedy]:
-    if config.recompute.recompute_granularity == "full":
+    layers, now = _layers_of_a_chunk(config), _whole_layers(config)
+    if config.recompute.recompute_granularity == "full" and config.recompute.recompute_method == "uniform":
+        for size in dict.fromkeys((1, isqrt(layers))):
+            if size != config.recompute.recompute_num_layers:
+                name = f"recompute all layers in groups of {size}"
+                yield Remedy(family="full recompute", name=name, overrides=recompute_overrides(f"uniform:{size}"))
         return
-    chunks = config.parallel.pipeline_model_parallel_size * config.model_chunks
-    layers = max(1, config.model.num_layers // chunks)
     for number in dict.fromkeys((layers // 4, layers // 2, layers)):
-        if number > 0:
+        if number > now:
             choice = f"block:{number}" if number < layers else "full"
             name = f"recompute {number} of {layers} layers of a stage" if number < layers else "recompute all layers"
             yield Remedy(family="full recompute", name=name, overrides=recompute_overrides(choice))

@@ -129,6 +129,30 @@ def test_another_split_comes_last_whatever_it_seems_to_cost() -> None:
     assert costs != sorted(costs)
 
 
+def test_states_go_to_the_host_of_one_replica_too() -> None:
+    advice = advice_for("device.limit=1200MiB", enough=20)
+    assert not [refused for refused in advice.refused if "states on the host" in refused.name]
+    assert any("states on the host" in proposal.names[0] for proposal in (*advice.fitting, *advice.insufficient))
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("block recompute.recompute_num_layers=1", ["block 2", "uniform 1"]),
+        ("block recompute.recompute_num_layers=4", []),
+        ("uniform recompute.recompute_num_layers=1", ["uniform 2"]),
+        ("uniform recompute.recompute_num_layers=4", ["uniform 1", "uniform 2"]),
+    ],
+)
+def test_whole_layers_that_are_recomputed_already_can_be_more_or_in_other_groups(now: str, expected: list[str]) -> None:
+    method = f"recompute.recompute_granularity=full recompute.recompute_method={now}".split()
+    config = load_preset("gpt-tiny", ("model.num_layers=4", *method)).config
+    changes = [change for change in remedies(config) if change.family == "full recompute"]
+    settings = [dict(override.split("=", 1) for override in change.overrides) for change in changes]
+    keys = ("recompute.recompute_method", "recompute.recompute_num_layers")
+    assert [" ".join(setting[key] for key in keys) for setting in settings] == expected
+
+
 def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
     probe = Played()
     advice = advice_for("device.limit=100MiB", probe=probe)
