@@ -94,7 +94,7 @@ class TestK13:
         assert layer_kept(longer) == 64 * layer + statistics
 
 
-S, B, H, A = 512, 2, 512, 8
+S, B, H, A = 512, 4, 512, 8
 SELECTIVE = {"recompute_granularity": "selective"}
 UNIFORM = {**FULL, "recompute_method": "uniform", "recompute_num_layers": 1}
 SBH = S * B * H

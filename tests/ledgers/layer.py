@@ -106,8 +106,14 @@ def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledg
     """Q, K and V; where nothing copies them they are views of their projection, which stays whole."""
     model, d = config.model, config.head_dim
     a, g = model.num_attention_heads // size.t, config.query_groups // size.t
-    whole, keys = size.element * size.n * (a + 2 * g) * d, size.element * size.n * 2 * g * d
-    normed = {"qk_norm_input": whole, "qk_norm_stats": size.stats * size.n * (a + g)} if model.qk_layernorm else {}
+    head = size.element * size.n * d
+    whole, keys, copied = head * (a + 2 * g), head * 2 * g, head * a if a != g else 0
+    stats = size.stats * size.n * (a + g)
+    normed = {"qk_norm_input": whole + copied, "qk_norm_stats": stats} if model.qk_layernorm else {}
+    if config.attention_backend == "unfused" and "core_attn" not in config.recompute_modules and copied:
+        return {**normed, "query_key_value": head * 3 * a}  # K and V repeated
+    if model.transformer_impl == "local" and not normed:  # V is a view of the projection
+        return {"query_key_value": whole + (head * (a + g) if model.position_embedding_type == "rope" else copied)}
     communication = _communication(config)
     if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
         views = model.position_embedding_type != "rope" and not normed and not batch_first
@@ -154,19 +160,21 @@ def _core_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
         rows["attention_output"] = 0 if communication in (None, "p2p") and not batch_first else context
     else:
         scores = a * config.data.seq_length * size.n
-        rows["softmax"] = size.element * scores
+        rows["softmax"] = (4 if config.softmax == "fp32" else size.element) * scores
         dropped = scores if model.attention_dropout > 0 else 0
         rows["attention_dropout_mask"] = dropped
-        rows["attention_dropped"] = size.element * dropped
+        rows["attention_dropped"] = size.element * (scores if config.softmax == "fp32" else dropped)
     rows["context"] = context
     return rows
 
 
 def _mlp_rows(config: Config, size: _Sizes, ffn_size: int | None = None) -> Ledger:
     width = size.element * size.n * (ffn_size or config.ffn_size) // size.t
-    gated = config.model.gated_linear_unit
-    # ReLU's gradient needs its output only, which fc2 keeps anyway.
-    fc1_output = 2 * width if gated else 0 if config.model.activation_func == "relu" else width
+    relu = config.model.activation_func == "relu"  # its gradient needs its output only, which fc2 keeps without a gate
+    if config.model.gated_linear_unit:
+        fc1_output = 2 * width if config.fuses_gate or relu else 4 * width
+    else:
+        fc1_output = 0 if relu else width
     return {"fc1_output": fc1_output, "fc2_input": width}
 
 

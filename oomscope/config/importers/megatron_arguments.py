@@ -61,6 +61,9 @@ TABLE: dict[str, Row] = {
             "local": ("unfused", "the local layers know no other"),
         },
     ),
+    "no_masked_softmax_fusion": To("model.masked_softmax_fusion", negated),
+    "apply_query_key_layer_scaling": Kept(is_on),
+    **{f"{no}bias_{name}_fusion": Kept(is_on) for no in ("", "no_") for name in ("gelu", "swiglu")},
     "mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
     "mtp_detach_heads": Unmodelled("heads that send no gradient to the model, clipped apart from it, are not there"),
     "mtp_hsm": Unmodelled("inputs of a depth drawn from the states of several are not there"),
@@ -185,9 +188,8 @@ overlap_p2p_comm_warmup_flush align_* no_align_*
 use_gloo_process_groups disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_*
 ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_* no_gradient_reduce_div_fusion gradient_reduce_div_fusion
 use_ring_exchange_p2p te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models
-enable_experimental disable_mcore_* test_type attention_softmax_in_fp32 apply_query_key_layer_scaling
-no_masked_softmax_fusion masked_softmax_fusion no_bias_gelu_fusion bias_gelu_fusion no_bias_swiglu_fusion
-bias_swiglu_fusion no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion apply_rope_fusion rope_type
+enable_experimental disable_mcore_* test_type no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion
+apply_rope_fusion rope_type
 no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm rotary_percent
 rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
 mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
@@ -229,6 +231,7 @@ def finish(draft: Draft) -> None:
     _latents(draft)
     _chunks(draft)
     _attention(draft)
+    _fusions(draft)
     _sequence_parallel(draft)
     rename_graph_scope(draft, "cuda_graph_scope")
     note_kept_cache(draft)
@@ -321,6 +324,19 @@ def _attention(draft: Draft) -> None:
     elif draft.value("model.transformer_impl", "transformer_engine") == "transformer_engine":
         left = "fused" if off == {"FLASH"} else "flash"
         draft.set("model.attention_backend", left, because="the other is off", name=f"ENV:NVTE_{off.pop()}_ATTN")
+
+
+def _fusions(draft: Draft) -> None:
+    if draft.value("model.gated_linear_unit"):
+        kind = "swiglu" if draft.value("model.activation_func") == "silu" else "gelu"
+        for name, off in ((f"no_bias_{kind}_fusion", True), (f"bias_{kind}_fusion", False)):
+            if draft.given.get(name) is off:
+                draft.set("model.bias_activation_fusion", False, because="told", name=name)
+    if draft.given.get("apply_query_key_layer_scaling"):
+        because = "apply_query_key_layer_scaling needs it"
+        draft.set("model.attention_softmax_in_fp32", True, because=because, name="apply_query_key_layer_scaling")
+    if draft.value("model.transformer_impl") == "local":
+        draft.default("model.attention_softmax_in_fp32", False, because=_LAUNCHER)
 
 
 def _sequence_parallel(draft: Draft) -> None:

@@ -108,6 +108,16 @@ UNMODELLED: tuple[Rule, ...] = (
         source="Megatron-Core transformer/moe/experts.py",
     ),
     unmodelled(
+        id="N-expert-gate",
+        keys="model.bias_activation_fusion model.num_moe_experts model.gated_linear_unit",
+        applies=lambda c: (
+            c.model.num_moe_experts is not None and c.model.gated_linear_unit and not c.model.bias_activation_fusion
+        ),
+        message="experts whose gate is not fused are not modelled",
+        remedy="set bias_activation_fusion to true",
+        source="Megatron-Core transformer/moe/experts.py",
+    ),
+    unmodelled(
         id="N-jitter",
         keys="model.moe_input_jitter_eps",
         applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_input_jitter_eps is not None,

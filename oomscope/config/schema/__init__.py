@@ -17,7 +17,7 @@ from oomscope.config.schema.activations import (
 )
 from oomscope.config.schema.config import Config
 from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
-from oomscope.config.schema.model import FlashKernels, ModelConfig
+from oomscope.config.schema.model import FlashKernels, ModelConfig, Softmax
 from oomscope.config.schema.parallel import ParallelConfig
 from oomscope.config.schema.section import Count, Section, Size
 from oomscope.config.schema.training import OptimizerConfig, PrecisionConfig
@@ -43,4 +43,5 @@ __all__ = [
     "RecomputeModule",
     "Section",
     "Size",
+    "Softmax",
 ]

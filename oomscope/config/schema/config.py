@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from oomscope.config.schema.activations import CudaGraphConfig, OffloadConfig, RecomputeConfig
 from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
-from oomscope.config.schema.model import FlashKernels, ModelConfig
+from oomscope.config.schema.model import FlashKernels, ModelConfig, Softmax
 from oomscope.config.schema.parallel import ParallelConfig, stages_of
 from oomscope.config.schema.section import Section
 from oomscope.config.schema.training import OptimizerConfig, PrecisionConfig
@@ -165,6 +165,29 @@ class Config(Section):
             half = self.precision.bf16 or self.precision.fp16
             return "flash" if half and self.model.transformer_impl == "transformer_engine" else "unfused"
         return "unfused" if self.model.attention_backend == "unfused" else "flash"
+
+    @property
+    def fuses_gate(self) -> bool:
+        """Whether one kernel computes the MLP's gate: there is none for other functions than silu and gelu."""
+        return self.model.bias_activation_fusion and self.model.activation_func in ("silu", "gelu")
+
+    @property
+    def softmax(self) -> Softmax:
+        """How unfused attention comes to probabilities.
+
+        Source: Megatron-Core fusions/fused_softmax.py, is_kernel_available (get_batch_per_block: 8 up to 128 tokens);
+        Transformer Engine pytorch/attention/dot_product_attention/softmax.py.
+        """
+        model, s = self.model, self.data.seq_length
+        batches = self.data.micro_batch_size * model.num_attention_heads // self.parallel.tensor_model_parallel_size
+        if not (self.precision.bf16 or self.precision.fp16):
+            return "as scores"
+        if model.transformer_impl == "transformer_engine":
+            return "kernel" if 16 < s < 16384 and s % 8 == 0 and batches % 4 == 0 else "fp32"
+        fits = 16 < s <= 4096 and s % 4 == 0 and batches % (8 if s <= 128 else 4) == 0
+        if model.masked_softmax_fusion and fits:
+            return "kernel"
+        return "fp32" if model.attention_softmax_in_fp32 else "as scores"
 
     @property
     def flash_kernels(self) -> FlashKernels:

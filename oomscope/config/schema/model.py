@@ -12,6 +12,10 @@ FlashKernels = Literal["auto", "flash", "fused"]
 """Whose attention: as Transformer Engine chooses by the card, flash-attn's, cuDNN's."""
 
 
+Softmax = Literal["kernel", "fp32", "as scores"]
+"""How probabilities come of scores: by the fused kernel, or by torch in fp32 or in the scores' format."""
+
+
 class ModelConfig(Section):
     """The transformer (Megatron-Core ``TransformerConfig`` and ``GPTModel``)."""
 
@@ -60,6 +64,15 @@ class ModelConfig(Section):
     attention_backend: Literal["auto", "flash", "fused", "unfused"] = "auto"
     """Core attention: flash-attn's, cuDNN's (fused) or neither. auto means unfused in fp32 and in the local layers,
     which know no other; else as Transformer Engine chooses, cuDNN's from Hopper on and flash-attn's below."""
+    masked_softmax_fusion: bool = True
+    """In the local layers, take the fused kernel for the softmax of unfused attention where sizes allow it: 16-bit
+    scores of 17 to 4096 tokens, in multiples of 4, and a multiple of 4 heads of all samples (8 up to 128 tokens).
+    Transformer Engine takes its own below 16384 tokens, in multiples of 8."""
+    attention_softmax_in_fp32: bool = True
+    """In the local layers without that kernel, keep probabilities in fp32, and a copy in 16 bits (Megatron-LM: with
+    --attention-softmax-in-fp32 only). Transformer Engine always does."""
+    bias_activation_fusion: bool = True
+    """Compute a gated non-linearity in one kernel; false keeps its first half's output too."""
     cross_entropy_loss_fusion: bool = False
     """Take the loss's fused kernels: cross_entropy_fusion_impl says whose."""
     cross_entropy_fusion_impl: Literal["native", "te"] = "native"

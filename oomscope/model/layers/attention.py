@@ -52,7 +52,7 @@ class CoreAttention(nn.Module):
                 return context_attention(q, k, v, rank.cp, dropout_p=dropout_p, kernels=config.flash_kernels)
             if config.attention_backend == "flash":
                 return flash_attention(q, k, v, dropout_p=dropout_p, kernels=config.flash_kernels)
-            return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=rank.tp.buffer)
+            return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=rank.tp.buffer, softmax=config.softmax)
 
 
 class SelfAttention(nn.Module):
@@ -71,6 +71,7 @@ class SelfAttention(nn.Module):
         self.core = CoreAttention(rank)
         self.q_norm, self.k_norm = norms
         self._rotary = rank.rotary
+        self._is_local = model.transformer_impl == "local"
         self._offload = rank.offload
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -80,9 +81,11 @@ class SelfAttention(nn.Module):
 
     def _query_key_value(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         qkv = self._offload.run("qkv_linear", self.qkv, x).unflatten(-1, (sum(self._heads), -1))
-        if self._rotary is not None and self.q_norm is None:
+        if self._rotary is not None and self.q_norm is None and not self._is_local:
             return split_and_rotate(qkv, self._heads, self._rotary)
-        q, k, v = qkv.split_with_sizes(self._heads, dim=2)
+        q, k, v = qkv.split_with_sizes(self._heads, dim=2)  # in the local layers V keeps the whole projection
+        if self._heads[0] != self._heads[1] and (self._is_local or self.q_norm is not None):
+            q = q.contiguous()  # a copy upstream, where a group's heads lie side by side
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self._rotary is not None:

@@ -1,17 +1,18 @@
 """Causal core attention, from Q, K, V [s, b, heads, d] to the context [s, b, a·d]: flash, or unfused.
 
-Flash keeps the log-sum-exp of each row, unfused the probabilities (Korthikanti et al. 2022, section 4.1). Neither keeps
-K and V expanded to the query heads (GQA).
+Flash keeps the log-sum-exp of each row, unfused the probabilities (Korthikanti et al. 2022, section 4.1), and K and V
+repeated for the query heads (GQA).
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.config.schema import FlashKernels
+from oomscope.config.schema import FlashKernels, Softmax
 from oomscope.errors import ConfigError
 from oomscope.model.base.device import MemoryBuffer, capability, takes_flash_attn
 from oomscope.model.base.operations import Function
@@ -157,73 +158,139 @@ def unfused_attention(
     *,
     dropout_p: float,
     buffer: MemoryBuffer | None = None,
+    softmax: Softmax = "kernel",
 ) -> torch.Tensor:
     """Return the context [s, b, a·d] of [s, b, a, d] and [s, b, g, d]: scores and softmax, dropout, weighted sum.
 
-    Without ``mask`` (``causal_mask`` of one or of all b samples) one is made for as long as the scores live. ``buffer``
-    is scratch memory that the product of Q and K is given as the matrix to add to, as Megatron's local attention does.
+    Without ``mask`` (``causal_mask`` of one or of all b samples) one is made. ``buffer`` is scratch memory that the
+    product of Q and K is given as the matrix to add to, as Megatron's local attention does. Grouped K and V are
+    repeated for their query heads, and kept so (Megatron-Core ``dot_product_attention.py``; Transformer Engine
+    ``dot_product_attention/backends.py``, UnfusedDotProductAttention).
     """
-    probabilities = dropout(_CausalSoftmax.apply(q, k, mask, buffer), dropout_p)
-    return _WeightedSum.apply(probabilities, v)  # type: ignore[no-any-return]
+    heads, groups = q.shape[2], k.shape[2]
+    if groups != heads:
+        q = q.contiguous()
+        k, v = (x.repeat_interleave(heads // groups, dim=2) for x in (k, v))
+    scores = None  # kept, as upstream, until the context is there, but by the kernel
+    if softmax != "kernel":
+        scores = _Scores.apply(q, k, buffer).unflatten(0, q.shape[1:3])
+    context: torch.Tensor = _WeightedSum.apply(
+        dropout(
+            _CausalSoftmax.apply(q, k, mask, buffer)
+            if scores is None
+            else _torch_softmax(scores, mask, in_fp32=softmax == "fp32"),
+            dropout_p,
+        ),
+        v,
+    )
+    return context
 
 
-def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return [b·heads, s, d] from [s, b, g, d], each key/value head repeated for its query heads."""
-    s, b, g, d = x.shape
-    expanded = x if g == heads else x.repeat_interleave(heads // g, dim=2)
-    return expanded.reshape(s, b * heads, d).transpose(0, 1)
+def _torch_softmax(scores: torch.Tensor, mask: torch.Tensor | None, *, in_fp32: bool) -> torch.Tensor:
+    """Return probabilities by torch's own operations, in fp32 with a copy in the scores' format.
+
+    Source: Megatron-Core ``fusions/fused_softmax.py`` and Transformer Engine ``softmax.py``, forward_torch_softmax.
+    """
+    hidden = _cached_mask(scores.shape[-1], scores.device) if mask is None else mask
+    masked: torch.Tensor = _Masked.apply(scores.float() if in_fp32 else scores, hidden)
+    return torch.softmax(masked, dim=-1).to(scores.dtype)
 
 
-def _by_group(x: torch.Tensor, b: int, groups: int) -> torch.Tensor:
-    """Return [s, b, g, d] from gradients [b·heads, s, d], summed over the query heads of each group."""
-    _, s, d = x.shape
-    grouped = x.view(b, groups, -1, s, d)
-    summed = grouped.squeeze(2) if grouped.shape[2] == 1 else grouped.sum(2)
-    return summed.permute(2, 0, 1, 3)
+@lru_cache(maxsize=8)
+def _cached_mask(seq_length: int, device: torch.device) -> torch.Tensor:
+    """Return a mask that stays, as upstream's."""
+    return causal_mask(1, seq_length, device)
+
+
+class _Masked(Function):
+    """Fills in place; backward copies, as that of ``masked_fill_``."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(scores)
+        ctx.mask = mask
+        return scores.masked_fill_(mask, -math.inf)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.masked_fill(ctx.mask, 0), None
+
+
+def _by_head(x: torch.Tensor) -> torch.Tensor:
+    """Return [b·a, s, d] from [s, b, a, d]."""
+    s, b, heads, d = x.shape
+    return x.reshape(s, b * heads, d).transpose(0, 1)
+
+
+def _by_sample(x: torch.Tensor, b: int) -> torch.Tensor:
+    """Return [s, b, a, d] from [b·a, s, d]."""
+    return x.view(b, -1, *x.shape[1:]).permute(2, 0, 1, 3)
+
+
+def _scores(q: torch.Tensor, k: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
+    """Return [b·a, s, s]."""
+    s, b, a, d = q.shape
+    factors, shape, scale = (_by_head(q), _by_head(k).transpose(1, 2)), (b * a, s, s), 1.0 / math.sqrt(d)
+    if buffer is None:
+        scores = torch.empty(shape, dtype=q.dtype, device=q.device)
+        scores.baddbmm_(*factors, beta=0, alpha=scale)
+    else:
+        addend = buffer.take(shape, dtype=q.dtype, device=q.device)
+        scores = torch.baddbmm(addend, *factors, beta=0, alpha=scale)
+    return scores
+
+
+def _scores_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    s, b, a, d = q.shape
+    scale, grad = 1.0 / math.sqrt(d), grad.view(b * a, s, s)
+    grad_q = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+    grad_q.baddbmm_(grad, _by_head(k), beta=0, alpha=scale)
+    grad_k = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+    grad_k.baddbmm_(grad.transpose(1, 2), _by_head(q), beta=0, alpha=scale)
+    return _by_sample(grad_q, b), _by_sample(grad_k, b)
+
+
+class _Scores(Function):
+    """q, k [s, b, a, d] → scores [b·a, s, s]."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
+        ctx.save_for_backward(q, k)
+        return _scores(q, k, buffer)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        return *_scores_backward(grad, *ctx.saved_tensors), None
 
 
 class _CausalSoftmax(Function):
-    """q [s, b, a, d], k [s, b, g, d] → probabilities [b, a, s, s]; the raw scores do not outlive it."""
+    """q, k [s, b, a, d] → probabilities [b, a, s, s], as a kernel makes them; the raw scores do not outlive it."""
 
     @staticmethod
     def forward(
         ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, buffer: MemoryBuffer | None
     ) -> torch.Tensor:
-        s, b, a, d = q.shape
-        ctx.scale = 1.0 / math.sqrt(d)
-        factors = _by_head(q, a), _by_head(k, a).transpose(1, 2)
-        shape = (b * a, s, s)
-        if buffer is None:
-            scores = torch.empty(shape, dtype=q.dtype, device=q.device)
-            scores.baddbmm_(*factors, beta=0, alpha=ctx.scale)
-        else:
-            addend = buffer.take(shape, dtype=q.dtype, device=q.device)
-            scores = torch.baddbmm(addend, *factors, beta=0, alpha=ctx.scale)
-        hidden = causal_mask(1, s, q.device) if mask is None else mask
-        probabilities = torch.softmax(scores.view(b, a, s, s).masked_fill_(hidden, -math.inf), dim=-1)
+        scores = _scores(q, k, buffer).unflatten(0, q.shape[1:3])
+        hidden = causal_mask(1, q.shape[0], q.device) if mask is None else mask
+        probabilities = torch.softmax(scores.masked_fill_(hidden, -math.inf), dim=-1)
         ctx.save_for_backward(q, k, probabilities)
         return probabilities
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         q, k, probabilities = ctx.saved_tensors
-        s, b, a, d = q.shape
-        grad_scores = torch.ops.aten._softmax_backward_data(grad, probabilities, -1, grad.dtype).view(b * a, s, s)
-        grad_q = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
-        grad_q.baddbmm_(grad_scores, _by_head(k, a), beta=0, alpha=ctx.scale)
-        grad_k = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
-        grad_k.baddbmm_(grad_scores.transpose(1, 2), _by_head(q, a), beta=0, alpha=ctx.scale)
-        return _by_group(grad_q, b, a), _by_group(grad_k, b, k.shape[2]), None, None
+        grad_scores = torch.ops.aten._softmax_backward_data(grad, probabilities, -1, grad.dtype)
+        return *_scores_backward(grad_scores, q, k), None, None
 
 
 class _WeightedSum(Function):
-    """probabilities [b, a, s, s], v [s, b, g, d] → context [s, b, a·d], contiguous."""
+    """probabilities [b, a, s, s], v [s, b, a, d] → context [s, b, a·d], contiguous."""
 
     @staticmethod
     def forward(ctx: Any, probabilities: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         b, a, s, _ = probabilities.shape
         ctx.save_for_backward(probabilities, v)
-        context = torch.bmm(probabilities.view(b * a, s, s), _by_head(v, a))
+        context = torch.bmm(probabilities.view(b * a, s, s), _by_head(v))
         return context.transpose(0, 1).reshape(s, b, -1)
 
     @staticmethod
@@ -231,6 +298,6 @@ class _WeightedSum(Function):
         probabilities, v = ctx.saved_tensors
         b, a, s, _ = probabilities.shape
         grad_context = grad.reshape(s, b * a, -1).transpose(0, 1)
-        grad_probabilities = torch.bmm(grad_context, _by_head(v, a).transpose(1, 2)).view(b, a, s, s)
+        grad_probabilities = torch.bmm(grad_context, _by_head(v).transpose(1, 2)).view(b, a, s, s)
         grad_v = torch.bmm(probabilities.view(b * a, s, s).transpose(1, 2), grad_context)
-        return grad_probabilities, _by_group(grad_v, b, v.shape[2])
+        return grad_probabilities, _by_sample(grad_v, b)

@@ -1,7 +1,7 @@
 """The MLP: fc1, non-linearity (gated or not), fc2. Only fc1's output and fc2's input are kept.
 
 A gate is one own function that keeps fc1's output [s, b, 2f/t] and computes the non-linearity again in backward,
-as Megatron's fused SwiGLU does; written out, autograd would keep three more tensors.
+as Megatron's fused SwiGLU does; not fused, both factors of the product are kept too (Megatron-Core ``mlp.py``, glu).
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class MLP(nn.Module):
         model = rank.config.model
         self._activation: Activation = model.activation_func
         self._is_gated = model.gated_linear_unit
+        self._is_fused = rank.config.fuses_gate
         blocks = (width, width) if self._is_gated else (width,)
         self.fc1 = column_linear(rank, f"{name}.fc1", blocks, bias=model.add_bias_linear, fp8=fp8)
         self.fc2 = row_linear(rank, f"{name}.fc2", width, fp8)
@@ -129,4 +130,9 @@ class MLP(nn.Module):
         return self.fc2(self._activate(self.fc1(x)))  # type: ignore[no-any-return]
 
     def _activate(self, x: torch.Tensor) -> torch.Tensor:
-        return gated(x, self._activation) if self._is_gated else activate(x, self._activation)
+        if not self._is_gated:
+            return activate(x, self._activation)
+        if self._is_fused:
+            return gated(x, self._activation)
+        gate, up = x.chunk(2, dim=-1)
+        return activate(gate, self._activation) * (up + 0.0)  # glu_linear_offset, which makes a copy

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from oomscope.config.key_lookup import accepts, fields
+from oomscope.config.load import load_text
 from oomscope.config.schema import (
     Config,
     DataConfig,
@@ -48,6 +49,35 @@ def test_padded_vocabulary() -> None:
 )
 def test_microbatches(data: DataConfig, dp: int, microbatches: int) -> None:
     assert config(data=data, parallel=ParallelConfig(data_parallel_size=dp)).num_microbatches == microbatches
+
+
+@pytest.mark.parametrize(
+    ("settings", "softmax"),
+    [
+        ("seq_length=1024", "kernel"),
+        ("seq_length=1024 num_attention_heads=5", "fp32"),
+        ("seq_length=1020", "fp32"),
+        ("seq_length=16384", "fp32"),
+        ("seq_length=16", "fp32"),
+        ("seq_length=1024 transformer_impl=local", "kernel"),
+        ("seq_length=4096 transformer_impl=local", "kernel"),
+        ("seq_length=1020 transformer_impl=local", "kernel"),
+        ("seq_length=1022 transformer_impl=local", "fp32"),
+        ("seq_length=4100 transformer_impl=local", "fp32"),
+        ("seq_length=128 transformer_impl=local", "fp32"),
+        ("seq_length=128 transformer_impl=local micro_batch_size=2", "kernel"),
+        ("seq_length=1024 transformer_impl=local tensor_model_parallel_size=2", "fp32"),
+        ("seq_length=1024 transformer_impl=local masked_softmax_fusion=false", "fp32"),
+        ("seq_length=8192 transformer_impl=local attention_softmax_in_fp32=false", "as scores"),
+        ("seq_length=1024 bf16=false", "as scores"),
+    ],
+)
+def test_softmax_kernels_want_certain_sizes(settings: str, softmax: str) -> None:
+    homes = {"seq_length": "data", "micro_batch_size": "data", "tensor_model_parallel_size": "parallel"}
+    overrides = [f"{homes.get(pair.split('=')[0], 'model')}.{pair}" for pair in settings.split()]
+    overrides = [override.replace("model.bf16", "precision.bf16") for override in overrides]
+    shape = ["model.num_layers=2", "model.hidden_size=320", "model.num_attention_heads=4"]
+    assert load_text("{}", source="x", overrides=[*shape, *overrides], enforce=False).config.softmax == softmax
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,15 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             "--padded-vocab-size 8320 --vocab-size 8192",
             {"model.vocab_size": 8320, "model.make_vocab_size_divisible_by": 1},
         ),
+        (
+            "--swiglu --no-bias-swiglu-fusion --no-masked-softmax-fusion",
+            {"model.bias_activation_fusion": False, "model.masked_softmax_fusion": False},
+        ),
+        ("--transformer-impl local", {"model.attention_softmax_in_fp32": False}),
+        (
+            "--transformer-impl local --apply-query-key-layer-scaling",
+            {"model.attention_softmax_in_fp32": True},
+        ),
         ("--vocab-size 8190 --no-pad-vocab-size", {"model.make_vocab_size_divisible_by": 1}),
         ("--cp-comm-type a2a a2a", {"parallel.cp_comm_type": "a2a"}),
         ("--use-tp-pp-dp-mapping", {"parallel.use_tp_pp_dp_mapping": True}),
@@ -124,6 +133,7 @@ def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
 
 
+SWIGLU = {"model.gated_linear_unit": True, "model.activation_func": "silu"}
 LOG = "".join(
     f"  {name} {'.' * 12} {value}\n"
     for name, value in {
@@ -156,6 +166,9 @@ def test_a_logged_table_holds_defaults_and_what_the_launcher_derived() -> None:
     ("line", "expected"),
     [
         ("torch_fsdp2_reshard_after_forward .... False", {"parallel.torch_fsdp2_reshard_after_forward": False}),
+        ("masked_softmax_fusion .... False", {"model.masked_softmax_fusion": False}),
+        ("bias_swiglu_fusion .... False\n swiglu .... True", {**SWIGLU, "model.bias_activation_fusion": False}),
+        ("bias_gelu_fusion .... False\n swiglu .... True", SWIGLU),
         ("fp8_wgrad .... False", {"precision.fp8_wgrad": False}),
         (
             "overlap_p2p_comm .... False\n virtual_pipeline_model_parallel_size .... 2",
