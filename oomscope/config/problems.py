@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from oomscope.errors import ConfigError
 
+_SHORT = 8
+"""Numbers of a list that a message quotes."""
 _DECIMAL_BITS = 10_000
 """Of the longest numbers that are written in decimal; Python refuses from 4,300 digits on."""
 LISTED = 10
@@ -64,7 +66,8 @@ def shown(value: object) -> str:
     elif isinstance(value, dict):
         text = "a mapping"
     elif isinstance(value, list | tuple):
-        text = "a list"
+        is_short = len(value) <= _SHORT and all(isinstance(item, int | float | bool | None) for item in value)
+        text = f"[{', '.join(map(shown, value))}]" if is_short else "a list"
     else:
         text = repr(value)
     return text if len(text) <= 60 else f"{text[:56]}…{text[-1]}"

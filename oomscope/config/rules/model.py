@@ -134,6 +134,14 @@ MODEL_RULES: tuple[Rule, ...] = (
         source="Megatron-LM training/theoretical_memory_usage.py",
     ),
     conflict(
+        "A9",
+        "model.multi_latent_attention",
+        "model.transformer_impl=local",
+        "Megatron-Core transformer/multi_latent_attention.py; transformer/dot_product_attention.py",
+        why="whose attention takes no widths of keys and values of its own (a TypeError there)",
+        remedy="set transformer_impl to transformer_engine, or multi_latent_attention to false",
+    ),
+    conflict(
         "MTP1",
         "model.mtp_num_layers",
         "model.position_embedding_type=learned_absolute",
@@ -249,6 +257,15 @@ def _pattern_misses_layers(config: Config) -> bool:
     return model.num_moe_experts is not None and not isinstance(pattern, int) and len(pattern) != model.num_layers
 
 
+def _largest_imbalance(config: Config) -> str | None:
+    """Return the factor of the most rows that can reach a rank, where more are asked for."""
+    model, ranks = config.model, config.parallel.expert_model_parallel_size
+    if model.num_moe_experts is None:
+        return None
+    largest = max(1.0, min(float(ranks), model.num_moe_experts / model.moe_router_topk))
+    return f"{largest:g}" if model.moe_imbalance_factor > largest else None
+
+
 def _shared_width_is_uneven(config: Config) -> bool:
     model, tp = config.model, config.parallel.tensor_model_parallel_size
     width = model.moe_shared_expert_intermediate_size
@@ -348,5 +365,14 @@ MOE_RULES: tuple[Rule, ...] = (
         message="moe_aux_loss_coeff is set, and sinkhorn balances without a loss",
         remedy="set moe_aux_loss_coeff to 0, or moe_router_load_balancing_type to aux_loss",
         source=_ROUTER,
+    ),
+    warning(
+        id="E18",
+        keys="model.moe_imbalance_factor parallel.expert_model_parallel_size",
+        applies=_largest_imbalance,
+        message="moe_imbalance_factor is {c.model.moe_imbalance_factor:g}, and counts as {found}: a rank gets no "
+        "more than all rows, nor an expert a token twice",
+        remedy="set a smaller moe_imbalance_factor, or a larger expert_model_parallel_size",
+        source="oomscope docs/rules.md",
     ),
 )

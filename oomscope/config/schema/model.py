@@ -19,7 +19,7 @@ Softmax = Literal["kernel", "fp32", "as scores"]
 class ModelConfig(Section):
     """The transformer (Megatron-Core ``TransformerConfig`` and ``GPTModel``)."""
 
-    num_layers: Count
+    num_layers: Annotated[Count, Field(le=2**16)]
     """Transformer layers of the whole model, over all pipeline stages."""
     hidden_size: Count
     """Width of the residual stream."""

@@ -60,7 +60,7 @@ def nominal_plan(tokens: int, model: ModelConfig, state: ParallelState) -> Plan:
         return Plan([limit * local] * state.ep.size, [[limit] * local] * state.expert_tp_ep.size)
     shares = [min(share, limit) for share in _even(rows, num_experts)]
     sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(state.ep.size)]
-    sent_here = round(rows // state.ep.size * model.moe_imbalance_factor) if state.ep.size > 1 else rows
+    sent_here = min(rows, round(rows // state.ep.size * model.moe_imbalance_factor)) if state.ep.size > 1 else rows
     arriving = [min(share, limit) for share in _even(sent_here, local)]
     return Plan(sent, [arriving] * state.expert_tp_ep.size)
 

@@ -16,7 +16,8 @@ from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.virtual.cards import Card, find_card
+from oomscope.units import format_size
+from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
@@ -29,8 +30,8 @@ def check_card(loaded: LoadedConfig, *, has_model: bool = True) -> None:
     """Check the card's name, the allocator's settings and cuBLAS's; unless it is another program's, the model as well.
 
     Raises:
-        ConfigError: no card goes by that name, it lacks the kernels of the model's attention, or torch would not take
-            the settings; names key and place.
+        ConfigError: no card goes by that name, nothing of it is left, it lacks the kernels of the model's attention, or
+            torch would not take the settings; names key and place.
     """
     allocator, device = loaded.config.allocator, loaded.config.device
     checks: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
@@ -45,8 +46,19 @@ def check_card(loaded: LoadedConfig, *, has_model: bool = True) -> None:
         except OomscopeError as error:
             inside = f"{error.where}: {error.message}" if error.where else error.message
             raise ConfigError(f"{key}: {inside}", where=loaded.where((key,)), remedy=error.remedy) from None
-    if has_model and device.gpu is not None and loaded.config.probe.backend != "cuda":
+    if loaded.config.probe.backend == "cuda":
+        return
+    if has_model and device.gpu is not None:
         _check_attention(loaded, find_card(device.gpu))
+    taken = device.non_torch_bytes + device.other_process_bytes
+    card = find_card(device.gpu or DEFAULT_CARD)
+    if device.limit is None and taken >= card.total_bytes:
+        raise ConfigError(
+            f"a card of {format_size(card.total_bytes)} ({card.name}) has nothing left beside {format_size(taken)} "
+            "that are not the allocator's",
+            where=loaded.where(("device.non_torch_bytes", "device.other_process_bytes", "device.gpu")),
+            remedy="lower device.non_torch_bytes and device.other_process_bytes, or name a larger card",
+        )
 
 
 def _check_attention(loaded: LoadedConfig, card: Card) -> None:

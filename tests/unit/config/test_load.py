@@ -136,7 +136,7 @@ def test_aliases_and_merge_keys() -> None:
         ("preset: llama-8b\n", 'cfg.yaml:1: there is no preset "llama-8b"; did you mean llama3-8b?'),
         (
             "preset: [1]\n",
-            "cfg.yaml:1: there is no preset a list; presets are gpt-tiny, llama3-70b, llama3-8b, qwen3-30b-a3b-shaped",
+            "cfg.yaml:1: there is no preset [1]; presets are gpt-tiny, llama3-70b, llama3-8b, qwen3-30b-a3b-shaped",
         ),
         ("", f"cfg.yaml: holds no configuration; {SECTIONS_OR_PRESET}"),
         (

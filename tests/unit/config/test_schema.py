@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from oomscope.config.key_lookup import accepts, fields
 from oomscope.config.load import load_text
+from oomscope.config.problems import InvalidConfigError
 from oomscope.config.schema import (
     Config,
     DataConfig,
@@ -26,6 +27,19 @@ def config(**sections: object) -> Config:
 def test_counts_are_whole_numbers(value: object) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate({"seq_length": value})
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.num_layers=1000000000", "num_layers is 1000000000, but must be a whole number from 1 to 65536"),
+        ("model.moe_layer_freq=[1,2]", r"moe_layer_freq is \[1, 2\], but must be"),
+        ("model.moe_layer_freq=[[1],2]", "moe_layer_freq is a list, but must be"),
+    ],
+)
+def test_a_value_out_of_bounds_is_quoted(override: str, said: str) -> None:
+    with pytest.raises(InvalidConfigError, match=said):
+        load_text("{}", source="x", overrides=[override])
 
 
 def test_sections_do_not_change() -> None:
