@@ -75,7 +75,7 @@ _OVERLAPS = {
     "overlap_moe_expert_parallel_comm",
 }
 """Keys that the section of overlapping sets for other sections (training/comm_overlap.py)."""
-_PACKED = Unmodelled("packed sequences are not there")
+_PACKED = Unmodelled("packed sequences are not there", (-1,))
 
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,

@@ -214,8 +214,10 @@ short_seq_prob swin_* titles_data_path use_layer_wise_param_layout use_mamba_mem
 use_tokenizer_model_from_checkpoint_args vision_*
 """
 
-_LAYERS, _TIMES, _MOST_LAYERS = re.compile(r"\[([01](?:,[01])*),?\]"), re.compile(r"\*(\d{1,9})"), 10_000
-"""Of a pattern of layers: ``[0,1]``, ``*3``; and the length beyond which it is none."""
+_LAYERS, _TIMES = re.compile(r"\[([01](?:,[01])*),?\]"), re.compile(r"\*(\d{1,9})")
+"""Of a pattern of layers: ``[0,1]``, ``*3``."""
+_MOST_LAYERS, _MOST_BRACKETS = 10_000, 64
+"""Of a pattern; with more it is none."""
 
 _TOKENIZERS = {"GPT2BPETokenizer": 50257}
 """Tokenizers whose vocabulary is known by their name (openai-community/gpt2 config.json)."""
@@ -269,7 +271,7 @@ def _shape(draft: Draft) -> None:
 
 def _pattern(text: str) -> list[int] | str:
     """Return ``([0]*1+[1]*2)*3`` as a list; what is no such expression stays as it is, for the schema to refuse."""
-    layers, rest = _sum_of_layers(text.replace(" ", ""))
+    layers, rest = _sum_of_layers(text.replace(" ", "")) if text.count("(") <= _MOST_BRACKETS else ([], text)
     return text if rest or not layers else layers
 
 
@@ -285,7 +287,7 @@ def _sum_of_layers(text: str) -> tuple[list[int], str]:
             match = _LAYERS.match(text)
             term, text = ([int(bit) for bit in match[1].split(",")], text[match.end() :]) if match else ([], text)
         if times := _TIMES.match(text):
-            term, text = term * min(int(times[1]), _MOST_LAYERS), text[times.end() :]
+            term, text = term * min(int(times[1]), _MOST_LAYERS // max(len(term), 1) + 1), text[times.end() :]
         layers += term
         if not term or len(layers) > _MOST_LAYERS:
             return [], text

@@ -201,6 +201,11 @@ def test_what_changes_little_or_cannot_be_known_is_said(argument: str) -> None:
     assert any(name in text for text in imported(f"{SHAPE} {argument}").assumed)
 
 
+@pytest.mark.parametrize("pattern", ["(" * 5000 + "[1]", "((([1]*9999)*9999)*9999)*9999"])
+def test_a_pattern_without_end_is_none(pattern: str) -> None:
+    assert values(imported(f"{SHAPE} --moe-layer-freq '{pattern}'"))["model.moe_layer_freq"] == pattern
+
+
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
     result = imported(f"{SHAPE} --num-query-groups 2")
     assert "model.num_query_groups" not in result.settings
@@ -282,6 +287,7 @@ def test_bridge_overrides(words: str, expected: dict[str, Any]) -> None:
 
 
 def test_what_bridge_packs_or_empties_is_named() -> None:
+    assert imported("dataset.packed_sequence_specs.packed_sequence_size=-1", "bridge").not_modelled == ()
     text = "dataset.packed_sequence_specs.packed_sequence_size=4096 train.empty_unused_memory_level=1"
     result = imported(text, "bridge")
     assert [remark.name for remark in result.not_modelled] == ["dataset.packed_sequence_specs.packed_sequence_size"]
