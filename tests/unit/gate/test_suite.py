@@ -117,7 +117,7 @@ def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
             2,
             "command with both metric_regex",
         ),
-        ("cases:\n  - {name: a, preset: p, rank: [0]}", 2, "a list is not a rank; give a number"),
+        ("cases:\n  - {name: a, preset: p, rank: [0]}", 2, "[0] is not a rank; give a number"),
         ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 4, "metrics are peak_requested"),
         ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_requested: {fail: lots}", 5, "is not a band"),
         ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
