@@ -18,7 +18,7 @@ import torch
 from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
 
 NOTE: Final = (
-    "choices (torch.topk, argmax, multinomial) count as even, each entry as often; uneven experts need more memory"
+    "choices (topk, argmax, multinomial) count as even; real ones may need more for an expert, or end a loop later"
 )
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
@@ -54,7 +54,7 @@ def _chosen(
 
 def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
     dim = how[0] if how else -1
-    is_choice = _is_choice(scores, dim)
+    is_choice = _is_choice(scores, dim, k)
     chosen = run(scores, k, *how)
     if is_choice:
         _choose(scores.shape[dim], chosen[1].movedim(dim, -1), tell)
@@ -75,16 +75,21 @@ def _argmax(
 def _multinomial(
     run: Callable[..., Any], tell: Callable[[], None], chances: torch.Tensor, *how: Any, **more: Any
 ) -> Any:
-    is_choice = _is_choice(chances, -1)
+    is_choice = _is_choice(chances, -1, how[0])
     chosen = run(chances, *how, **more)
     if is_choice:
         _choose(chances.shape[-1], chosen, tell)
     return chosen
 
 
-def _is_choice(scores: torch.Tensor, dim: int) -> bool:
-    """Whether rows choose among few entries by ``scores`` that nobody knows."""
+def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
+    """Whether rows choose ``count`` among few entries by ``scores`` that nobody knows, and each entry gets its share.
+
+    One row, or a few, do not: what a decoder says next, or what a policy does, is not known.
+    """
     if scores.dim() == 0 or not 1 < scores.shape[dim] <= MOST_ENTRIES:
+        return False
+    if scores.numel() // scores.shape[dim] * count < scores.shape[dim]:
         return False
     return not (is_followed(scores) and HeldOperands().take(scores))
 

@@ -20,6 +20,7 @@ whose status the card holds as zero.
 from __future__ import annotations
 
 import functools
+import inspect
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -43,7 +44,10 @@ MOST_ELEMENTS: Final = 1 << 22
 MOST_NUMBERS: Final = 1 << 18
 """Of a tensor of floating-point numbers whose values are followed: counters, flags and masks."""
 MOST_BYTES: Final = 32 << 20
-"""Of the storage behind it."""
+"""Of the storage behind it, which is copied for each operation."""
+_MUCH_BYTES: Final = 1 << 20
+_LEAST_PART: Final = 128
+"""A part of a storage of more bytes than that is followed where it is at least this share of it: an expert's mask."""
 _FILLED: Final[dict[str, int | None]] = {
     "full": None,
     "full_like": None,
@@ -69,7 +73,8 @@ _COMBINED: Final = (
     *("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor"),
 )
 _REDUCED: Final = (
-    *("any", "all", "sum", "prod", "mean", "median", "max", "min", "amax", "amin", "argmax", "argmin", "count_nonzero"),
+    *("any", "all", "_is_all_true", "sum", "prod", "mean", "median", "count_nonzero"),
+    *("max", "min", "amax", "amin", "argmax", "argmin"),
     *("searchsorted", "bucketize"),
     *("cumsum", "cumprod", "cummax", "diff", "histc"),
 )
@@ -135,7 +140,11 @@ def integers_are_followed() -> Iterator[None]:
     for owner, name in places:
         function = getattr(owner, name, None)
         if callable(function):  # torch.bool is no function
-            wrapped.append((owner, name, _scriptable(wrappers.get(name, _computing)(function, name), function)))
+            replacement = _scriptable(wrappers.get(name, _computing)(function, name), function)
+            if owner is not torch.nn.functional:
+                inner = name if owner is torch else f"Tensor.{name}"
+                replacement.__module__, replacement.__qualname__ = "torch", inner  # pickled by name
+            wrapped.append((owner, name, replacement))
     with replaced(wrapped):
         yield
 
@@ -194,11 +203,14 @@ def _unique(kernel: Any, keys: Any, numbers: torch.Tensor, *how: Any, on_host: F
     if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
         return kernel.call_boxed(keys, numbers, *how)
     expected = on_host(kept.on_host(numbers), *how)
-    with virtual.expecting(struct.pack("q", len(expected[0])), struct.pack("i", len(expected[0]))):
+    dim = how[2] if len(how) > 2 and not isinstance(how[2], bool) and how[2] is not None else 0
+    count = int(kept.on_host(numbers).sum()) if numbers.dtype is torch.bool else expected[0].shape[dim]
+    with virtual.expecting(struct.pack("q", count), struct.pack("i", count)):
         result = kernel.call_boxed(keys, numbers, *how)
     kept.put_back()
     for one, value in zip(result, expected, strict=True):
-        write_values(one, value)
+        if one is not None:  # the kernel for bool leaves undefined what was not asked for
+            write_values(one, value)
     return result
 
 
@@ -253,7 +265,7 @@ def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
 
 def _scriptable(wrapped: Function, function: Function) -> Function:
     """Have ``torch.jit.script`` take what replaces a builtin ``function`` for that."""
-    if symbol := torch.jit._builtins._find_builtin(function):
+    if symbol := torch.jit._builtins._find_builtin(inspect.unwrap(function)):
         torch.jit._builtins._register_builtin(wrapped, symbol)
     return wrapped
 
@@ -434,6 +446,8 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
     def called(*args: Any, **kwargs: Any) -> Any:
         if "out" in kwargs or (torch.compiler.is_compiling() and not is_folding):
             return function(*args, **kwargs)
+        if name == "__getitem__" and _is_view(args[1]):  # nothing is launched
+            return function(*args, **kwargs)
         followed, others = _operands(args, kwargs)
         if not followed and (others or not is_folding):
             return function(*args, **kwargs)
@@ -446,6 +460,9 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             elif is_followed(args[0]):
                 _note_changed(args[0])
             return result
+        if name == "to":  # an integer is a device's index
+            args = tuple("cuda" if type(each) is int else each for each in args)
+            kwargs = {k: "cuda" if type(v) is int else v for k, v in kwargs.items()}
         try:
             with _OutOfModes():
                 expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
@@ -458,6 +475,12 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         return result
 
     return called
+
+
+def _is_view(index: Any) -> bool:
+    """Whether an index takes a view, which launches nothing."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(each is None or each is ... or type(each) in (int, slice) for each in parts)
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], int]:
@@ -512,10 +535,12 @@ def is_writable(tensor: Any) -> bool:
 
 def is_followed(tensor: Any) -> bool:
     """Whether the values of ``tensor`` decide enough, and are few enough, to be computed on the host."""
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_cuda:
+    if type(tensor) is not torch.Tensor or not tensor.is_cuda or tensor.requires_grad:
         return False
     is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-    return (is_exact or tensor.numel() <= MOST_NUMBERS) and not tensor.requires_grad and is_writable(tensor)
+    if not (is_exact or tensor.numel() <= MOST_NUMBERS) or not is_writable(tensor):
+        return False
+    return tensor.untyped_storage().nbytes() <= max(_MUCH_BYTES, _LEAST_PART * tensor.nbytes)
 
 
 def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -576,6 +601,8 @@ class HeldOperands:
             return self._on_host[id(argument)]
         if isinstance(argument, torch.device) or (isinstance(argument, str) and argument.startswith("cuda")):
             return "cpu"
+        if isinstance(argument, str) and argument.startswith("torch.cuda."):
+            return argument.replace("torch.cuda.", "torch.", 1)
         return argument
 
     def put_back(self, *, changed: bool = False) -> None:

@@ -304,10 +304,10 @@ with choices_are_even(notes.append):
     rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
     share = torch.bincount(rows.flatten(), minlength=4)
     known = torch.tensor([[5, 1, 9, 3], [2, 8, 1, 0]], device=d).topk(1).indices
-    drawn, single = scores.softmax(-1).multinomial(1), scores[:1].argmax(1)
-    words, whole = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax()
+    drawn = scores.softmax(-1).multinomial(1)
+    words, whole, single = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax(), scores[:1].argmax(1)
 say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(), known.tolist(), len(notes),
-     [drawn.flatten().tolist(), single.tolist()], [unknown(each) > 0 for each in (words, whole)]])
+     drawn.flatten().tolist(), [unknown(each) > 0 for each in (words, whole, single)]])
 """,
         values=values,
     )
@@ -319,8 +319,8 @@ say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(
         [3, 3, 3, 3],
         [[2], [1]],
         1,
-        [[0, 1, 2, 3, 0, 1], [0]],
-        [True, True],
+        [0, 1, 2, 3, 0, 1],
+        [True, True, True],
     ]
 
 
@@ -351,16 +351,42 @@ is_causal = bool((mask == torch.triu(torch.full((300, 300), float("-inf"), devic
 wide = torch.ones(64, 4096, dtype=torch.long, device=d)
 found = [each.tolist() for each in torch.unique(numbers, return_counts=True)]
 runs = torch.unique_consecutive(numbers).tolist()
+pairs = torch.unique_consecutive(torch.tensor([[1, 1, 2], [1, 1, 2]], device=d), dim=1).tolist()
+flags = [torch.unique(torch.tensor(each, device=d)).tolist() for each in ([True, False, True], [True, True])]
 table = torch.zeros(4, dtype=torch.long, device=d).scatter_add_(0, numbers, torch.ones_like(numbers))
 places = torch.searchsorted(torch.tensor([0, 2, 4], device=d), numbers)
 padded = torch.nn.functional.pad(torch.cumsum(numbers, 0), (1, 0))
-say([same, is_causal, bool((wide == 1).all()), found, runs, table.tolist(), places.tolist(), padded.tolist(),
-     numbers[numbers[:2]].tolist(), state().unknown_reads])
+say([same, is_causal, bool((wide == 1).all()), found, runs, pairs, flags, table.tolist(), places.tolist(),
+     padded.tolist(), numbers[numbers[:2]].tolist(), state().unknown_reads])
 """,
         values=values,
     )
-    counted_numbers = [[[0, 1, 3], [2, 1, 2]], [3, 1, 3, 0], [2, 1, 0, 2]]
-    assert said == [[True, True, False], True, True, *counted_numbers, [2, 1, 2, 0, 0], [0, 3, 4, 7, 7, 7], [0, 1], 0]
+    uniques = [[[0, 1, 3], [2, 1, 2]], [3, 1, 3, 0], [[1, 2], [1, 2]], [[False, True], [True]]]
+    assert said == [
+        [True, True, False],
+        True,
+        True,
+        *uniques,
+        [2, 1, 0, 2],
+        [2, 1, 2, 0, 0],
+        [0, 3, 4, 7, 7, 7],
+        [0, 1],
+        0,
+    ]
+
+
+def test_replaced_functions_are_pickled_and_scripted_and_copy_as_ever() -> None:
+    said = counted(
+        """
+import pickle
+found = [pickle.loads(pickle.dumps(each)) is each for each in (torch.add, torch.Tensor.add, torch.where)]
+numbers = torch.arange(4, device=d)
+before = torch.cuda.memory_stats()["allocation.all.allocated"]
+same, other = numbers.to(0), numbers.to(device=0, dtype=torch.int32)
+say([found, torch.cuda.memory_stats()["allocation.all.allocated"] - before, other.tolist()])
+"""
+    )
+    assert said == [[True] * 3, 1, [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
