@@ -18,9 +18,12 @@ Announce: TypeAlias = Callable[[str, int, int], None]
 """Told what begins, and how many of how many are done where that is counted."""
 SUFFIXES: Final = (".pickle", ".pkl", ".json")
 COMPRESSED: Final = (".gz", ".zst", ".xz")
-_RANK: Final = re.compile(r"(?:rank[^0-9a-z]?|^snap-(?=\d+\.))(\d+)", re.IGNORECASE)
+_RANK: Final = re.compile(r"(?:(?<![a-z])rank[^0-9a-z]?|^snap-(?=\d+\.))(\d+)", re.IGNORECASE)
 _ENDING: Final = re.compile(r"\.(?:pickle|pkl|json)(?:\.\w+)?$")
-_TAG: Final = re.compile(r"\.(?:oom|step\d+)(?:\.\d+)?$|\.[A-Za-z]+$")
+_TAG: Final = re.compile(r"\.(?:oom|step\d+)(?:\.\d+)?$")
+_WORD: Final = re.compile(r"\.[A-Za-z]+$")
+"""A tag where a file without it is there."""
+_STEP: Final = re.compile(r"[._-]step[_-]?(\d+)", re.IGNORECASE)
 _DEFAULT: Final = re.compile(r"snap-p?\d+(?=\.)")
 """What ``oomscope record`` calls a file unless it is told; any tag may follow."""
 _FAILED: Final = re.compile(r"(?:^|[^A-Za-z])oom(?:[^A-Za-z]|$)")
@@ -79,11 +82,17 @@ def rank_files(folder: Path) -> list[RankFile]:
         SnapshotError: it holds none, or cannot be read.
     """
     files = snapshot_files(folder)
+    names = [file.name for file in files]
     found = [
-        RankFile(path=file, rank=rank, stem=_stem(file.name))
-        for file, rank in zip(files, rank_numbers([file.name for file in files]), strict=True)
+        RankFile(path=file, rank=rank, stem=stem)
+        for file, rank, stem in zip(files, rank_numbers(names), _stems(names), strict=True)
     ]
-    return sorted(found, key=lambda file: _precedence(file.path))
+    return sorted(found, key=lambda each: (_process(each), *_precedence(each.path, each.stem)))
+
+
+def _process(file: RankFile) -> tuple[int, str]:
+    """By which files are put together: ranks, then those of which no name tells the rank."""
+    return (1 << 63, file.stem) if file.rank is None else (file.rank, "")
 
 
 def rank_numbers(names: Sequence[str]) -> list[int | None]:
@@ -91,7 +100,8 @@ def rank_numbers(names: Sequence[str]) -> list[int | None]:
     told = [_RANK.search(name) for name in names]
     if any(told):
         return [int(match[1]) if match else None for match in told]
-    stems = list(dict.fromkeys(map(_stem, names)))
+    stem_of = dict(zip(names, _stems(names), strict=True))
+    stems = list(dict.fromkeys(stem_of.values()))
     rows = [[int(number) for number in re.findall(r"\d+", stem)] for stem in stems]
     if len({len(row) for row in rows}) != 1:
         return [None] * len(names)
@@ -101,23 +111,28 @@ def rank_numbers(names: Sequence[str]) -> list[int | None]:
     if distinct is None:
         return [None] * len(names)
     rank_of = dict(zip(stems, distinct, strict=True))
-    return [rank_of[_stem(name)] for name in names]
+    return [rank_of[stem_of[name]] for name in names]
 
 
-def _stem(name: str) -> str:
-    """Return a file's name without its endings and what tells the files of one process apart."""
-    if own := _DEFAULT.match(name):
+def _stems(names: Sequence[str]) -> list[str]:
+    """Return the names of files without their endings and what tells the files of one process apart."""
+    bare = [_ENDING.sub("", name) for name in names]
+    return [_stem(name, frozenset(bare)) for name in bare]
+
+
+def _stem(name: str, names: frozenset[str]) -> str:
+    if own := _DEFAULT.match(f"{name}."):
         return own[0]
-    bare = _ENDING.sub("", name)
-    while (shorter := _TAG.sub("", bare)) != bare:
-        bare = shorter
-    return bare
+    while (shorter := _TAG.sub("", name)) != name:
+        name = shorter
+    word = _WORD.sub("", name)
+    return word if word in names else name
 
 
-def _precedence(file: Path) -> tuple[int, int, float, str]:
+def _precedence(file: Path, stem: str) -> tuple[int, int, float, str]:
     """By which the files of one process are ordered: that of the failure, the last one, of steps the latest, others."""
     bare = _ENDING.sub("", file.name)
-    tags = bare.removeprefix(_stem(file.name))
-    step = re.search(r"\.step(\d+)", tags)
-    kind = 0 if ".oom" in tags or _FAILED.search(bare) else 2 if step else 1 if not tags else 3
-    return kind, -int(step[1]) if step else 0, -file.stat().st_mtime if kind == 3 else 0, file.name
+    tags = bare.removeprefix(stem)
+    step = _STEP.search(bare)
+    kind = 0 if ".oom" in tags or _FAILED.search(bare) else 1 if not tags else 2 if step else 3
+    return kind, -int(step[1]) if step else 0, -file.stat().st_mtime, file.name

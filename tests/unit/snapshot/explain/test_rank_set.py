@@ -19,7 +19,7 @@ from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.read.limits import Limits
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.read.rank_files import rank_numbers
+from oomscope.snapshot.read.rank_files import rank_files, rank_numbers
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import Bytes, GiB, MiB
@@ -42,10 +42,20 @@ from tests.unit.snapshot.machine import Machine
         (["run7-1.step2.pickle", "run7-2.pickle", "run7-1.pickle"], [1, 2, 1]),
         (["oom_rank-1_snap.pickle", "snap.pickle"], [1, None]),
         (["torch-2.0.pickle", "tinytrain.pickle"], [None, None]),
+        (["lowrank8_run0.pickle", "lowrank8_run1.pickle"], [0, 1]),
+        (["node.alpha.pickle", "node.beta.pickle"], [None, None]),
+        (["run1.pickle", "run1.last.pickle", "run2.pickle"], [1, 1, 2]),
     ],
 )
 def test_names_tell_ranks(names, ranks):
     assert rank_numbers(names) == ranks
+
+
+def test_of_a_rank_the_latest_step_comes_first(tmp_path: Path) -> None:
+    for name in ("rank1_step5", "rank0_step9", "rank0_step10", "rank0.oom"):
+        (tmp_path / f"{name}.pickle").touch()
+    ordered = [file.path.stem for file in rank_files(tmp_path)]
+    assert ordered == ["rank0.oom", "rank0_step10", "rank0_step9", "rank1_step5"]
 
 
 def machine(total: int, *sizes: int) -> Machine:
