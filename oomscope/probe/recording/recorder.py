@@ -38,8 +38,8 @@ from oomscope.probe.recording.values.assumed_values import (
     redrawn_as_expected,
 )
 from oomscope.probe.recording.values.even_choices import choices_are_even
+from oomscope.probe.recording.values.known_answers import answers_are_known
 from oomscope.probe.recording.values.known_integers import (
-    answers_are_known,
     compiled_constants_are_known,
     integers_are_followed,
 )

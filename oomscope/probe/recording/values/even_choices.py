@@ -9,12 +9,13 @@ a row chooses among few entries tells routers, and predictions of classifiers, f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
 
+from oomscope.probe.recording.values.known_answers import operations_replaced
 from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
 
 NOTE: Final = (
@@ -24,32 +25,18 @@ MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
 
 
-@contextmanager
-def choices_are_even(note: Callable[[str], None]) -> Iterator[None]:
+def choices_are_even(note: Callable[[str], None]) -> AbstractContextManager[None]:
     """Answer such choices while the block runs; ``note`` is told, once, where one was made.
 
-    The operations run as they are; then the result on the card gets its values. Below torch 2.10, which does not tell
-    an operation's kernel, choices stay unknown.
+    The operations run as they are; then the result on the card gets its values.
     """
-    get_kernel = getattr(torch.library, "get_kernel", None)
-    if get_kernel is None:
-        yield
-        return
     tell = functools.cache(lambda: note(NOTE))
-    library = torch.library.Library("aten", "IMPL")
-    for name, choosing in (("topk", _topk), ("argmax", _argmax), ("multinomial", _multinomial)):
-        operation = functools.partial(_chosen, choosing, get_kernel(f"aten::{name}", "CUDA"), tell)
-        library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
-    try:
-        yield
-    finally:
-        library._destroy()
 
+    def chosen(choosing: Callable[..., Any], run: Callable[..., Any], *how: Any, **more: Any) -> Any:
+        return choosing(run, tell, *how, **more)
 
-def _chosen(
-    choosing: Callable[..., Any], kernel: Any, tell: Callable[[], None], keys: Any, *how: Any, **more: Any
-) -> Any:
-    return choosing(functools.partial(kernel.call_boxed, keys), tell, *how, **more)
+    operations: dict[str, Callable[..., Any]] = {"topk": _topk, "argmax": _argmax, "multinomial": _multinomial}
+    return operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()})
 
 
 def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, k: int, *how: Any) -> Any:

@@ -9,12 +9,6 @@ read. Those numbers are left alone, but for a few at a time: they are many, and 
 also counts as unknown what a kernel only read where no wrapper sees it: in backward, in functions of C++, and where an
 old address is left among a kernel's arguments. Such a tensor still counts as known while its version says that nothing
 was written into it.
-
-``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
-call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
-count that it reads is the host's, and its result holds what the host found. So it is with ``bincount`` and
-``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a factorisation failed,
-whose status the card holds as zero.
 """
 
 from __future__ import annotations
@@ -147,120 +141,6 @@ def integers_are_followed() -> Iterator[None]:
             wrapped.append((owner, name, replacement))
     with replaced(wrapped):
         yield
-
-
-@contextmanager
-def answers_are_known() -> Iterator[None]:
-    """Answer what C++ operations read back (counts of masks, statuses of factorisations) while the block runs.
-
-    Below torch 2.10, which does not tell an operation's kernel, these answers stay unknown.
-    """
-    get_kernel = getattr(torch.library, "get_kernel", None)
-    if get_kernel is None:
-        yield
-        return
-    library = torch.library.Library("aten", "IMPL")
-    for name, answering in _ANSWERING.items():
-        operation = functools.partial(answering, get_kernel(f"aten::{name}", "CUDA"))
-        library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
-    try:
-        yield
-    finally:
-        library._destroy()
-
-
-def _nonzero(kernel: Any, keys: Any, mask: torch.Tensor) -> torch.Tensor:
-    kept = HeldOperands()
-    places = _places_in(mask, kept)
-    if places is None:
-        return kernel.call_boxed(keys, mask)  # type: ignore[no-any-return]
-    with virtual.expecting(struct.pack("i", len(places))):
-        result: torch.Tensor = kernel.call_boxed(keys, mask)
-    kept.put_back()
-    write_values(result.T, places.T.contiguous())  # the card writes one dimension after the other
-    return result
-
-
-def _bincount(
-    kernel: Any, keys: Any, numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
-) -> torch.Tensor:
-    kept = HeldOperands()
-    if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
-        return kernel.call_boxed(keys, numbers, weights, minlength)  # type: ignore[no-any-return]
-    on_host = kept.on_host(numbers)
-    asked = [on_host.max()] if numbers.dtype is torch.uint8 else [on_host.min(), on_host.max()]
-    with virtual.expecting(*map(_bytes_of, asked)):
-        result: torch.Tensor = kernel.call_boxed(keys, numbers, weights, minlength)
-    kept.put_back()
-    if weights is None:
-        write_values(result, torch.bincount(on_host, minlength=minlength))
-    return result
-
-
-def _unique(kernel: Any, keys: Any, numbers: torch.Tensor, *how: Any, on_host: Function) -> Any:
-    """Run ``_unique2`` or ``unique_consecutive``, which read how many numbers there are."""
-    kept = HeldOperands()
-    if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
-        return kernel.call_boxed(keys, numbers, *how)
-    expected = on_host(kept.on_host(numbers), *how)
-    dim = how[2] if len(how) > 2 and not isinstance(how[2], bool) and how[2] is not None else 0
-    count = int(kept.on_host(numbers).sum()) if numbers.dtype is torch.bool else expected[0].shape[dim]
-    with virtual.expecting(struct.pack("q", count), struct.pack("i", count)):
-        result = kernel.call_boxed(keys, numbers, *how)
-    kept.put_back()
-    for one, value in zip(result, expected, strict=True):
-        if one is not None:  # the kernel for bool leaves undefined what was not asked for
-            write_values(one, value)
-    return result
-
-
-def _repeat_interleave(
-    kernel: Any, keys: Any, repeats: torch.Tensor, *, output_size: int | None = None
-) -> torch.Tensor:
-    kept = HeldOperands()
-    if not is_followed(repeats) or not kept.take(repeats):
-        return kernel.call_boxed(keys, repeats, output_size=output_size)  # type: ignore[no-any-return]
-    on_host = kept.on_host(repeats)
-    expected = torch.repeat_interleave(on_host)
-    lowest = [on_host.min()] if len(on_host) else []  # before torch 2.12 it asks whether none is negative
-    with virtual.expecting(struct.pack("q", len(expected)), *map(_bytes_of, lowest), struct.pack("?", True)):
-        result: torch.Tensor = kernel.call_boxed(keys, repeats, output_size=output_size)
-    kept.put_back()
-    write_values(result, expected)
-    return result
-
-
-def _bytes_of(number: torch.Tensor) -> bytes:
-    return bytes(number.reshape(1).view(torch.uint8).tolist())
-
-
-def _linalg_check_errors(kernel: Any, keys: Any, info: torch.Tensor, api_name: str, *, is_matrix: bool) -> None:
-    kept = HeldOperands()
-    if not is_followed(info) or not kept.take(info):
-        kernel.call_boxed(keys, info, api_name, is_matrix=is_matrix)
-        return
-    with virtual.expecting(struct.pack("?", bool(kept.on_host(info).any()))):
-        kernel.call_boxed(keys, info, api_name, is_matrix=is_matrix)
-    kept.put_back()
-
-
-_ANSWERING: Final[dict[str, Callable[..., Any]]] = {
-    "nonzero": _nonzero,
-    "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2),
-    "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
-    "bincount": _bincount,
-    "repeat_interleave.Tensor": _repeat_interleave,
-    "_linalg_check_errors": _linalg_check_errors,
-}
-"""Of operations of aten, what runs in their place."""
-
-
-def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
-    """Return where ``mask``, which is then among the ``kept``, is set, one row each; None where that is not known."""
-    if not is_followed(mask) or not kept.take(mask):
-        return None
-    places: torch.Tensor = kept.on_host(mask).nonzero()
-    return places
 
 
 def _scriptable(wrapped: Function, function: Function) -> Function:

@@ -260,7 +260,7 @@ say([touch, unknown(labels), unknown(tokens)])"""
 
 
 BEGIN = """
-from oomscope.probe.recording.values.known_integers import answers_are_known
+from oomscope.probe.recording.values.known_answers import answers_are_known
 from oomscope.probe.recording.values.known_integers import integers_are_followed
 d = 'cuda'
 labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], device=d)
