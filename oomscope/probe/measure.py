@@ -35,7 +35,7 @@ from oomscope.probe.analysis.failures import (
     refusal_in,
     untestable_reason,
 )
-from oomscope.probe.analysis.value_dependence import doubt_of, unchecked
+from oomscope.probe.analysis.value_dependence import doubt_of, settled, unchecked
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
@@ -47,6 +47,7 @@ from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import load_recipe, world_of
 from oomscope.snapshot.trace import Moment
+from oomscope.virtual.settings import ValueRule
 
 if TYPE_CHECKING:
     from oomscope.probe.recording.session import Session
@@ -106,6 +107,7 @@ class _Runs:
 
     def __post_init__(self) -> None:
         """Begin the first run."""
+        self.check: ValueRule | None = "threes"
         self.first = self.begin(self.settings, self.backend, self.progress)
 
     def result(self) -> ProbeResult:
@@ -114,16 +116,23 @@ class _Runs:
         if ending is None:
             end_as(self.first.wait())
         measurement = ending.measurement
-        if ending.failure is not None or measurement is None:
-            return self._kept(self._failed(ending.failure))
+        if measurement is None:
+            failed = self._kept(self._failed(ending.failure))
+            return self._settled(ending) if ending.unanswered.reads else failed
         self.progress(Progress(stage="analyse"))
         if measurement.unanswered.reads:
             self._kept(self._failed(unchecked(self.job, measurement)))
-            doubt = self._doubt_about(measurement)
-            if isinstance(doubt, Failure):
-                return self._failed(doubt)
-            measurement = replace(measurement, notes=(*measurement.notes, doubt))
+            return self._settled(ending)
         return self._explored(measurement, ending.out_of_memory)
+
+    def _settled(self, first: Ending) -> ProbeResult:
+        """Return what can be believed after runs under other rules of values, where the ``first`` read unknown ones."""
+        found = settled(self.job, first, self._under)
+        if isinstance(found, Failure) or (measurement := found.ending.measurement) is None:
+            return self._failed(found if isinstance(found, Failure) else None)
+        self.settings, self.check = replace(self.settings, values=found.values), found.check
+        told = replace(measurement, notes=(*measurement.notes, found.note))
+        return self._explored(told, found.ending.out_of_memory)
 
     def _explored(self, measurement: Measurement, out_of_memory: OutOfMemory | None) -> ProbeResult:
         """Return the result with what runs without a limit and under other settings of the allocator tell."""
@@ -148,8 +157,8 @@ class _Runs:
         self._kept(replace(result, demand_cut=asks_demand))
         if asks_demand:
             whole = self._whole_run()
-            doubt = self._doubt_about(whole, unlimited=True) if isinstance(whole, Measurement) else ""
-            if isinstance(doubt, Failure):
+            doubt = self._doubt_about(whole, unlimited=True) if isinstance(whole, Measurement) else None
+            if doubt is not None:
                 return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
             result, measurement = self._with_demand(result, measurement, out_of_memory, whole)
         if not (is_refused and is_wanted(self.job, self.backend, result.verdict)):
@@ -180,16 +189,16 @@ class _Runs:
         run = self.begin(settings, self.backend, lambda step: self.progress(replace(step, stage=stage)))
         return run.value(), run.wait()
 
-    def _doubt_about(self, measurement: Measurement, **changes: Any) -> Failure | str:
-        """Return why ``measurement`` cannot be believed, or how it was found out that it can."""
-        if not measurement.unanswered.reads:
-            return ""
+    def _under(self, values: ValueRule, **changes: Any) -> Ending | None:
+        """Return how the whole run ends under another rule of values; None where its process was lost."""
+        ending, status = self._again("values", values=values, is_bounded=True, **changes)
+        return None if status else ending
 
-        def repeated() -> Ending | None:
-            ending, status = self._again("values", values="threes", **changes)
-            return None if status else ending
-
-        return doubt_of(self.job, measurement, repeated)
+    def _doubt_about(self, measurement: Measurement, **changes: Any) -> Failure | None:
+        """Return why a further run, made under ``changes``, cannot be believed."""
+        if not measurement.unanswered.reads or self.check is None:
+            return None
+        return doubt_of(self.job, measurement, self._under(self.check, **changes))
 
     def _may_leak(self, measurement: Measurement) -> bool:
         """Whether a longer run can tell whether what grows is a leak; on a real card another one takes its time."""
@@ -209,7 +218,7 @@ class _Runs:
         found, longer = leak_of(self.job, measurement), ending.measurement if ending is not None else None
         if ending is not None and ending.out_of_memory:
             return measurement, (f"a run of {LONG_RUN} iterations runs out of memory",)
-        if longer is None or longer.truncated or isinstance(self._doubt_about(longer, iterations=LONG_RUN), Failure):
+        if longer is None or longer.truncated or self._doubt_about(longer, iterations=LONG_RUN) is not None:
             unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
             return measurement, (unknown,) if found else ()
         if found and not piles_up(longer.timeline):
@@ -307,7 +316,7 @@ def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProg
         failure = _failure_of(error, job, stage)
         refusal = None if stage == "import" else refusal_in(error)
     if failure is not None and refusal is None:
-        return Ending(measurement=None, failure=failure)
+        return Ending(measurement=None, failure=failure, unanswered=session.unanswered)
     measurement = session.measurement()
     if refusal is None:
         return Ending(measurement=measurement)

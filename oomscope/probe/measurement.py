@@ -185,3 +185,5 @@ class Ending:
     out_of_memory: OutOfMemory | None = None
     """What ended the target for want of memory, where that is why it ended."""
     failure: Failure | None = None
+    unanswered: Unanswered = Unanswered()
+    """What a virtual card did not know in a run that failed; else the measurement tells it."""

@@ -17,7 +17,7 @@ VARIABLE = "OOMSCOPE_CARD"
 _MOST_DEVICES = 64
 
 AddressPolicy = Literal["spans", "ascending", "scattered"]
-ValueRule = Literal["zeros", "threes"]
+ValueRule = Literal["zeros", "ones", "threes", "larger"]
 Peers = Literal["alike", "processes"]
 
 
@@ -37,7 +37,7 @@ class CardSettings:
     event_lag: int = 0
     """How many later events of its stream complete an event; 0 for complete at once."""
     values: ValueRule = "zeros"
-    """What is read where the card holds nothing: zeros, or 3 of the type that is most often as long."""
+    """What is read where the card holds nothing: zeros, or another number of the type that is most often as long."""
     copy_limit_bytes: int = MiB
     """Larger copies move nothing."""
     peers: Peers = "alike"

@@ -256,11 +256,20 @@ def test_a_boolean_index_is_flagged_with_its_line() -> None:
     assert f" at small.py:{line} boolean;" in result.failure.message
 
 
-def test_a_program_that_never_steps_under_other_values_is_ended_all_the_same() -> None:
+def test_a_program_that_never_steps_under_other_values_is_ended_and_the_worse_way_reported() -> None:
     result = small("steps_by_value")
-    assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    assert result.outcome == "fits", result.failure
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "if loss.item() == 0:" in text) + 1
-    assert f" at small.py:{line} steps_by_value;" in result.failure.message
+    (note,) = result.notes
+    assert "and decide a branch: the program requests " in note
+    assert note.endswith(f" at small.py:{line} steps_by_value); the worse is reported")
+    assert result.peak.categories["optimizer_state"] == 2 * result.peak.categories["parameter"]
+
+
+def test_a_program_whose_own_check_zeros_fail_is_measured_with_other_values() -> None:
+    result = small("checks_a_value")
+    assert (result.outcome, result.peak.site.function) == ("fits", "checks_a_value"), result.failure
+    assert "where they are 0 the program fails (the program ended before its first step" in result.notes[0]
 
 
 def test_an_index_that_the_host_computed_is_answered() -> None:

@@ -1,13 +1,20 @@
 """Whether a run on a virtual card can be believed: what it read of the card that the card does not know.
 
-A read of bytes that nobody copied to the card is answered by a rule. Such a run is repeated under another rule: where
-the two ask the allocator for the same sizes in the same order, the values did not matter. Only that is an answer.
+A read of bytes that nobody copied to the card is answered by a rule: zeros, in the first run. Such a run is repeated
+under another rule, threes. Where the two ask the allocator for the same sizes in the same order, the values did not
+matter.
+
+Where they do not, a third run tells a *decision* from a *size*. A program that branches by an unknown value
+(``if norm > 1``) has two ways to go, so that a third number leads to one of these again; one that sizes a tensor by it
+asks for a third size. A decision is answered by the way that takes more memory, and a note names both. A size has no
+answer. In the same way a program that fails under one rule, for a check of its own, is believed where two others agree.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,46 +22,136 @@ import numpy as np
 
 from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import ProbeJob
-from oomscope.probe.measurement import Ending, Measurement
+from oomscope.probe.measurement import Ending, Measurement, Unanswered
 from oomscope.probe.result import Failure
 from oomscope.snapshot.trace import Action, Frame, Stack, Trace
 from oomscope.units import format_size
+from oomscope.virtual.settings import ValueRule
 
 REMEDY: Final = "use --backend cuda, or compute these values on the host"
 _MOST_LINES: Final = 3
+_OTHER: Final = "a second run with other values"
+_SAME: Final = f"{_OTHER} asked for the same bytes"
 
 
 def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
     """Return what is said of a run that was not repeated, for it stays unknown whether the values mattered."""
-    return _untestable(f"{_read(job, measurement)}; it is not known whether sizes depend on them")
+    return _untestable(f"{_read(job, measurement.unanswered)}; it is not known whether sizes depend on them")
 
 
-def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], Ending | None]) -> Failure | str:
-    """Return why ``measurement`` cannot be believed, or, where it can, the note that says how that was found out.
+class Settled(NamedTuple):
+    """A run that can be believed."""
+
+    ending: Ending
+    note: str
+    """What it read, and how it was found out that it can be believed."""
+    values: ValueRule = "zeros"
+    """The rule that it was made under."""
+    check: ValueRule | None = "threes"
+    """The rule under which further runs must ask for the same; None where each way of a decision has a rule."""
+
+
+Repeat = Callable[[ValueRule], Ending | None]
+"""Runs the target whole once more under a rule of values; None where its process was lost."""
+
+
+def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
+    """Return which run can be believed, or why none can.
 
     Args:
         job: what was measured.
-        measurement: a run that read what the card does not know.
-        repeated: runs the target whole once more, under the other rule of values.
+        first: how the run under zeros ended, which read what the card does not know.
+        repeat: makes further runs.
     """
-    ending = repeated()
+    measurement = first.measurement
+    if measurement is None:
+        return _where_zeros_fail(job, first, repeat)
+    read = _read(job, measurement.unanswered)
+    threes = repeat("threes")
+    difference = _difference(job, measurement, threes)
+    if difference is None:
+        return Settled(first, f"{read}; {_SAME}{_turns(measurement, threes)}")
+    failure = _untestable(f"{read}, and {difference}")
+    if threes is None or threes.measurement is None:
+        ones = repeat("ones")
+        if _difference(job, measurement, ones) is None:
+            return Settled(first, f"{read}; {_SAME}{_turns(measurement, ones)}", check="ones")
+        return failure
+    if measurement.truncated or threes.measurement.truncated:
+        return failure
+    larger = repeat("larger")
+    is_like_zeros = _difference(job, measurement, larger) is None
+    if not (is_like_zeros or _difference(job, threes.measurement, larger) is None):
+        return failure
+    other, worse = sorted((threes, first), key=_weight)  # of equals the first run is reported
+    ways = f"the program {_end(worse)}, or {_end(other)} ({difference})"
+    note = f"{read}, and decide a branch: {ways}; the worse is reported"
+    like_larger = first if is_like_zeros else threes
+    return Settled(worse, note, "zeros" if worse is first else "threes", "larger" if worse is like_larger else None)
+
+
+def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
+    """Return a run under threes, where one under larger numbers asks for the same; else how the first one failed."""
+    assert first.failure is not None  # noqa: S101 - there is no measurement
+    threes = repeat("threes")
+    measurement = threes.measurement if threes is not None else None
+    if threes is None or measurement is None or _difference(job, measurement, larger := repeat("larger")) is not None:
+        places = _places(first.unanswered.lines, site_rule(job).name_of)
+        before = f"it had read values that a virtual card does not compute{f', {places}' if places else ''}"
+        return replace(first.failure, message=f"{first.failure.message} ({before})")
+    read = _read(job, measurement.unanswered)
+    fails = f"where they are 0 the program fails ({first.failure.message})"
+    note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, larger)}"
+    return Settled(threes, note, "threes", "larger")
+
+
+def doubt_of(job: ProbeJob, measurement: Measurement, check: Ending | None) -> Failure | None:
+    """Return why a further run cannot be believed, by how one like it under the rule that checks ended."""
+    difference = _difference(job, measurement, check)
+    return _untestable(f"{_read(job, measurement.unanswered)}, and {difference}") if difference else None
+
+
+def _weight(ending: Ending) -> tuple[int, ...]:
+    """Return how much memory a run takes, to compare two by."""
+    assert ending.measurement is not None  # noqa: S101 - it has an answer
+    stats = ending.measurement.stats
+    return (ending.out_of_memory is not None, stats.requested_bytes_peak, stats.reserved_bytes_peak)
+
+
+def _end(ending: Ending) -> str:
+    """Say how a run ended."""
+    assert ending.measurement is not None  # noqa: S101 - it has an answer
+    if ending.out_of_memory is not None:
+        return "runs out of memory"
+    return f"requests {format_size(ending.measurement.stats.requested_bytes_peak)} at its peak"
+
+
+def _difference(job: ProbeJob, measurement: Measurement, ending: Ending | None) -> str | None:
+    """Return what another run did that is not what the measured one did; None where both asked for the same."""
     other = ending.measurement if ending is not None else None
-    read = _read(job, measurement)
     if other is None:
         why = ending.failure.message if ending is not None and ending.failure is not None else "its process was lost"
-        return _untestable(f"{read}, and a second run with other values fails: {why}")
+        return f"{_OTHER} fails: {why}"
     if measurement.truncated or other.truncated:
-        return unchecked(job, measurement)
+        return "events were dropped, so that it is not known whether sizes depend on them"
     found = first_difference(measurement.trace, other.trace)
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)
         place = f" at {site.file}:{site.line} {site.function}" if site else ""
-        return _untestable(f"{read}, and a second run with other values asks for {found}{place}")
-    note = f"{read}; a second run with other values asked for the same bytes"
+        return f"{_OTHER} asks for {found}{place}"
     moved = _moved_peaks(measurement, other)
-    if list(moved) == ["reserved"] and _threads_take_other_turns(measurement.trace, other.trace):
-        return f"{note}, but {moved['reserved']}: threads of the program allocate in another order each time"
-    return _untestable(f"{read}, and in a second run with other values {next(iter(moved.values()))}") if moved else note
+    if not moved or _turns(measurement, ending):
+        return None
+    return f"in {_OTHER} {next(iter(moved.values()))}"
+
+
+def _turns(measurement: Measurement, ending: Ending | None) -> str:
+    """Say by how much the reserved peak of another run differs, where only the order of threads does."""
+    other = ending.measurement if ending is not None else None
+    moved = _moved_peaks(measurement, other) if other is not None else {}
+    if other is None or list(moved) != ["reserved"] or not _threads_take_other_turns(measurement.trace, other.trace):
+        return ""
+    return f", but {moved['reserved']}: threads of the program allocate in another order each time"
 
 
 def _untestable(message: str) -> Failure:
@@ -76,15 +173,15 @@ def _moved_peaks(measurement: Measurement, other: Measurement) -> dict[str, str]
     return moved
 
 
-def _read(job: ProbeJob, measurement: Measurement) -> str:
+def _read(job: ProbeJob, seen: Unanswered) -> str:
     """Return how often what was read, and where."""
-    seen, rule = measurement.unanswered, site_rule(job)
+    rule = site_rule(job)
     times = "once" if seen.reads == 1 else f"{seen.reads:,} times"
-    places = places_of(seen.lines, rule.name_of)
+    places = _places(seen.lines, rule.name_of)
     return f"values that a virtual card does not compute were read {times}{f' ({places})' if places else ''}"
 
 
-def places_of(lines: Sequence[Frame], name: Callable[[str], str]) -> str:
+def _places(lines: Sequence[Frame], name: Callable[[str], str]) -> str:
     """Return "at" and the first of the lines, their files as ``name`` calls them; empty without any."""
     places = list(dict.fromkeys(f"{name(line.filename)}:{line.line}" for line in lines))
     more = " and elsewhere" if len(places) > _MOST_LINES else ""

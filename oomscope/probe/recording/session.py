@@ -17,7 +17,7 @@ import torch
 from oomscope.capture import history
 from oomscope.errors import NothingOnDeviceError
 from oomscope.model.base.observer import Phase, Role
-from oomscope.probe.measurement import Measurement
+from oomscope.probe.measurement import Measurement, Unanswered
 from oomscope.probe.recording.cards import RealCard, VirtualCard
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.recorder import Recorder
@@ -105,6 +105,11 @@ class Session:
         """Say what the storages of ``tensors`` are for, as an observer does."""
         self._recorder.blocks.tell(Category[role.upper()], tensors)
 
+    @property
+    def unanswered(self) -> Unanswered:
+        """What a virtual card did not know until recording ended."""
+        return self._recorder.unanswered
+
     def measurement(self) -> Measurement:
         """Return what was recorded."""
         measured = measurement_of(
@@ -125,7 +130,7 @@ class Session:
         return replace(
             measured,
             pinned_bytes=self._pinned,
-            unanswered=self._recorder.unanswered,
+            unanswered=self.unanswered,
             growing=self._recorder.growing.names,
             step_times_s=tuple(start.elapsed_time(end) / 1000 for start, end in steps),
             versions={"torch": torch.__version__, "cuda": str(torch.version.cuda)} | self._card.versions(),

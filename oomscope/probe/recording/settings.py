@@ -34,6 +34,8 @@ class SessionSettings:
     """A card with this many bytes in all; None means the card's own total."""
     values: ValueRule = "zeros"
     """What a virtual card answers where it holds nothing."""
+    is_bounded: bool = False
+    """A program makes about as many backward passes as before at most: under other values it might never step."""
     unlimited: bool = False
     """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
     non_torch_bytes: int = 0

@@ -214,6 +214,16 @@ def steps_by_value() -> None:
         optimizer.zero_grad()
 
 
+def checks_a_value() -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    while True:
+        scores = torch.rand(4 << 20, device="cuda")
+        assert (scores >= 0).all(), "scores are negative"
+        net(scores.view(-1, 256)).mean().backward()
+        optimizer.step()
+
+
 def prints_loss() -> None:
     """A value is read, and nothing depends on it."""
     net = model()

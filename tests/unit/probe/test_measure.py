@@ -15,7 +15,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measure import measure
-from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
+from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement, Unanswered
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.builder import TraceBuilder
@@ -51,6 +51,7 @@ class FakeSession:
     watched: list[object] = field(default_factory=list)
     oom: FailedAllocation | None = None
     retries: int = 0
+    unanswered: Unanswered = field(default_factory=Unanswered)
 
     def __enter__(self):
         self.log.append("enter")

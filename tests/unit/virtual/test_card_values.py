@@ -33,6 +33,22 @@ def test_never_written_bytes_read_as_zeros_or_as_threes_of_the_likeliest_type() 
     assert on_card(script, values="threes") == [said.hex() for said in (long, *scalars)]
 
 
+def test_other_rules_give_other_numbers_and_other_counts_of_booleans() -> None:
+    script = """
+        p = malloc(MiB)
+        say([to_host(p, size).hex() for size in (1, 2, 4, 8, 16)])
+        """
+    ones = [b"\x01", b"\x80\x3f", struct.pack("<f", 1.0), *(struct.pack(f"<{n}q", *[1] * n) for n in (1, 2))]
+    assert on_card(script, values="ones") == [said.hex() for said in ones]
+    five = b"\x01\x00\xa0\x40"
+    assert int(struct.unpack("<f", five)[0]) == 5
+    larger = [b"\x01", b"\x00\x42", five, *(struct.pack(f"<{n}q", *[257] * n) for n in (1, 2))]
+    assert on_card(script, values="larger") == [said.hex() for said in larger]
+    threes = [bytes.fromhex(said) for said in on_card(script, values="threes")]
+    for three, other in zip(threes[1:], larger[1:], strict=True):
+        assert three.count(0) != other.count(0)
+
+
 def test_what_a_kernel_may_have_written_never_reads_the_same_under_both_rules() -> None:
     """Not even where the number that was copied there is the one that the second rule gives."""
     script = """

@@ -16,7 +16,6 @@ from typing import Any
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
 from oomscope.probe.analysis.failures import Refusal, out_of_memory_of
-from oomscope.probe.analysis.value_dependence import places_of
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfMemory, Unanswered
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
@@ -26,7 +25,6 @@ from oomscope.probe.result import ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
 
@@ -64,7 +62,7 @@ def ending_of(
     receipt = representative(ended.receipts, rank)
     failure = failure_in(ended, rank)
     if failure is not None or receipt is None:
-        return Ending(measurement=None, failure=failure)
+        return Ending(measurement=None, failure=failure, unanswered=_unanswered(ended.receipts))
     if not receipt.snapshot:
         return Ending(measurement=None, failure=_unwritten(receipt))
     measurement = _measurement(receipt, settings, budget)
@@ -260,7 +258,7 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         who = who or "a process of the program"
         return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
-        raised = (f": {receipt.raised.text}" if receipt.raised else "") + _read_before(receipt)
+        raised = f": {receipt.raised.text}" if receipt.raised else ""
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
 
@@ -288,12 +286,6 @@ def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
         message = f"rank {rank} of {each.world_size} failed: it {made}{_status_of(ended)}"
         return Failure(kind=failure_of(ended.status)[0], message=message)
     return None
-
-
-def _read_before(receipt: Receipt) -> str:
-    """Say where a program that failed had read values of a virtual card: a check of its own may have failed by them."""
-    places = places_of(_unanswered([receipt]).lines, short_path)
-    return f" (it had read values that a virtual card does not compute, {places})" if places else ""
 
 
 def _empty(ended: Ended, receipt: Receipt) -> Failure | None:

@@ -82,17 +82,25 @@ class ProgramRuns:
             )
             budget = settings.budget() if backend == "virtual" else None
             ending = ending_of(ended, settings, budget, iterations, self._target.rank)
-        # Under other values or settings the program might never step an optimizer, or never end. A run that failed
-        # made fewer backward passes than the whole one on a card without a limit.
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
-        speaker = representative(ended.receipts, self._target.rank)
-        if speaker is not None:
-            self._backwards = max(self._backwards or 0, speaker.backwards)
+        if ending.failure is None and not settings.is_bounded:
+            self._count_backwards(ended, iterations)
         if (failure := ending.failure) is not None:
             waits = failure.unrecorded == "before_a_step" and self._job.world_size > 1
             message = f"{failure.message}; {_ALONE}" if waits else failure.message
             return replace(ending, failure=replace(failure, message=message, detail=tail_of(log, begin)))
         return self._under_its_own_settings(ending, settings)
+
+    def _count_backwards(self, ended: Ended, iterations: int) -> None:
+        """Learn from a run how many backward passes as many ``iterations`` as were asked for may take.
+
+        A run that ran out of memory made fewer passes than the whole one on a card without a limit.
+        """
+        speaker = representative(ended.receipts, self._target.rank)
+        if speaker is not None:
+            made = max(speaker.iterations, 1)
+            passes = -(-speaker.backwards * max(iterations, made) // made)
+            self._backwards = max(self._backwards or 0, passes)
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
         job, gpu = self._job, settings.gpu
@@ -106,7 +114,7 @@ class ProgramRuns:
             limit_bytes=settings.limit_bytes or (gpu.total_bytes if gpu else None),
             world_size=job.world_size,
             is_recorded=settings.is_recorded,
-            most_backwards=self._backwards if settings.values == "threes" else None,
+            most_backwards=self._backwards if settings.is_bounded else None,
         )
         environment = variables_of(job, os.environ)
         environment |= arming.variables(told, environment)

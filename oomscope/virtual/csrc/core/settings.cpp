@@ -84,8 +84,14 @@ bool set_word(Settings &s, const std::string &key, const std::string &value) {
     snprintf(s.description.name, sizeof s.description.name, "%s", value.c_str());
   } else if (key == "ledger") {
     s.ledger = value;
-  } else if (key == "values" && (value == "zeros" || value == "threes")) {
-    s.threes = value == "threes";
+  } else if (key == "values" && value == "zeros") {
+    s.values = ValueRule::zeros;
+  } else if (key == "values" && value == "ones") {
+    s.values = ValueRule::ones;
+  } else if (key == "values" && value == "threes") {
+    s.values = ValueRule::threes;
+  } else if (key == "values" && value == "larger") {
+    s.values = ValueRule::larger;
   } else if (key == "peers" && (value == "alike" || value == "processes")) {
     s.has_peers = value == "processes";
   } else if (key == "addresses" && value == "spans") {

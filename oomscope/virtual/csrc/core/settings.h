@@ -9,11 +9,14 @@ namespace card {
 
 enum class AddressOrder { spans, ascending, scattered };
 
+// What unknown values are read as (memory/copies.cpp).
+enum class ValueRule { zeros, ones, threes, larger };
+
 struct Settings {
   card_description description{};
   AddressOrder order = AddressOrder::spans;
+  ValueRule values = ValueRule::zeros;
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
-  bool threes = false;       // the second rule: unknown values read as 3 (memory/copies.cpp), not as 0
   bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)
   std::string ledger;        // file through which processes of one machine share its cards; empty: none
   int installed = 1;         // devices in the machine

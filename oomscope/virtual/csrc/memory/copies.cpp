@@ -88,27 +88,40 @@ int on_device(const Side &to, const Side &from, const Block &b) {
   return 0;
 }
 
-// Byte `i` of `bytes` unknown ones that are read at once. Under the second rule they are the number 3, of the type that
-// is most often as long: bool (1), bfloat16, float32 and int64; a longer read is taken for int64.
+// A number, in the types of two, four and eight bytes that programs read most often.
+struct Number {
+  unsigned char bfloat16[2], float32[4], int64[8];
+};
+
+// By rule. Of the larger numbers (32, 5.0000005 and 257) other bytes are 0 than of threes: in a list of booleans, too, a
+// program counts another number of true ones.
+constexpr Number numbers[] = {
+    {},
+    {{0x80, 0x3f}, {0x00, 0x00, 0x80, 0x3f}, {1}},
+    {{0x40, 0x40}, {0x00, 0x00, 0x40, 0x40}, {3}},
+    {{0x00, 0x42}, {0x01, 0x00, 0xa0, 0x40}, {1, 1}},
+};
+
+// Byte `i` of `bytes` unknown ones that are read at once: of the rule's number, in the type that is most often as long;
+// a single byte is a bool, a longer read is taken for int64.
 char answer(size_t i, size_t bytes) {
-  static const unsigned char bfloat16[] = {0x40, 0x40}, float32[] = {0x00, 0x00, 0x40, 0x40};
-  if (!settings().threes) return 0;
-  if (bytes == 1) return 1;
-  if (bytes == 2) return static_cast<char>(bfloat16[i]);
-  if (bytes == 4) return static_cast<char>(float32[i]);
-  return i % 8 == 0 ? 3 : 0;
+  const Number &number = numbers[static_cast<size_t>(settings().values)];
+  if (bytes == 1) return settings().values != ValueRule::zeros;
+  if (bytes == 2) return static_cast<char>(number.bfloat16[i]);
+  if (bytes == 4) return static_cast<char>(number.float32[i]);
+  return static_cast<char>(number.int64[i % 8]);
 }
 
 // Overwrites what is unknown in a row that was read, `done` bytes after the start of a copy of `all` bytes. Under the
-// first rule a row that one earlier copy wrote just so stays as it was. Under the second it never does: the rules must
-// differ in every unknown byte that decides anything.
+// rule of zeros a row that one earlier copy wrote just so stays as it was. Under another it never does: the rules must
+// differ from it in every unknown byte that decides anything.
 void answer_unknown(char *row, uintptr_t from, size_t bytes, size_t done, size_t all) {
-  bool threes = settings().threes;
-  if (!threes && was_held(from, bytes)) return;
+  bool is_zeros = settings().values == ValueRule::zeros;
+  if (is_zeros && was_held(from, bytes)) return;
   std::vector<bool> known(bytes);
   for (auto &[address, size] : held_parts(from, bytes))
     std::fill_n(known.begin() + static_cast<ptrdiff_t>(address - from), size, true);
-  bool is_same = threes && was_held(from, bytes);
+  bool is_same = !is_zeros && was_held(from, bytes);
   for (size_t i = 0; i < bytes && is_same; i++) is_same = known[i] || row[i] == answer(done + i, all);
   for (size_t i = 0; i < bytes; i++)
     if (!known[i]) row[i] = is_same ? static_cast<char>(i == 0 ? row[i] + 1 : row[i]) : answer(done + i, all);

@@ -5,7 +5,7 @@
 //
 // A read of unknown bytes is reported before it is answered. Under the rule "zeros" it gives zeros, but where one
 // earlier copy wrote just the range that is read, and a kernel was given it since: what was copied (was_held in
-// values.h). Under the rule "threes" it gives the number 3 (answer in copies.cpp).
+// values.h). Other rules than zeros give another number (answer in copies.cpp).
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -66,6 +66,10 @@ class Runs:
         self.kept: list[ProbeResult] = []
         self.stages: list[str] = []
 
+    @property
+    def rules(self) -> list[str]:
+        return [each.values for each in self.asked]
+
     def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
         self.asked.append(settings)
         progress(Progress(stage="step"))
@@ -114,22 +118,35 @@ def test_the_answer_stands_where_the_requests_are_the_same() -> None:
             "a second run with other values asked for the same bytes"
         ),
     )
-    assert [each.values for each in runs.asked] == ["zeros", "threes"]
+    assert runs.rules == ["zeros", "threes"]
     assert runs.stages.count("values") == 1
 
 
-def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), threes=Ending(measurement=measured(MiB, 4, 7)))
+def test_a_size_is_no_answer_and_has_its_line() -> None:
+    runs = Runs(
+        zeros=Ending(measurement=measured(MiB, 0, 7)),
+        threes=Ending(measurement=measured(MiB, 4, 7)),
+        larger=Ending(measurement=measured(MiB, 9, 7)),
+    )
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
+    assert runs.rules == ["zeros", "threes", "larger"]
     said = ", and a second run with other values asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
     assert said in result.failure.message
 
 
 def test_a_peak_that_moves_is_no_answer() -> None:
     """The same requests, and another moment at which memory is given back; or another process that takes more."""
-    for moved in ({"stats": replace(STATS, requested_bytes_peak=8 * MiB)}, {"other_peaks": (MiB,)}):
-        runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB, **moved)))
+
+    def peak(size: int) -> dict[str, Any]:
+        return {"stats": replace(STATS, requested_bytes_peak=size)}
+
+    for moved, other in ((peak(8 * MiB), peak(7 * MiB)), ({"other_peaks": (MiB,)}, {"other_peaks": (2,)})):
+        runs = Runs(
+            zeros=Ending(measurement=measured(MiB)),
+            threes=Ending(measurement=measured(MiB, **moved)),
+            larger=Ending(measurement=measured(MiB, **other)),
+        )
         result = runs.probed()
         assert (result.outcome, result.failure.kind) == ("error", "untestable")
     assert "another process of the program allocates other bytes" in result.failure.message
@@ -144,7 +161,76 @@ def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
     result = Runs(zeros=of(MiB, 2 * MiB), threes=of(2 * MiB, MiB, stats=moved)).probed()
     assert result.outcome == "fits"
     assert "but the reserved peak is 11.00 MiB instead of 9.00 MiB: threads of the program allocate" in result.notes[0]
-    assert Runs(zeros=of(MiB), threes=of(MiB, stats=moved)).probed().outcome == "error", "in the same order"
+    other = replace(STATS, reserved_bytes_peak=12 * MiB)
+    in_order = Runs(zeros=of(MiB), threes=of(MiB, stats=moved), larger=of(MiB, stats=other))
+    assert in_order.probed().outcome == "error"
+
+
+def needing(size: int, **fields: Any) -> Ending:
+    stats = replace(STATS, requested_bytes_peak=size)
+    return Ending(measurement=measured(size, stats=stats), **fields)
+
+
+READ_NOTE = "values that a virtual card does not compute were read 3 times (at train.py:12)"
+
+
+@pytest.mark.parametrize(("zeros", "threes", "larger"), [(4, 8, 8), (8, 4, 4), (4, 8, 4)])
+def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, threes: int, larger: int) -> None:
+    runs = Runs(zeros=needing(zeros * MiB), threes=needing(threes * MiB), larger=needing(larger * MiB))
+    result = runs.probed()
+    assert (result.outcome, result.peak.requested_bytes) == ("fits", 8 * MiB)
+    ways = "the program requests 8.00 MiB at its peak, or requests 4.00 MiB at its peak"
+    other = f"a second run with other values asks for {threes}.00 MiB instead of {zeros}.00 MiB at train.py:20 step"
+    assert result.notes == (f"{READ_NOTE}, and decide a branch: {ways} ({other}); the worse is reported",)
+    assert runs.rules == ["zeros", "threes", "larger"]
+
+
+def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule() -> None:
+    refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
+    short = needing(4 * MiB, out_of_memory=refused)
+    runs = Runs(zeros=needing(8 * MiB), threes=short, larger=short)
+    result = runs.probed()
+    assert result.outcome == "oom"
+    assert "the program runs out of memory, or requests 8.00 MiB at its peak (a second run" in result.notes[0]
+    assert [(each.values, each.unlimited) for each in runs.asked][3:] == [("threes", True)]
+
+
+FAILED = Ending(measurement=None, failure=Failure(kind="step", message="AssertionError"), unanswered=READ)
+
+
+def test_where_zeros_fail_a_check_of_the_program_two_other_rules_answer() -> None:
+    runs = Runs(zeros=FAILED, threes=needing(4 * MiB), larger=needing(4 * MiB))
+    result = runs.probed()
+    assert (result.outcome, result.peak.requested_bytes) == ("fits", 4 * MiB)
+    fails = "where they are 0 the program fails (AssertionError)"
+    assert result.notes == (f"{READ_NOTE}; {fails}; two runs with other values asked for the same bytes",)
+    assert [each.outcome for each in runs.kept] == ["error", "fits"]
+
+
+@pytest.mark.parametrize(
+    ("endings", "rules"),
+    [
+        ({"threes": FAILED}, ["zeros", "threes"]),
+        ({"threes": needing(4 * MiB), "larger": needing(5 * MiB)}, ["zeros", "threes", "larger"]),
+        ({"zeros": replace(FAILED, unanswered=Unanswered())}, ["zeros"]),
+    ],
+)
+def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
+    endings: dict[str, Ending], rules: list[str]
+) -> None:
+    runs = Runs(**({"zeros": FAILED} | endings))
+    result = runs.probed()
+    assert (result.outcome, result.failure.kind) == ("error", "step")
+    before = "it had read values that a virtual card does not compute, at train.py:12"
+    assert result.failure.message == ("AssertionError" if len(rules) == 1 else f"AssertionError ({before})")
+    assert runs.rules == rules
+
+
+def test_where_threes_are_out_of_range_ones_answer() -> None:
+    runs = Runs(zeros=needing(4 * MiB), threes=FAILED, ones=needing(4 * MiB))
+    result = runs.probed()
+    assert result.outcome == "fits"
+    assert result.notes == (f"{READ_NOTE}; a second run with other values asked for the same bytes",)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +240,14 @@ def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
             Ending(measurement=None, failure=Failure(kind="step", message="IndexError: 1")),
             "a second run with other values fails: IndexError: 1",
         ),
-        (Ending(measurement=measured(MiB, truncated=True)), "it is not known whether sizes depend on them"),
+        (
+            Ending(measurement=measured(MiB, truncated=True)),
+            "events were dropped, so that it is not known whether sizes depend on them",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=other)
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=other, ones=needing(4 * MiB))
     result = runs.probed()
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     assert said in result.failure.message
