@@ -4,7 +4,8 @@
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
 count that it reads is the host's, and its result holds what the host found. So it is with ``bincount``, ``unique`` and
 ``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a factorisation failed,
-whose status the card holds as zero.
+whose status the card holds as zero. ``x[indices]`` reads nothing; it is here for what its result holds, since
+``Tensor.__getitem__`` can't be replaced (``known_integers``).
 """
 
 from __future__ import annotations
@@ -60,6 +61,18 @@ def _nonzero(run: Function, mask: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = run(mask)
     kept.put_back()
     write_values(result.T, places.T.contiguous())  # the card writes one dimension after the other
+    return result
+
+
+def _index(run: Function, tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+    kept = HeldOperands()
+    on_card = [each for each in (tensor, *indices) if each is not None and each.is_cuda]
+    is_known = all(is_followed(each) and kept.take(each) for each in on_card)
+    result: torch.Tensor = run(tensor, indices)
+    if is_known:
+        kept.put_back()
+        chosen = [each if each is None or not each.is_cuda else kept.on_host(each) for each in indices]
+        write_values(result, torch.ops.aten.index(kept.on_host(tensor), chosen))
     return result
 
 
@@ -134,6 +147,7 @@ def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
 
 _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "nonzero": _nonzero,
+    "index.Tensor": _index,
     "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2),
     "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
     "bincount": _bincount,

@@ -102,9 +102,10 @@ _OPERATORS: Final = tuple(
     for name in (
         *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "neg"),
         *("mod", "truediv", "rtruediv", "floordiv"),
-        *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior", "getitem"),
+        *("and", "or", "xor", "invert", "iadd", "isub", "imul", "iand", "ior"),
     )
 )
+"""Without ``__getitem__``: with one of Python's a tensor is a sequence, and torch.tensor([loss]) asks its length."""
 _READ: Final = (
     *("embedding", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim"),
     *("masked_scatter", "masked_scatter_", "masked_select"),
@@ -326,8 +327,6 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
     def called(*args: Any, **kwargs: Any) -> Any:
         if "out" in kwargs or (torch.compiler.is_compiling() and not is_folding):
             return function(*args, **kwargs)
-        if name == "__getitem__" and _is_view(args[1]):  # nothing is launched
-            return function(*args, **kwargs)
         followed, others = _operands(args, kwargs)
         if not followed and (others or not is_folding):
             return function(*args, **kwargs)
@@ -355,12 +354,6 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         return result
 
     return called
-
-
-def _is_view(index: Any) -> bool:
-    """Whether an index takes a view, which launches nothing."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(each is None or each is ... or type(each) in (int, slice) for each in parts)
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], int]:

@@ -513,3 +513,29 @@ def test_what_is_printed_is_not_read_from_the_card(values: str) -> None:
         ],
         *(0, 0),
     ]
+
+
+def test_a_list_of_tensors_is_read_as_numbers() -> None:
+    """A Python function as ``Tensor.__getitem__`` would make each tensor a sequence, whose length is asked for."""
+    said = counted(
+        """
+losses = [torch.zeros((), device=d), torch.randn(3, device=d).norm(), torch.ones(())]
+say([torch.tensor(losses).shape, torch.tensor([[each] for each in losses[::2]]).tolist()])
+"""
+    )
+    assert said == [[3], [[0.0], [1.0]]]
+
+
+def test_what_known_indices_choose_of_known_numbers_is_known() -> None:
+    said = counted(
+        """
+table, picks = torch.arange(12, device=d).view(3, 4), torch.tensor([2, 0], device=d)
+mask = torch.tensor([True, False, True], device=d)
+chosen = [table[picks], table[:, picks], table[picks, picks], table[mask], table[torch.tensor([1, 1])], table[1:][0]]
+unknown = torch.randn(3, 4, device=d)[picks]
+say([*(each.tolist() for each in chosen), list(unknown.shape), state().unknown_reads])
+"""
+    )
+    rows = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    first, second = [rows[2], rows[0]], [[row[2], row[0]] for row in rows]
+    assert said == [first, second, [10, 0], [rows[0], rows[2]], [rows[1], rows[1]], rows[1], [2, 4], 0]
