@@ -84,8 +84,9 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     if not (is_like_zeros or _difference(job, threes.measurement, larger) is None):
         return failure
     other, worse = sorted((threes, first), key=_weight)  # of equals the first run is reported
-    ways = f"the program {_end(worse)}, or {_end(other)} ({difference})"
-    note = f"{read}, and decide a branch: {ways}; the worse is reported"
+    same = _end(worse) == _end(other)
+    ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
+    note = f"{read}, and decide a branch: the program {ways} ({difference})"
     like_larger = first if is_like_zeros else threes
     return Settled(worse, note, "zeros" if worse is first else "threes", "larger" if worse is like_larger else None)
 
