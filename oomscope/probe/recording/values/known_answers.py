@@ -92,14 +92,15 @@ def _bincount(
     return result
 
 
-def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function) -> Any:
-    """Run ``_unique2`` or ``unique_consecutive``, which read how many numbers there are."""
+def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function, counts_true: bool = False) -> Any:
+    """Run ``_unique2`` or ``unique_consecutive``, which read how many numbers there are; of booleans, or how many hold."""
     kept = HeldOperands()
     if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
         return run(numbers, *how)
     expected = on_host(kept.on_host(numbers), *how)
     dim = how[2] if len(how) > 2 and not isinstance(how[2], bool) and how[2] is not None else 0
-    count = int(kept.on_host(numbers).sum()) if numbers.dtype is torch.bool else expected[0].shape[dim]
+    is_counted = counts_true and numbers.dtype is torch.bool
+    count = int(kept.on_host(numbers).sum()) if is_counted else expected[0].shape[dim]
     with virtual.expecting(struct.pack("q", count), struct.pack("i", count)):
         result = run(numbers, *how)
     kept.put_back()
@@ -148,7 +149,7 @@ def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
 _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "nonzero": _nonzero,
     "index.Tensor": _index,
-    "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2),
+    "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2, counts_true=True),
     "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
     "bincount": _bincount,
     "repeat_interleave.Tensor": _repeat_interleave,

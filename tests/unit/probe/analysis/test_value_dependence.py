@@ -200,7 +200,10 @@ def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule()
     runs = Runs(zeros=needing(8 * MiB), threes=short, larger=short)
     result = runs.probed()
     assert result.outcome == "oom"
-    assert "the program runs out of memory, or requests 8.00 MiB at its peak; the worse is reported (a second run" in result.notes[0]
+    assert (
+        "the program runs out of memory, or requests 8.00 MiB at its peak; the worse is reported (a second run"
+        in result.notes[0]
+    )
     assert [(each.values, each.unlimited) for each in runs.asked][3:] == [("threes", True)]
 
 

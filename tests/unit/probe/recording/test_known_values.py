@@ -352,7 +352,8 @@ wide = torch.ones(64, 4096, dtype=torch.long, device=d)
 found = [each.tolist() for each in torch.unique(numbers, return_counts=True)]
 runs = torch.unique_consecutive(numbers).tolist()
 pairs = torch.unique_consecutive(torch.tensor([[1, 1, 2], [1, 1, 2]], device=d), dim=1).tolist()
-flags = [torch.unique(torch.tensor(each, device=d)).tolist() for each in ([True, False, True], [True, True])]
+masks = [torch.tensor(each, device=d) for each in ([True, False, True], [True, True], [False, False])]
+flags = [each.tolist() for mask in masks for each in (torch.unique(mask), torch.unique_consecutive(mask))]
 table = torch.zeros(4, dtype=torch.long, device=d).scatter_add_(0, numbers, torch.ones_like(numbers))
 places = torch.searchsorted(torch.tensor([0, 2, 4], device=d), numbers)
 padded = torch.nn.functional.pad(torch.cumsum(numbers, 0), (1, 0))
@@ -361,7 +362,8 @@ say([same, is_causal, bool((wide == 1).all()), found, runs, pairs, flags, table.
 """,
         values=values,
     )
-    uniques = [[[0, 1, 3], [2, 1, 2]], [3, 1, 3, 0], [[1, 2], [1, 2]], [[False, True], [True]]]
+    flags = [[False, True], [True, False, True], [True], [True], [False], [False]]
+    uniques = [[[0, 1, 3], [2, 1, 2]], [3, 1, 3, 0], [[1, 2], [1, 2]], flags]
     assert said == [
         [True, True, False],
         True,
