@@ -93,7 +93,7 @@ def _bincount(
 
 
 def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function, counts_true: bool = False) -> Any:
-    """Run ``_unique2`` or ``unique_consecutive``, which read how many numbers there are; of booleans, or how many hold."""
+    """Run ``_unique2``, which reads of booleans how many are true, or what reads how many numbers there are."""
     kept = HeldOperands()
     if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
         return run(numbers, *how)
