@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
+
+import torch
+from torch.overrides import handle_torch_function
 
 from oomscope.capture.arming import AroundImport
 
@@ -52,3 +57,22 @@ def replaced_in(module: str, places: Callable[[Any], Iterable[Place]]) -> Iterat
         finally:
             if hook in sys.meta_path:
                 sys.meta_path.remove(hook)
+
+
+def method(replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what replaces a method of ``torch.Tensor``, which ``replacement`` wraps.
+
+    torch hands what stands at ``torch.Tensor`` to ``__torch_function__`` of a subclass, which looks for torch's own in
+    tables (of what a parameter without a shape may do, or what keeps an image an image): it is given that.
+    """
+    original = inspect.unwrap(replacement)
+    plain = (torch.Tensor, torch.nn.Parameter)
+
+    @functools.wraps(replacement)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_own = type(self) in plain or type(self).__torch_function__ is torch._C._disabled_torch_function_impl
+        if is_own or torch.compiler.is_compiling():
+            return replacement(self, *args, **kwargs)
+        return handle_torch_function(original, (self,), self, *args, **kwargs)
+
+    return called

@@ -35,7 +35,7 @@ from torch import _tensor_str
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from oomscope.probe.recording.replaced import Place, replaced, replaced_in
+from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
 from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands, is_followed
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
@@ -80,7 +80,8 @@ def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
         for name in (*_ASKED, *_ASKED_OF_ANSWERS, *_COMPARED):
             function = getattr(owner, name, None)
             if callable(function) and not (owner is torch and name.startswith("__")):  # torch.bool is no function
-                places.append((owner, name, _answering(function, name, tell)))
+                answering = _answering(function, name, tell)
+                places.append((owner, name, method(answering) if owner is torch.Tensor else answering))
     return replaced(places)
 
 

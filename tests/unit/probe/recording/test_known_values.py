@@ -541,3 +541,28 @@ say([*(each.tolist() for each in chosen), list(unknown.shape), state().unknown_r
     rows = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     first, second = [rows[2], rows[0]], [[row[2], row[0]] for row in rows]
     assert said == [first, second, [10, 0], [rows[0], rows[2]], [rows[1], rows[1]], rows[1], [2, 4], 0]
+
+
+def test_subclasses_find_torch_s_own_methods_in_their_tables() -> None:
+    """As a parameter without a shape does, which only some methods may be called on."""
+    said = on_card(
+        BEGIN
+        + """
+from oomscope.probe.recording.values.assumed_values import finite_numbers
+own, looked_up = {torch.Tensor.to, torch.Tensor.clone, torch.Tensor.add, torch.Tensor.any}, []
+
+class Image(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        looked_up.append(function in own)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+image = torch.zeros(2, 2, device=d).as_subclass(Image)
+with integers_are_followed(), finite_numbers([].append):
+    lazy = torch.nn.LazyLinear(4).to(d).cuda()
+    kept = [type(each).__name__ for each in (image.to(torch.float16), image.clone(), image.add(1), image.any())]
+    say([list(lazy(torch.randn(3, 8, device=d)).shape), kept, looked_up])
+""",
+        preamble="torch",
+    )
+    assert said == [[3, 4], ["Image"] * 4, [True] * 4]
