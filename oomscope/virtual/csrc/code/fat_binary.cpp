@@ -61,18 +61,6 @@ int look_at(dl_phdr_info *info, size_t, void *found) {
   return 1;
 }
 
-// Whether an address lies in one of torch's libraries. They register thousands of programs, one library after the other.
-bool is_in_torch(const void *address) {
-  static std::mutex mutex;
-  static Library last{};
-  std::lock_guard<std::mutex> guard(mutex);
-  Library here{reinterpret_cast<uintptr_t>(address), 0, 0, false};
-  if (here.address >= last.low && here.address < last.high) return last.is_torchs;
-  if (!dl_iterate_phdr(look_at, &here)) return false;
-  last = here;
-  return here.is_torchs;
-}
-
 // The system's library for Zstandard, the form in which compilers put machine code into programs. Null: there is none.
 struct Zstd {
   size_t (*frame_bytes)(const void *from, size_t bytes);
@@ -106,6 +94,18 @@ bool decompress(const unsigned char *frame, size_t bytes, size_t limit, std::str
 }
 
 }  // namespace
+
+// Thousands of programs are registered, one library after the other.
+bool is_in_torch(const void *address) {
+  static std::mutex mutex;
+  static Library last{};
+  std::lock_guard<std::mutex> guard(mutex);
+  Library here{reinterpret_cast<uintptr_t>(address), 0, 0, false};
+  if (here.address >= last.low && here.address < last.high) return last.is_torchs;
+  if (!dl_iterate_phdr(look_at, &here)) return false;
+  last = here;
+  return here.is_torchs;
+}
 
 FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper), is_torchs_(is_in_torch(wrapper)) { zstd(); }
 

@@ -16,6 +16,9 @@ struct ImageVersion {
   int binary;  // of the machine code; the card's own where PTX is compiled by the driver
 };
 
+// Whether an address lies in one of torch's libraries for CUDA.
+bool is_in_torch(const void *address);
+
 class FatBinary {
  public:
   // `wrapper` is what the compiler passes when the program is loaded; it is read when first asked for.

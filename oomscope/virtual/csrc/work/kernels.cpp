@@ -153,7 +153,13 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  has_buffer ? forget_buffer(buffer, bytes) : forget_arguments(arguments, sign_kernel, kernel);
+  if (has_buffer) {
+    forget_buffer(buffer, bytes);
+  } else if (kernel->is_torchs) {
+    unhold_arguments(arguments, sign_kernel, kernel);
+  } else {
+    forget_arguments(arguments, sign_kernel, kernel);
+  }
   tidy_stack();
   return 0;
 }

@@ -566,3 +566,15 @@ with integers_are_followed(), finite_numbers([].append):
         preamble="torch",
     )
     assert said == [[3, 4], ["Image"] * 4, [True] * 4]
+
+
+def test_kernels_that_torch_compiles_itself_write_what_its_versions_tell() -> None:
+    """Its jiterator launches them as strangers' are, by the driver; what they are given stays known all the same."""
+    said = counted(
+        """
+numbers = torch.arange(4, device=d)
+torch.gcd(numbers, numbers)
+say([(numbers + 1).tolist(), state().unknown_reads])
+"""
+    )
+    assert said == [[1, 2, 3, 4], 0]
