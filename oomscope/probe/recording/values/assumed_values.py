@@ -8,7 +8,8 @@ result on the card. The same holds for what is asked of such results: any, all, 
 type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive.
 
 **Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
-(a probability from 0 to 1), and raises where it does not. It does, in a program that trains.
+(a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
+``gaussian_nll_loss`` of variances.
 
 **Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
 round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
@@ -26,20 +27,20 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import torch
 from torch import _tensor_str
-from torch.nn import init
+from torch.nn import functional, init
 from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
 from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands, is_followed
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
-VALID_NOTE: Final = "arguments of torch.distributions count as valid"
+VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"
 _ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
 _ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(("any", "all", "_is_all_true", "max", "to", "type", "bool", "byte", "int", "float", "half"), bool),
@@ -85,8 +86,9 @@ def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
     return replaced(places)
 
 
-def arguments_are_valid(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Let what ``torch.distributions`` checks hold while the block runs; ``note`` is told, once, where it checked."""
+@contextmanager
+def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
+    """Let what torch checks of arguments hold while the block runs; ``note`` is told, once, where it checked."""
     tell = _once(note, VALID_NOTE)
 
     def holding(check: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +107,19 @@ def arguments_are_valid(note: Callable[[str], None]) -> AbstractContextManager[N
         kinds = [each for each in vars(constraints).values() if isinstance(each, type) and "check" in vars(each)]
         return [(kind, "check", holding(vars(kind)["check"])) for kind in dict.fromkeys(kinds)]
 
-    return replaced_in("torch.distributions.constraints", places)
+    loss = functional.gaussian_nll_loss
+
+    @functools.wraps(loss)
+    def of_valid(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not any(isinstance(each, torch.Tensor) and each.is_cuda for each in args):
+            return loss(*args, **kwargs)
+        tell()
+        asked = torch.any
+        with replaced([(torch, "any", lambda *of: asked(*of) is None)]):  # whether a variance is below 0
+            return loss(*args, **kwargs)
+
+    with replaced_in("torch.distributions.constraints", places), replaced([(functional, loss.__name__, of_valid)]):
+        yield
 
 
 def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:

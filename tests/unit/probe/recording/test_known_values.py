@@ -418,12 +418,13 @@ with finite_numbers(finite.append), arguments_are_valid(notes.append):
     scores = torch.randn(16, 4, device=d)
     for drawn in (Categorical(logits=scores), Normal(scores, scores.exp())):
         drawn.log_prob(drawn.sample())
-say([len(notes), finite])
+    loss = torch.nn.GaussianNLLLoss()(scores, scores, scores.exp())
+say([len(notes), finite, list(loss.shape)])
 leave()
 """,
         values=values,
     )
-    assert said == [1, []]
+    assert said == [1, [], []]
 
 
 @pytest.mark.parametrize("values", ["zeros", "threes"])
