@@ -1,9 +1,10 @@
 """Follows a program that tells nothing itself, from hooks on its modules, on autograd and on its optimizers.
 
 Forward is what runs from the start of an iteration and inside the root module, loss what follows it, backward what the
-autograd engine runs, optimizer what follows backward until the step is over, and other what comes then. A microbatch
-ends with its backward. A compiled model is one module: while torch.compile traces its parts, hooks do nothing, which
-leaves them out of the compiled code.
+autograd engine runs, optimizer what follows backward until the step is over, and other what comes then. A gradient that
+is to be differentiated again is no backward: it belongs to the phase round it. A microbatch ends with its backward. A
+compiled model is one module: while torch.compile traces its parts, hooks do nothing, which leaves them out of the
+compiled code.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.optim import optimizer as optim
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import backward_through, creates_graph
 from oomscope.snapshot.trace import Category
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
@@ -85,7 +86,10 @@ class Follower:
         def followed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph
                 return engine(*args, **kwargs)
-            with self._backward(args[0] if args else ()):
+            # torch.func asks for a graph of every gradient.
+            is_inner = creates_graph(args) and not torch._C._are_functorch_transforms_active()
+            marked = self._announced_on_threads_of if is_inner else self._backward
+            with marked(args[0] if args else ()):
                 return engine(*args, **kwargs)
 
         handles = [
@@ -226,11 +230,6 @@ class Follower:
 def parameters(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
     """Return the parameters also of a model with an attribute of that name (Megatron's DDP has a list ``buffers``)."""
     return torch.nn.Module.parameters(model)
-
-
-def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:
-    """Let ``run`` stand for the start of every backward pass; torch.autograd holds that under two names."""
-    return replaced((owner, "_engine_run_backward", run) for owner in (graph, torch.autograd))
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

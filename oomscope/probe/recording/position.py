@@ -9,15 +9,16 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
 import torch.fx.traceback
+from torch.autograd import graph
 
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
 from oomscope.snapshot.forward_frames import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
@@ -27,6 +28,9 @@ OTHER = "other"
 
 _COUNTED: Final = ("alloc", "free_requested")
 """Events that the allocator's statistics count when they happen (PyTorch, ``CUDACachingAllocator.cpp``)."""
+
+_TRACE_KEY: Final = "traceback_"
+"""Of a node's metadata, what ``format_stack`` answered (PyTorch, ``python_anomaly_mode.h``)."""
 
 
 class Position:
@@ -167,7 +171,8 @@ class ForwardStacks:
     In anomaly mode torch asks ``torch.fx.traceback.format_stack`` for the stack of every node of the graph that is
     made, and puts the answer of the node that runs into the events of backward (``forward_frames`` of torch's
     snapshots). Here the answer is a number that stands for stack and module, so that neither is copied into each event.
-    Nothing is checked for NaN, and no memory of the card is used.
+    Nothing is checked for NaN, and no memory of the card is used. The mode lets a node that backward makes hold the one
+    that ran, and so what that has saved. It is off while backward creates a graph; such nodes are numbered afterwards.
 
     Args:
         position: knows the module.
@@ -185,7 +190,7 @@ class ForwardStacks:
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Number the nodes that are made while the block runs."""
-        original = torch.fx.traceback.format_stack
+        original, engine = torch.fx.traceback.format_stack, graph._engine_run_backward
 
         def format_stack() -> list[str]:
             if torch.fx.traceback.has_preserved_node_meta():
@@ -197,11 +202,33 @@ class ForwardStacks:
         def kept_enabled(mode: bool, check_nan: bool = True) -> None:
             set_enabled(True, mode and check_nan)  # Lightning's Trainer switches it off
 
+        def unheld(*args: Any, **kwargs: Any) -> Any:
+            if not creates_graph(args) or torch.compiler.is_compiling() or torch.is_anomaly_check_nan_enabled():
+                return engine(*args, **kwargs)  # NaN is checked in a mode of the program's own, which does hold nodes
+            was_enabled = torch.is_anomaly_enabled()
+            set_enabled(False, False)
+            try:
+                gradients = engine(*args, **kwargs)
+            finally:
+                set_enabled(was_enabled, False)
+            self._number_nodes(gradients or (), sys._getframe())  # Tensor.backward returns none
+            return gradients
+
         places = [(torch.fx.traceback, "format_stack", format_stack), (torch, "set_anomaly_enabled", kept_enabled)]
         with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True, check_nan=False):
             warnings.filterwarnings("ignore", message="Error detected in ")  # the number would be printed for a stack
-            with replaced(places):
+            with replaced(places), backward_through(unheld):
                 yield
+
+    def _number_nodes(self, gradients: Iterable[torch.Tensor | None], frame: FrameType) -> None:
+        """Give the nodes behind ``gradients`` that have no number that of ``frame``."""
+        text = self._number(frame)
+        nodes: list[Any] = [each.grad_fn for each in gradients if each is not None]
+        while nodes:
+            node = nodes.pop()
+            if node is not None and _TRACE_KEY not in node.metadata:
+                node.metadata[_TRACE_KEY] = text
+                nodes += [following for following, _ in node.next_functions]
 
     def _number(self, frame: FrameType | None) -> list[str]:
         """Return the text for the stack of ``frame``, whose frames are read only at first sight.

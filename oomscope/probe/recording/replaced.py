@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
+from torch.autograd import graph
 from torch.overrides import handle_torch_function
 
 from oomscope.capture.arming import AroundImport
@@ -76,3 +77,13 @@ def method(replacement: Callable[..., Any]) -> Callable[..., Any]:
         return handle_torch_function(original, (self,), self, *args, **kwargs)
 
     return called
+
+
+def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Let ``run`` stand for the start of every backward pass; torch.autograd holds that under two names."""
+    return replaced((owner, "_engine_run_backward", run) for owner in (graph, torch.autograd))
+
+
+def creates_graph(arguments: Sequence[Any]) -> bool:
+    """Whether a backward pass that is started with these arguments is to be differentiated itself."""
+    return len(arguments) > 3 and bool(arguments[3])

@@ -22,9 +22,9 @@ from torch.nn.modules import module as module_hooks
 from oomscope import virtual
 from oomscope.capture import history
 from oomscope.probe.recording.cards import RealCard, check_kernels
-from oomscope.probe.recording.hooks import backward_through, parameters
+from oomscope.probe.recording.hooks import parameters
 from oomscope.probe.recording.recorder import Recorder
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import backward_through, replaced
 from oomscope.probe.targets.program.receipt import ProgramSettings, Receipt, Refused
 from oomscope.snapshot import provenance
 from oomscope.virtual.cards import find_card

@@ -102,6 +102,20 @@ def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) ->
     ]
 
 
+def test_a_gradient_that_is_differentiated_again_is_part_of_the_loss(followed: Followed) -> None:
+    model = torch.nn.Linear(4, 1)
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        inputs = torch.ones(2, 4, requires_grad=True)
+        (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+        gradient.sum().backward()
+        torch.func.grad(lambda each: model(each).sum())(inputs.detach())  # asks for a graph too
+    phases = [(moment.phase, moment.microbatch) for moment in followed.moments]
+    once = ["forward", "loss", "backward"]
+    ended = ("optimizer", -1)
+    assert phases == [*((phase, 0) for phase in once), ended, *((phase, 1) for phase in once), ended]
+
+
 def test_a_failed_step_leaves_no_hooks_behind(followed: Followed) -> None:
     class Failing(torch.optim.SGD):
         def _init_group(self, *_: object) -> bool:

@@ -1,13 +1,17 @@
-"""Positions of events that a torch before 2.10 recorded without any text."""
+"""Positions of events that a torch before 2.10 recorded without any text; numbers of autograd's nodes."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.probe.recording.position import PositionLog
+from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
+from oomscope.snapshot.forward_frames import number_in
 
 COUNTED = ("alloc", "free_requested")
 ACTIONS = st.sampled_from([*COUNTED, "segment_alloc", "free_completed", "oom"])
@@ -56,3 +60,21 @@ def test_each_card_has_its_own_counts() -> None:
     traces = [[{"action": "alloc"}], [{"action": "alloc"}]]
     log.mark(traces, counts.pop())
     assert [[event["user_metadata"] for event in trace] for trace in traces] == [["init"], ["forward"]]
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")  # with create_graph: a cycle of tensor and gradient
+def test_a_gradient_to_be_differentiated_holds_nothing_for_its_line() -> None:
+    stacks = ForwardStacks(Position(None), max_frames=50)
+    leaf, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with stacks.recorded():
+        data = leaf * 2
+        (gradient,) = torch.autograd.grad((scale * data).sum(), leaf, create_graph=True)  # needs scale alone
+        saved = weakref.ref(data)
+        del data
+        assert saved() is None
+        gradient.sum().backward(create_graph=True)
+        assert torch.is_anomaly_enabled()
+    number = number_in(gradient.grad_fn.metadata["traceback_"][0])
+    assert "test_a_gradient_to_be_differentiated_holds_nothing_for_its_line" in {
+        frame.name for frame in stacks.places[number][0]
+    }
