@@ -75,6 +75,19 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of lists, tuples and dictionaries, of each of which once."""
+    seen: set[int] = set()
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, (list, tuple, dict)) and id(each) not in seen:
+            seen.add(id(each))
+            rest.extend(each.values() if isinstance(each, dict) else each)
+
+
 _RECEIVING: Final = (
     "_allgather_base",
     "_reduce_scatter_base",
@@ -109,16 +122,7 @@ def collectives_told(blocks: ToldBlocks) -> AbstractContextManager[None]:
 
 def _telling(method: Callable[..., Any], blocks: ToldBlocks) -> Callable[..., Any]:
     def told(group: Any, *args: Any, **kwargs: Any) -> Any:
-        blocks.tell(Category.COMMUNICATION, _tensors(args[0] if args else ()))
+        blocks.tell(Category.COMMUNICATION, tensors_in(args[0] if args else ()))
         return method(group, *args, **kwargs)
 
     return told
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a list of lists, as collectives take them."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)

@@ -21,7 +21,7 @@ from torch.autograd import graph
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optim
 
-from oomscope.probe.recording.blocks import ToldBlocks, collectives_told
+from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.probe.recording.replaced import backward_through, creates_graph
@@ -207,8 +207,7 @@ class Follower:
         self._imply(OTHER, microbatch=-1)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
-        values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
-        self._blocks.tell(Category.OPTIMIZER_STATE, values)
+        self._blocks.tell(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:

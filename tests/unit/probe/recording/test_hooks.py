@@ -162,6 +162,20 @@ def test_a_model_with_lists_for_parameters_and_buffers_is_followed(followed: Fol
     assert followed.notes == []
 
 
+def test_states_of_an_optimizer_that_lie_in_lists_are_its_states(followed: Followed) -> None:
+    """As in SOAP and Shampoo."""
+    parameter = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    plain, left, right, old = (torch.ones(2) for _ in range(4))
+    optimizer.state[parameter] = {"m": plain, "GG": [left, (right,)], "step": 1, "more": {"old": old}}
+    optimizer.state[parameter]["more"]["itself"] = optimizer.state[parameter]
+    parameter.grad = torch.ones(2)
+    with followed.iteration():
+        optimizer.step()
+    assert followed.blocks.of(Category.OPTIMIZER_STATE) == {id(plain), id(left), id(right), id(old)}
+    assert followed.notes == []
+
+
 def test_what_goes_wrong_in_a_hook_is_a_note_and_the_program_goes_on(followed: Followed) -> None:
     class Odd(torch.nn.Linear):
         def named_parameters(self, *args: object, **kwargs: object) -> Iterator[tuple[str, torch.nn.Parameter]]:
