@@ -62,9 +62,12 @@ class Follower:
         self.label()
 
     def iteration_begins(self, index: int) -> None:
-        """Count microbatches anew, and look what the last iteration left in lists."""
+        """Count microbatches anew, look what the last iteration left in lists, and tell weights that it replaced."""
         self._microbatch = 0
         self._growing.iteration_begins()
+        for model in self._roots:
+            with self.unharmed():
+                self._label_weights(model)
         self._position.imply("forward", iteration=index, microbatch=0)
 
     def label(self) -> None:

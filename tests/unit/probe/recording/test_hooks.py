@@ -162,6 +162,16 @@ def test_a_model_with_lists_for_parameters_and_buffers_is_followed(followed: Fol
     assert followed.notes == []
 
 
+def test_weights_are_told_again_in_each_iteration(followed: Followed) -> None:
+    """The last one may have put others in their place, by ``p.data = saved``."""
+    model = torch.nn.Linear(4, 4)
+    with followed.iteration(0):
+        model(torch.ones(2, 4))
+    followed.blocks.told.clear()
+    with followed.iteration(1):
+        assert followed.blocks.of(Category.PARAMETER) == {id(model.weight), id(model.bias)}
+
+
 def test_states_of_an_optimizer_that_lie_in_lists_are_its_states(followed: Followed) -> None:
     """As in SOAP and Shampoo."""
     parameter = torch.ones(2, requires_grad=True)
