@@ -108,6 +108,7 @@ class _Runs:
     def __post_init__(self) -> None:
         """Begin the first run."""
         self.check: ValueRule | None = "threes"
+        self.believed: tuple[str, ...] = ()
         self.first = self.begin(self.settings, self.backend, self.progress)
 
     def result(self) -> ProbeResult:
@@ -131,8 +132,12 @@ class _Runs:
         if isinstance(found, Failure) or (measurement := found.ending.measurement) is None:
             return self._failed(found if isinstance(found, Failure) else None)
         self.settings, self.check = replace(self.settings, values=found.values), found.check
-        told = replace(measurement, notes=(*measurement.notes, found.note))
-        return self._explored(told, found.ending.out_of_memory)
+        self.believed = (found.note,)
+        return self._explored(self._noted(measurement), found.ending.out_of_memory)
+
+    def _noted(self, measurement: Measurement) -> Measurement:
+        """Return ``measurement`` with a note on why its values are believed."""
+        return replace(measurement, notes=(*measurement.notes, *self.believed))
 
     def _explored(self, measurement: Measurement, out_of_memory: OutOfMemory | None) -> ProbeResult:
         """Return the result with what runs without a limit and under other settings of the allocator tell."""
@@ -146,6 +151,8 @@ class _Runs:
             self.keep(result)
             told, notes = self._with_longer_run(measurement)
             if told is not measurement:
+                if told.snapshot is not measurement.snapshot:
+                    told, snapshot = _saved(told, self.job)
                 measurement = told
                 judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
             result = replace(judged, snapshot=snapshot, notes=(*judged.notes, *notes))
@@ -207,26 +214,34 @@ class _Runs:
         return self.job.iterations < LONG_RUN and self.backend == "virtual" and grows(measurement.timeline)
 
     def _with_longer_run(self, measurement: Measurement) -> tuple[Measurement, tuple[str, ...]]:
-        """Return ``measurement`` with what a longer run tells of memory that grows, and a note.
+        """Return ``measurement`` with what a longer run tells of memory that grows, and notes.
 
-        A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen.
+        A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. Where
+        it is no leak and the longer run needs more memory, its measurement is returned.
         """
         from oomscope.probe.analysis.analyse import leak_of
         from oomscope.snapshot.judge.leaks import piles_up
 
         ending, _ = self._again("leak", iterations=LONG_RUN)
         found, longer = leak_of(self.job, measurement), ending.measurement if ending is not None else None
-        if ending is not None and ending.out_of_memory:
-            return measurement, (f"a run of {LONG_RUN} iterations runs out of memory",)
+        if ending is not None and (failed := ending.out_of_memory):
+            where = f" in iteration {failed.moment.iteration}" if failed.moment.iteration >= 0 else ""
+            return measurement, (f"a run of {LONG_RUN} iterations runs out of memory{where}",)
         if longer is None or longer.truncated or self._doubt_about(longer, iterations=LONG_RUN) is not None:
             unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
             return measurement, (unknown,) if found else ()
-        if found and not piles_up(longer.timeline):
-            bounded = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
-            return replace(measurement, stops_growing=True), (bounded,)
         if found is None and (leak := leak_of(self.job, longer)):
             return replace(measurement, leak_after=leak), (f"the leak was seen in a run of {LONG_RUN} iterations",)
-        return measurement, ()
+        if found and piles_up(longer.timeline):
+            return measurement, ()
+        bounded = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
+        notes = (bounded,) if found else ()
+        if not _needs_more(longer, measurement):
+            return replace(measurement, stops_growing=True), notes
+        self.settings = replace(self.settings, iterations=LONG_RUN)
+        made = longer.iterations or LONG_RUN
+        reported = f"the run of {made} iterations is reported, for it needs more memory than the first one"
+        return self._noted(replace(longer, iterations=made)), (*notes, reported)
 
     def _whole_run(self) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
@@ -352,6 +367,12 @@ def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
     if isinstance(error, MachineUnfitError):
         return "unfit"
     return "untestable" if isinstance(error, (InputError, UsageError)) else stage
+
+
+def _needs_more(one: Measurement, other: Measurement) -> bool:
+    """Whether the peak of ``one`` is higher than that of ``other``, in requested or in reserved bytes."""
+    names = ("requested_bytes_peak", "reserved_bytes_peak")
+    return any(getattr(one.stats, name) > getattr(other.stats, name) for name in names)
 
 
 def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | None]:

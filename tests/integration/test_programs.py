@@ -171,7 +171,8 @@ def test_a_leak_that_few_iterations_do_not_show_is_found_by_a_longer_run() -> No
 
 def test_a_buffer_that_fills_and_stays_as_large_is_no_leak() -> None:
     result = small("keeps_a_window")
-    assert (result.outcome, result.verdict.tags) == ("fits", ())
+    assert (result.outcome, result.verdict.tags, result.iterations) == ("fits", (), 9)
+    assert result.peak.categories["kept"] == 6 * 256 * MiB, "the next one beside the last five"
     assert "memory that grew in the first iterations grows no more in a run of 9: it is no leak" in result.notes
 
 

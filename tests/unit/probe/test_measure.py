@@ -275,6 +275,45 @@ def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(
     assert bench(source, measure_demand=False).demand_peak is None
 
 
+class FillingSession(FakeSession):
+    """Keeps the last five of what its iterations leave."""
+
+    def measurement(self) -> Measurement:
+        builder = TraceBuilder()
+        builder.event(Action.SEGMENT_ALLOC, FIRST, 128 * MiB)
+        made = self.settings.iterations or 3
+        for number in range(made):
+            moment = Moment("optimizer", number, -1)
+            builder.event(Action.ALLOC, FIRST + number * 8 * MiB, 8 * MiB, moment=moment, category=Category.KEPT)
+            for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED) if number >= 5 else ():
+                builder.event(action, FIRST + (number - 5) * 8 * MiB, 8 * MiB, moment=moment)
+        plain = super().measurement()
+        peak = min(made, 6) * 8 * MiB
+        return replace(
+            plain,
+            snapshot=Snapshot(segments=(), traces=(builder.build(),)),
+            stats=replace(plain.stats, requested_bytes_peak=peak, reserved_bytes_peak=peak),
+        )
+
+
+def test_a_longer_run_that_needs_more_is_what_is_reported_and_written(bench: Bench, tmp_path: Path) -> None:
+    bench.retries = 1
+    fields = {"session": FillingSession, "iterations": 3, "snapshot_path": str(tmp_path / "out.pickle")}
+    result = bench(STEPPING.format(step="lambda: None"), **fields)
+    assert (result.outcome, result.verdict.tags, result.iterations) == ("fits", (), 9)
+    assert (result.peak.requested_bytes, result.margin_bytes) == (48 * MiB, 952 * MiB)
+    assert len(load_snapshot(tmp_path / "out.pickle").traces[0]) == result.events
+    assert [(each.settings.iterations, each.settings.unlimited) for each in bench.sessions] == [
+        (None, False),
+        (9, False),
+        (9, True),
+    ], "the demand is that of the same run"
+    assert result.notes[-2:] == (
+        "memory that grew in the first iterations grows no more in a run of 9: it is no leak",
+        "the run of 9 iterations is reported, for it needs more memory than the first one",
+    )
+
+
 class FragmentedSession(FakeSession):
     """64 MiB are live of 1000 MiB when 500 MiB are refused."""
 
