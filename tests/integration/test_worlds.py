@@ -145,6 +145,7 @@ def test_what_needs_a_peer_is_refused_by_name() -> None:
     missing = "the store's key 'default_pg/0//token', which another rank writes, needs another rank"
     assert missing in document["failure"]["message"]
     assert "torchrun --nproc-per-node" in document["failure"]["message"]
+    assert "; every rank's objects were this one's (all_gather_object), which may" in document["failure"]["message"]
 
 
 def test_a_played_rank_that_waits_for_another_is_no_answer() -> None:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from oomscope import virtual
 from oomscope.errors import InputError, MachineUnfitError, OomscopeError, UntestableError, UsageError
@@ -47,6 +47,9 @@ _HOST = re.compile(
 
 # The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
 _TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
+
+remarks: Final[list[str]] = []
+"""What may be why anything fails in this process; whoever plays a part of the program's surroundings adds to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,7 @@ def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:
         if any(frame.filename.startswith(root) for root in roots):
             place = f" ({frame.filename}:{frame.lineno} in {frame.name})"
     unfit = own_runtimes(virtual.state().unsupported) if virtual.is_loaded() else ()
-    return "; ".join([_one_line(error) + place, *unfit])
+    return "; ".join([_one_line(error) + place, *unfit, *remarks])
 
 
 def details(error: BaseException) -> str:

@@ -18,11 +18,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup, Store
 from torch.distributed import distributed_c10d as c10d
 
-_REMEDY: Final = "a small real world has one: oomscope probe -- torchrun --nproc-per-node N PROGRAM"
+from oomscope.probe.analysis.failures import remarks
+
+_REAL_WORLD: Final = "oomscope probe -- torchrun --nproc-per-node N PROGRAM"
+_REMEDY: Final = f"a small real world has one: {_REAL_WORLD}"
 _SHAPES: Final = "; or give the shapes to each stage (input_args and output_args of PipelineStage)"
 _PIPELINING: Final = "torch/distributed/pipelining"
 _SOURCE_OF: Final = {"broadcast_object_list": 1, "scatter_object_list": 2}
 """Calls that need the source's objects, and the position of the source among their arguments."""
+_GATHERING: Final = ("all_gather_object", "gather_object")
+"""Calls that give every rank's objects."""
 _OF_NCCL: Final = "cuda//"
 """How torch prefixes the keys of a group of cards (``_new_process_group_helper``)."""
 _NCCL_ID: Final = bytes(128)
@@ -47,6 +52,8 @@ def play_one_rank(world_size: int) -> None:
     c10d.ProcessGroupGloo = _PlayedHostGroup  # type: ignore[misc]
     for name in _SOURCE_OF:
         _wrap(name, functools.partial(_own_source_only, name))
+    for name in _GATHERING:
+        _wrap(name, functools.partial(_remarked, name))
     _wrap("recv_object_list", _refused)
     _wrap("init_process_group", _without_device)
     _wrap("gather", _repeated)
@@ -196,6 +203,13 @@ def _refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if _PIPELINING in sys._getframe(1).f_code.co_filename:
         raise PeerNeededError("pipelining's inference of shapes (recv_object_list)", _SHAPES)
     raise PeerNeededError("recv_object_list")
+
+
+def _remarked(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call ``function``, and let a failure after it say whose objects it gave."""
+    remark = f"every rank's objects were this one's ({name}), which may be why: a small real world has theirs: "
+    remarks[:] = dict.fromkeys((*remarks, remark + _REAL_WORLD))
+    return function(*args, **kwargs)
 
 
 def _own_source_only(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
