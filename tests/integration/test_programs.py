@@ -360,9 +360,10 @@ def test_the_command_line_keeps_what_the_program_printed() -> None:
     log.unlink()
 
 
-def test_nodes_of_the_graph_that_autograd_makes_itself_have_no_line() -> None:
-    result = small("gradient_penalty")
-    assert result.outcome == "fits", result.failure
+def test_a_gradient_in_the_loss_is_no_microbatch_and_its_graph_has_lines() -> None:
+    peak = small("gradient_penalty").peak
+    assert (peak.phase, peak.microbatch, "unknown" in peak.categories) == ("backward", 0, False)
+    assert {each.site.file for each in peak.sites} == {"small.py"}
 
 
 def test_guards_against_infinities_skip_no_step() -> None:

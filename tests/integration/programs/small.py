@@ -398,7 +398,7 @@ def leaks_in_an_attribute() -> None:
 
 
 def gradient_penalty() -> None:
-    """The gradient is part of the loss: autograd makes nodes of the graph on its own thread."""
+    """The gradient is part of the loss: autograd makes nodes of its graph, on a thread of its own."""
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     for _ in range(5):
