@@ -161,8 +161,8 @@ def _by_lifetime(trace: Trace, table: Lifetimes, rows: Indices) -> NDArray[np.in
     is_forward = np.isin(phases, _FORWARD)
     last = _end_of_run(_passes(trace)[moments])[born]
     failed = np.flatnonzero(trace.action == Action.OOM)
-    is_cut = np.searchsorted(failed, born) < np.searchsorted(failed, last, side="right")
-    ends_inside = (freed <= last) | (~is_forward & (is_cut | (last == len(trace) - 1)))
+    failure = np.append(failed, len(trace))[np.searchsorted(failed, born)]
+    ends_inside = (freed <= np.minimum(last, failure)) | (~is_forward & ((failure <= last) | (last == len(trace) - 1)))
     result = np.full(len(rows), Category.UNKNOWN, dtype=np.int8)
     result[is_forward & ~ends_inside] = Category.ACTIVATION
     result[is_forward & ends_inside] = Category.TEMPORARY

@@ -120,6 +120,17 @@ def test_a_failure_cuts_lives_short(script: Script) -> None:
     assert script.categories() == ["activation", "temporary"]
 
 
+def test_what_a_failed_forward_held_is_activation_though_the_program_tries_again(script: Script) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200)
+    script.free(0x200)
+    script.fail(FORWARD)
+    script.free(0x100)
+    script.alloc(0x100)
+    script.free(0x100, BACKWARD)
+    assert script.categories() == ["activation", "temporary", "activation"]
+
+
 def test_what_the_trace_says_itself_stands_before_lifetimes_and_after_what_was_told(script: Script) -> None:
     script.alloc(0x100, BACKWARD, Category.ACTIVATION)
     script.alloc(0x200, BACKWARD, Category.ACTIVATION)
