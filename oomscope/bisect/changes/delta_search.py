@@ -4,7 +4,7 @@ each change that was found by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead, Prober, Question
 from oomscope.bisect.run.weighing import Weighing
-from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
+from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid, thinned
 from oomscope.bisect.search.line import Answer, Search, ahead
 from oomscope.bisect.search.measured import Untestable, bytes_of
 from oomscope.bisect.search.repeats import Noise
@@ -56,7 +56,8 @@ class DeltaSearch:
         role: the role of the search's questions in their records.
         role_alone: the role of those about one change by itself.
         called: what people are shown of some changes; their names unless given.
-        learn: given untestable changes and the reason, learns what they lack; returns whether they are now invalid.
+        learn: given untestable changes, the reason, and all that ran, learns what they lack; returns whether they are
+            now invalid.
     """
 
     change_set: ChangeSet
@@ -65,7 +66,7 @@ class DeltaSearch:
     role: Role = "search"
     role_alone: Role = "key alone"
     called: Callable[[Changes], str] | None = None
-    learn: Callable[[Changes, str], bool] = lambda _changes, _reason: False
+    learn: Callable[[Changes, str, Iterable[Changes]], bool] = lambda _changes, _reason, _ran: False
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
     weighing: Weighing = field(init=False)
@@ -84,7 +85,10 @@ class DeltaSearch:
 
     def minimal(self, among: Callable[[], Sequence[Changes]]) -> MinimalSet:
         """Return a minimal set of the units that ``among`` returns, with the bytes of each by itself."""
-        found = self.smallest(among)
+        return self.with_bytes(self.smallest(among))
+
+    def with_bytes(self, found: Sequence[Changes]) -> MinimalSet:
+        """Return the units ``found`` with the bytes of each by itself."""
         fault = NONE.union(*found)
         alone = self._each_alone(found, fault)
         return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
@@ -101,6 +105,24 @@ class DeltaSearch:
             self._valid.clear()
         return found
 
+    def thinned(self, changes: Changes, doubtful: Sequence[int], is_valid: Callable[[Changes], bool]) -> Changes:
+        """Return ``changes``, which are bad, without those of ``doubtful`` without which they are bad too.
+
+        Raises:
+            OutOfTimeError: the deadline passed before all were tried.
+        """
+        questions = thinned(changes, doubtful)
+        try:
+            wanted = next(questions)
+            while True:
+                is_bad = (
+                    is_valid(wanted) and (self.records.get(wanted) or self.ask(wanted, self.role)).answer is Answer.BAD
+                )
+                wanted = questions.send(is_bad)
+        except StopIteration as stop:
+            left: Changes = stop.value
+            return left
+
     def _smallest(self, units: list[Changes]) -> list[Changes] | None:
         """Return a minimal set of ``units``; None where an answer has shown that they have to be grouped anew."""
         questions = minimal_set(units, self._is_valid)
@@ -111,13 +133,16 @@ class DeltaSearch:
                 record = self.records.get(changes)  # the same set may be wanted for another reason
                 if record is None:
                     record = self.ask(changes, self.role, partial(self._ahead, units, answers))
-                    if record.answer is Answer.UNTESTABLE and self.learn(changes, record.reason):
+                    if record.answer is Answer.UNTESTABLE and self.learn(changes, record.reason, self._ran()):
                         return None
                 answers = (*answers, record.answer)
                 changes = questions.send(record.answer)
         except StopIteration as stop:
             found: list[Changes] = stop.value
             return found
+
+    def _ran(self) -> list[Changes]:
+        return [changes for changes, record in self.records.items() if record.answer is not Answer.UNTESTABLE]
 
     def _ends_ahead(self) -> Iterator[Experiment | Untestable]:
         """Yield both ends, and what the search asks unless they answer by themselves."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from oomscope.bisect.changes.change_set import ChangeSet
+from oomscope.bisect.changes.missing_names import missing_name, needs_by_name
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, grouped
@@ -91,23 +91,39 @@ class Hunks(ChangeSet):
             for group in grouped([frozenset(each) for each in needs])
         ]
 
-    def learn(self, changes: Changes, reason: str) -> bool:
-        """Learn from a run with ``changes`` that failed for ``reason``; return whether that rules ``changes`` out."""
+    def learn(self, changes: Changes, reason: str, ran: Iterable[Changes]) -> bool:
+        """Learn from a run with ``changes`` that failed for ``reason``; return whether that rules ``changes`` out.
+
+        What a hunk did without in one of the states that ``ran``, it does not need.
+        """
         missing = missing_name(reason)
         if missing is None:
             return False
-        name, is_argument = missing
-        new = needs_by_name(self.hunks, name, is_argument=is_argument)
+        new = needs_by_name(self.hunks, missing, self._sources)
+        for state in ran:
+            new |= {change: new[change] & state for change in state & new.keys()}
         if all(needed <= changes for change, needed in new.items() if change in changes):
             return False
         for change, needed in new.items():
             self._needs[change] = self._needs.get(change, frozenset()) | needed
         return True
 
+    def needed_by_name(self) -> Changes:
+        """Return the hunks that others need for a name that failed runs lacked."""
+        return frozenset().union(*self._needs.values())
+
+    def forget(self, changes: Changes) -> None:
+        """Forget that any hunk needs ``changes``: a run without them has shown that none does."""
+        self._needs.update({change: needed - changes for change, needed in self._needs.items()})
+
     def is_valid(self, changes: Changes) -> bool:
         """Whether nothing is missing that failed runs have named, and every Python file parses that does with all."""
         if any(not self._needs.get(change, changes) <= changes for change in changes):
             return False
+        return self.parses(changes)
+
+    def parses(self, changes: Changes) -> bool:
+        """Whether every Python file parses that does with all hunks."""
         return all(self._parses_with(path, changes & own) for path, (_, own) in self._python.items())
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
@@ -146,6 +162,9 @@ class Hunks(ChangeSet):
             if _parses(content) and _parses(self._made(content, own)):
                 found[path] = (content, own)
         return found
+
+    def _sources(self, path: str) -> tuple[bytes | None, bytes | None]:
+        return self.repository.read_file(self.before, path), self.repository.read_file(self.after, path)
 
     def _parses_with(self, path: str, changes: Changes) -> bool:
         if (path, changes) not in self._parsed:
@@ -195,45 +214,3 @@ def _parses(source: bytes) -> bool:
     except (SyntaxError, ValueError):
         return False
     return True
-
-
-_MISSING: Final = re.compile(r"name '(\w+)'|has no attribute '(\w+)'|No module named '([\w.]+)'")
-_ARGUMENT: Final = re.compile(r"keyword argument '(\w+)'|missing \d+ required [a-z -]*arguments?: '(\w+)'")
-"""Of a TypeError: callers and signature disagree, so that neither goes without the other."""
-
-
-def missing_name(reason: str) -> tuple[str, bool] | None:
-    """Return the name that a run lacked, by its last error, and whether it is an argument; None where it says none."""
-    if found := _ARGUMENT.search(reason):
-        return next(filter(None, found.groups())), True
-    found = _MISSING.search(reason)
-    return (next(filter(None, found.groups())).rpartition(".")[2], False) if found else None
-
-
-def needs_by_name(hunks: Sequence[Hunk], name: str, *, is_argument: bool) -> dict[int, Changes]:
-    """Return, by number, the hunks that each of ``hunks`` needs as far as ``name`` is concerned.
-
-    Hunks that begin to use it need those that bind it, and hunks that take its binding away need those that take uses
-    away. Hunks that mention an argument need each other.
-    """
-    word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-    binds = re.compile(
-        rb"(?:def|class|import|as|global|for)\b.*" + word.pattern + rb"|^\s*" + word.pattern + rb"\s*(?::[^=]*)?="
-    )
-    users, binders, unbinders, leavers = set[int](), set[int](), set[int](), set[int]()
-    for number, hunk in enumerate(hunks):
-        added, removed = hunk.lines(b"+"), hunk.lines(b"-")
-        is_bound = any(map(binds.search, added)) or (hunk.is_whole and PurePosixPath(hunk.path).stem == name)
-        if is_bound:
-            binders.add(number)
-        elif any(map(binds.search, removed)):
-            unbinders.add(number)
-        if any(map(word.search, added)) and not is_bound:
-            users.add(number)
-        elif any(map(word.search, removed)) and number not in unbinders:
-            leavers.add(number)
-    if is_argument:
-        together = frozenset(users | binders)
-        return dict.fromkeys(together, together)
-    needs = {number: frozenset(binders) for number in users} if binders else {}
-    return needs | ({number: frozenset(leavers) for number in unbinders} if leavers else {})

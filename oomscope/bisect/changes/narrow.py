@@ -92,11 +92,20 @@ def _to_keys(culprit: CommitCulprit, keys: ConfigKeys, search: DeltaSearch) -> C
 
 
 def _to_hunks(culprit: CommitCulprit, hunks: Hunks, search: DeltaSearch) -> CommitCulprit:
-    """Find the files at fault first where there are many hunks, then the hunks in them."""
+    """Find the files at fault first where there are many hunks, then the hunks in them.
+
+    Hunks that are there because another needs them by a name may be too many: each is tried without at last.
+    """
     among = everything(hunks)
     if len(among) > FEW:
         among = frozenset().union(*search.smallest(hunks.files))
-    found = search.minimal(lambda: [unit for unit in hunks.units() if unit <= among])
+    units = search.smallest(lambda: [unit for unit in hunks.units() if unit <= among])
+    fault = NONE.union(*units)
+    # Users come last: what only they need is tried after them.
+    doubtful = [change for unit in reversed(units) for change in sorted(unit & hunks.needed_by_name(), reverse=True)]
+    left = search.thinned(fault, doubtful, hunks.parses)
+    hunks.forget(fault - left)
+    found = search.with_bytes([unit & left for unit in units if unit & left])
     search.weighing.remark()
     return replace(culprit, narrowed=_narrowed(search, found, hunks=_rows(hunks.hunks, found, culprit.sites)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import combinations
+from math import isqrt
 
 from oomscope.bisect.search.line import Answer, Search
 
@@ -85,6 +86,22 @@ def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid
             answer = yield without
             if answer is Answer.BAD:
                 lump.remove(unit)
+
+
+def thinned(changes: Changes, doubtful: Sequence[int]) -> Generator[Changes, bool, Changes]:
+    """Ask whether ``changes`` are still bad without some of ``doubtful``; return those that are left.
+
+    Parts are tried first, so few that each of them may hold one that is needed, then each change of such a part.
+    """
+    size = max(1, isqrt(len(doubtful)))
+    for part in [doubtful[begin : begin + size] for begin in range(0, len(doubtful), size)]:
+        if (yield changes - frozenset(part)):
+            changes -= frozenset(part)
+        elif len(part) > 1:
+            for change in part:
+                if (yield changes - {change}):
+                    changes -= {change}
+    return changes
 
 
 def units_of(count: int, is_valid: IsValid) -> list[Changes]:

@@ -149,6 +149,16 @@ def test_hunks_that_hand_an_argument_on_are_found_to_need_each_other(world: Worl
     assert [hunk.number for hunk in narrowed.guilty] == [1, 2], "the body alone would be bad, and cannot run"
 
 
+def test_what_a_name_made_needed_is_at_fault_only_if_the_commit_is_good_without_it(world: World) -> None:
+    """Two files bind the name, either of which is enough, and prose mentions it."""
+    new = {"train.py": OLD["train.py"].replace("b = alloc(100)", "use(helper); alloc(1000)"), "README.md": "def helper"}
+    helper = "def helper(): pass\n"
+    narrowed = found(world.narrowed({**OLD, "README.md": "x"}, {**new, "a.py": helper, "b.py": helper}))
+    assert narrowed.candidates == 4
+    assert (len(narrowed.guilty), narrowed.lumped) == (2, 0)
+    assert {"train.py"} < {hunk.path for hunk in narrowed.guilty} < {"train.py", "a.py", "b.py"}
+
+
 def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     """Two hunks open and close a bracket; neither is probed without the other."""
     rows = "".join(f"    {number},\n" for number in range(20))
