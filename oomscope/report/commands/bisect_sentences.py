@@ -45,7 +45,8 @@ def heading(result: BisectResult) -> str:
     if result.outcome == "ends_invalid" and ends:
         return UNTESTABLE_END
     if _is_answered_by_steps(result):
-        return f"{count(len(result.steps), 'STEP', 'STEPS')} FOUND"
+        found = sum(step.commit is not None for step in result.steps)  # the others are the row of small differences
+        return f"{count(found, 'STEP', 'STEPS')} FOUND" if found else "NO STEP FOUND"
     text = OUTCOMES[result.outcome]
     return f"{text}: {culprit_title(result.culprit)}" if result.culprit else text
 

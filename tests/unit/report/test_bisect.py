@@ -216,7 +216,9 @@ def test_the_steps_lead_from_good_to_bad() -> None:
 def test_steps_between_two_good_ends_are_the_answer() -> None:
     both_good = replace(searches.STEPS, outcome="no_culprit", message="the bad end is good: 8 GiB", culprit=None)
     out = rendered(both_good)
-    assert "3 STEPS FOUND" in out
+    assert "2 STEPS FOUND" in out
+    none = replace(both_good, steps=both_good.steps[2:])
+    assert bisect_sentences.heading(none) == "NO STEP FOUND", "smaller differences are no step"
     assert "Both ends are good (bad = out of memory of any kind)." in out
     assert "requested memory changes by +2.00 GiB and overhead by -1.00 GiB" in " ".join(out.split())
     assert "NO CULPRIT" not in out
