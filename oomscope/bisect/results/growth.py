@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
@@ -56,7 +56,8 @@ def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = 
     """Return the row that changed most in the direction in which all requested bytes changed; None where they did not.
 
     What went from one line to others of its category (a call into a function, say) did not change the sum: a row counts
-    for no more than its category changed by. Of rows that count for the same, that which is nearest to it is returned.
+    for no more than its category changed by. Of rows that count for the same, that which is nearest to it is returned,
+    without what it has beyond that and beyond the whole change.
     """
     change = requested_bytes(after) - requested_bytes(before)
     if change == 0:
@@ -68,11 +69,16 @@ def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = 
     sign = 1 if change > 0 else -1
     same_way = [row for row in rows if row.delta_bytes * sign > 0]
 
-    def explained(row: SiteGrowth) -> tuple[int, int]:
-        size = abs(row.delta_bytes)
-        return -max(0, min(size, by_category[row.category] * sign)), size
+    def explained(row: SiteGrowth) -> int:
+        return max(0, min(abs(row.delta_bytes), by_category[row.category] * sign))
 
-    return min(same_way, key=explained, default=None)
+    if not same_way:
+        return None
+    row = min(same_way, key=lambda row: (-explained(row), abs(row.delta_bytes)))
+    moved = abs(row.delta_bytes) - min(explained(row), abs(change))
+    if change > 0:
+        return replace(row, after_bytes=row.after_bytes - moved)
+    return replace(row, before_bytes=row.before_bytes - moved)
 
 
 def grew(

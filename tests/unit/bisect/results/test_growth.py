@@ -85,6 +85,17 @@ def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> Non
         assert dominant.category == "optimizer_state"
 
 
+def test_the_line_that_explains_a_change_has_the_bytes_that_did_not_move() -> None:
+    """All but 64 of the 512 bytes of one line went to another; of another category some went elsewhere."""
+    inline, called = (row(512, 74),), (row(448, 90, "loss"),)
+    mixed = (row(412, 90, "loss"), row(36, 90, "loss", "temporary"))
+    for before, after, sign in ((inline, called, -1), (called, inline, 1), (inline, mixed, -1), (mixed, inline, 1)):
+        dominant = dominant_growth(fits(total(before), sites=before), fits(total(after), sites=after))
+        assert dominant is not None
+        assert dominant.site is not None
+        assert (dominant.site.line, dominant.delta_bytes) == (74, 64 * sign)
+
+
 def test_the_lines_of_the_run_without_a_limit_stand_for_all_of_its_demand() -> None:
     """Where the whole run is known, the lines at its own peak explain the growth, not those at the failure."""
     whole = (row(900, 3), row(600, 99, "loss", "temporary"))
