@@ -137,6 +137,8 @@ class CommitBisect:
         if line.probes_more:
             outside = "the culprit touches none of the chosen paths or its parent cannot be tested"
             more_if.append(f"{outside} (up to {line.probes_more} more)")
+        if request.hunks:
+            more_if.append("a culprit is found (its hunks are searched too)")
         if not request.first_parent and any(commit.is_merge for commit in self.line.commits):
             more_if.append("a merge is at fault (what it brought in is searched as well)")
         if request.noise is not None and request.noise.is_heeded:

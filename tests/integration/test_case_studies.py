@@ -76,4 +76,4 @@ def test_a_step_is_found_and_named_in_a_partial_clone_that_was_refactored(
         found["steps"][0]["dominant"]["site"]["line"]
         == REFACTORED.splitlines().index("        return self.activation(x)") + 1
     )
-    assert any("data.bin" in note for note in found["notes"])
+    assert sum("data.bin" in note for note in found["notes"]) == 1

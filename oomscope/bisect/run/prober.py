@@ -320,8 +320,9 @@ class Prober:
         return self._key(experiment.repeated(0), experiment.job)[0]
 
     def note(self, text: str) -> None:
-        """Keep ``text`` for the report, once."""
-        if text not in self.notes:
+        """Keep ``text`` for the report, once; of notes that differ in their example alone the first."""
+        kind, example, _ = text.partition(" (such as ")
+        if not any(note == text or (example and note.startswith(kind + example)) for note in self.notes):
             self.notes.append(text)
 
     def completed(self, result: BisectResult) -> BisectResult:

@@ -51,6 +51,12 @@ def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
     assert result.last_good.name == hashes[4], "the culprit's parent, which measures the same as the commit probed"
 
 
+def test_the_first_line_says_that_hunks_take_more_probes(world: World) -> None:
+    world.bisect(world.sizes([500, 1200])[0], hunks=True)
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == ("a culprit is found (its hunks are searched too)",)
+
+
 def test_what_probes_remark_on_reaches_every_report_once(world: World) -> None:
     """Notes that differ in numbers alone are one; what a single probe says is said of that one."""
     hashes = world.sizes([500, 510, 520, 700, 1200])

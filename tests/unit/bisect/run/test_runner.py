@@ -127,3 +127,11 @@ def test_a_variable_that_the_harness_reads_is_asked_for_anew(
     monkeypatch.setenv("BATCH", "8")
     searches.ask()
     assert searches.probed == [8, 16], "both are kept"
+
+
+def test_notes_that_differ_in_their_example_alone_are_one() -> None:
+    prober = Prober(runner=Here(), bad=Bad(), reporter=SilentReporter())
+    first = "files that the partial clone left out: 1 (such as a.png)"
+    for text in (first, "files that the partial clone left out: 1 (such as b.png)", "another", "another"):
+        prober.note(text)
+    assert prober.notes == [first, "another"]
