@@ -4,8 +4,8 @@
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
 count that it reads is the host's, and its result holds what the host found. So it is with ``bincount``, ``unique`` and
 ``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a factorisation failed,
-whose status the card holds as zero. ``x[indices]`` reads nothing; it is here for what its result holds, since
-``Tensor.__getitem__`` can't be replaced (``known_integers``).
+whose status the card holds as zero. ``x[indices]`` and ``copy_`` read nothing; they are here for what their results
+hold, since ``Tensor.__getitem__`` can't be replaced (``known_integers``), and C++ copies before it reads ``x[:, 0]``.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ def _index(run: Function, tensor: torch.Tensor, indices: list[torch.Tensor | Non
         chosen = [each if each is None or not each.is_cuda else kept.on_host(each) for each in indices]
         write_values(result, torch.ops.aten.index(kept.on_host(tensor), chosen))
     return result
+
+
+def _copy(run: Function, to: torch.Tensor, source: torch.Tensor, *how: Any) -> torch.Tensor:
+    """Run ``copy_``: with it C++ makes a tensor contiguous, or of another type, before it reads it.
+
+    C++ may go on to write into its own tensors, and versions do not tell: their values are not noted.
+    """
+    kept = HeldOperands(are_noted=False)
+    is_known = is_followed(to) and is_followed(source) and kept.take(source)
+    run(to, source, *how)
+    if is_known and to.untyped_storage().data_ptr() not in kept.addresses:
+        kept.put_back()
+        if not virtual.is_held(to.data_ptr(), to.nbytes):
+            write_values(to, kept.on_host(source).to(to.dtype).expand(to.shape), are_noted=False)
+    return to
 
 
 def _bincount(
@@ -147,6 +162,7 @@ def _places_in(mask: torch.Tensor, kept: HeldOperands) -> torch.Tensor | None:
 
 
 _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
+    "copy_": _copy,
     "nonzero": _nonzero,
     "index.Tensor": _index,
     "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2, counts_true=True),

@@ -400,6 +400,7 @@ def is_writable(tensor: Any) -> bool:
     return (
         type(tensor) is torch.Tensor
         and tensor.is_cuda
+        and not (tensor.is_conj() or tensor.is_neg())  # its memory holds other numbers
         and 0 < tensor.numel() <= MOST_ELEMENTS
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(type(mode).__module__ == _CHECKPOINT for mode in _get_current_dispatch_mode_stack())
@@ -418,7 +419,7 @@ def is_followed(tensor: Any) -> bool:
     return tensor.untyped_storage().nbytes() <= max(_MUCH_BYTES, _LEAST_PART * tensor.nbytes)
 
 
-def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def write_values(tensor: torch.Tensor, values: torch.Tensor, *, are_noted: bool = True) -> None:
     """Let a tensor on the card hold what the host computed, where it can."""
     if values.shape != tensor.shape or values.dtype != tensor.dtype:
         return
@@ -427,13 +428,15 @@ def write_values(tensor: torch.Tensor, values: torch.Tensor) -> None:
     if not tensor.is_contiguous() and values.stride() != tensor.stride():  # it has gaps, or elements that share memory
         return
     virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
-    _note_known(tensor)
+    if are_noted:
+        _note_known(tensor)
 
 
 class HeldOperands:
     """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_noted: bool = True) -> None:
+        self._are_noted = are_noted
         self._tensors: list[torch.Tensor] = []
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._origins: dict[int, virtual.Origin] = {}
@@ -455,7 +458,7 @@ class HeldOperands:
             origin = virtual.read_held(copy.data_ptr(), address, size)
             if origin is virtual.Origin.NOT_HELD and _is_unchanged(tensor):
                 origin = virtual.read_last_held(copy.data_ptr(), address, size)
-            elif origin is not virtual.Origin.NOT_HELD:
+            elif origin is not virtual.Origin.NOT_HELD and self._are_noted:
                 _note_known(tensor)
             if origin is virtual.Origin.NOT_HELD:
                 return False

@@ -579,3 +579,35 @@ say([(numbers + 1).tolist(), state().unknown_reads])
 """
     )
     assert said == [[1, 2, 3, 4], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_views_with_gaps_or_repeated_elements_are_read_as_they_are(values: str) -> None:
+    said = counted(
+        """
+table = torch.arange(12).view(3, 4).to(d)
+read = [table[:, -1].tolist(), table[::2].cpu().tolist(), table[:, :2].to("cpu").tolist(),
+        table[1:, 2].cpu().numpy().tolist(), torch.tensor([2]).cuda().expand(4).tolist(),
+        table[:, 1].to("cpu", torch.int32).tolist(), table[:, 1].float().tolist(), (table > 3)[:, 1].tolist()]
+say([read, state().unknown_reads, unknown(table)])
+""",
+        values=values,
+    )
+    rows = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    first = [[3, 7, 11], rows[::2], [row[:2] for row in rows], [6, 10], [2] * 4]
+    assert said == [[*first, [1, 5, 9], [1.0, 5.0, 9.0], [False, True, True]], 0, 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_cpp_writes_into_a_copy_is_not_taken_for_the_copy(values: str) -> None:
+    said = counted(
+        """
+table, places = torch.arange(12, device=d).view(3, 4), torch.randint(0, 3, (1, 4), device=d)
+changed = torch.ops.aten.scatter(table[:, [1, 0, 3, 2]].t().t()[:, 1:], 0, places[:, 1:], 7)
+kept = torch.ops.aten.copy_(table[:, 0], table[:, 1])
+lazy = torch.tensor([1 + 2j, 3 + 4j]).to(d).conj().imag
+say([unknown(each) > 0 for each in (changed, changed + 1, table, table + 1, lazy + 0)])
+""",
+        values=values,
+    )
+    assert said == [True] * 5
