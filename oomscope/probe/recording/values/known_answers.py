@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from oomscope import virtual
-from oomscope.probe.recording.values.known_integers import Function, HeldOperands, is_followed, write_values
+from oomscope.probe.recording.values.known_integers import Function, HeldOperands, is_followed, is_on_host, write_values
 
 
 @contextmanager
@@ -79,15 +79,21 @@ def _index(run: Function, tensor: torch.Tensor, indices: list[torch.Tensor | Non
 def _copy(run: Function, to: torch.Tensor, source: torch.Tensor, *how: Any) -> torch.Tensor:
     """Run ``copy_``: with it C++ makes a tensor contiguous, or of another type, before it reads it.
 
-    C++ may go on to write into its own tensors, and versions do not tell: their values are not noted.
+    All copies from and to the host are made by it too; the card holds small ones from there by itself. C++ may go on to
+    write into its own copies on the card, and versions do not tell: their values are not noted.
     """
     kept = HeldOperands(are_noted=False)
-    is_known = is_followed(to) and is_followed(source) and kept.take(source)
+    is_known = is_followed(source) and kept.take(source)
+    if not is_followed(to):
+        kept.put_back()
+        run(to, source, *how)
+        return to
     run(to, source, *how)
-    if is_known and to.untyped_storage().data_ptr() not in kept.addresses:
+    if (is_known or is_on_host(source)) and to.untyped_storage().data_ptr() not in kept.addresses:
         kept.put_back()
         if not virtual.is_held(to.data_ptr(), to.nbytes):
-            write_values(to, kept.on_host(source).to(to.dtype).expand(to.shape), are_noted=False)
+            values = kept.on_host(source) if is_known else source.detach()
+            write_values(to, values.to(to.dtype).expand(to.shape), are_noted=not is_known)
     return to
 
 

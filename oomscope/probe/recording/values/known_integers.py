@@ -268,7 +268,9 @@ def _note_known(tensor: torch.Tensor) -> None:
 def _note_changed(tensor: torch.Tensor) -> None:
     """Forget what was in ``tensor``, unless the card holds what is there now: a copy from the host."""
     storage = tensor.untyped_storage()
-    if not virtual.is_held(storage.data_ptr(), storage.nbytes()):
+    if virtual.is_held(storage.data_ptr(), storage.nbytes()):
+        _note_known(tensor)
+    else:
         virtual.unhold(storage.data_ptr(), storage.nbytes())
 
 
@@ -395,12 +397,22 @@ class _OutOfModes:
             self._left.__exit__(None, None, None)
 
 
+def _has_its_numbers(tensor: torch.Tensor) -> bool:
+    """Whether the memory of ``tensor`` holds the numbers that it stands for."""
+    return tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
+
+
+def is_on_host(tensor: Any) -> bool:
+    """Whether ``tensor`` is one of the host, whose values are there."""
+    return isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and _has_its_numbers(tensor)
+
+
 def is_writable(tensor: Any) -> bool:
     """Whether values of a tensor can be written to the card now."""
     return (
         type(tensor) is torch.Tensor
         and tensor.is_cuda
-        and not (tensor.is_conj() or tensor.is_neg())  # its memory holds other numbers
+        and _has_its_numbers(tensor)
         and 0 < tensor.numel() <= MOST_ELEMENTS
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(type(mode).__module__ == _CHECKPOINT for mode in _get_current_dispatch_mode_stack())

@@ -127,7 +127,7 @@ void answer_unknown(char *row, uintptr_t from, size_t bytes, size_t done, size_t
     if (!known[i]) row[i] = is_same ? static_cast<char>(i == 0 ? row[i] + 1 : row[i]) : answer(done + i, all);
 }
 
-// Answers a read above the limit of copies, of which nothing is known. Page-locked memory is left as it is: offloading
+// Answers a read above the limit of copies, unless all of it is known. Page-locked memory is left as it is: offloading
 // moves whole models there, and its pages would cost host memory. So is what exceeds answered_bytes.
 void answer_large(const Side &to, const Block &b) {
   constexpr uint64_t answered_bytes = uint64_t{64} << 20;
@@ -156,18 +156,16 @@ bool answer_expected(const Side &to, const Side &from, const Block &b) {
 
 int to_host(const Side &to, const Side &from, const Block &b) {
   if (answer_expected(to, from, b)) return 0;
-  uint64_t unknown = bytes_of(b);
+  uint64_t unknown = 0;
   {
     MemoryLock lock(memory_mutex());
     if (!check(from, b)) return CARD_INVALID_VALUE;
     add(counts.d2h_bytes, bytes_of(b));
-    if (is_moved(b)) {
-      unknown = 0;
-      each_row(b, [&](size_t y, size_t z) { unknown += count_unknown(from.row(y, z), b.width); });
-    }
+    each_row(b, [&](size_t y, size_t z) { unknown += count_unknown(from.row(y, z), b.width); });
   }
-  if (unknown) report_unknown_read(unknown);
-  if (!is_moved(b)) {
+  bool is_answered_whole = unknown && !is_moved(b);
+  if (unknown) report_unknown_read(is_answered_whole ? bytes_of(b) : unknown);
+  if (is_answered_whole) {
     answer_large(to, b);
     return 0;
   }

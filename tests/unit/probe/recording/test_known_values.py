@@ -191,7 +191,7 @@ def test_classes_of_copied_labels_are_counted(values: str) -> None:
 before = state().unknown_reads
 rows = torch.nn.functional.one_hot(labels)
 of_ten = torch.nn.functional.one_hot(input=labels, num_classes=10)
-large = torch.nn.functional.one_hot(labels, 1 << 20)
+large = torch.nn.functional.one_hot(labels, 1 << 21)
 reads = state().unknown_reads - before
 say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), reads, unknown(large) > 0])""",
         values=values,
@@ -611,3 +611,21 @@ say([unknown(each) > 0 for each in (changed, changed + 1, table, table + 1, lazy
         values=values,
     )
     assert said == [True] * 5
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_integers_are_known_however_many_are_copied_to_the_card(values: str) -> None:
+    said = counted(
+        """
+mask = torch.ones(4, 48000, dtype=torch.long)
+mask[1:, 30000:] = 0
+copies = [mask.cuda(), mask.to(d), mask.pin_memory().to(d, non_blocking=True), mask.to(d).copy_(mask, True),
+          torch.tensor(mask.tolist(), device=d), torch.as_tensor(mask.numpy(), device=d),
+          torch.empty_like(mask, device=d).copy_(mask), mask.t().cuda(), mask[:, ::2].repeat(1, 2).to(d, torch.int32)]
+torch.ops.aten.add(copies[0], 1)
+reads = [copies[0].sum(-1).tolist(), bool((copies[1].cpu() == mask).all()), copies[2][:, :40000].cpu().sum().item()]
+say([reads, [each.sum().item() for each in copies], state().unknown_reads, unknown(torch.zeros(9_000_000).to(d)) > 0])
+""",
+        values=values,
+    )
+    assert said == [[[48000, 30000, 30000, 30000], True, 130_000], [138_000] * 9, 0, True]
