@@ -32,6 +32,8 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
+from oomscope.probe.recording.replaced import Place, replaced, replaced_in
+from oomscope.probe.recording.values.decisive_operands import decided_by_one
 
 MOST_ELEMENTS: Final = 1 << 22
 """Of a tensor whose values are followed."""
@@ -73,27 +75,14 @@ _REDUCED: Final = (
     *("cumsum", "cumprod", "cummax", "diff", "histc"),
 )
 _MOVED: Final = (
-    *(
-        "cat",
-        "concat",
-        "stack",
-        "hstack",
-        "vstack",
-        "reshape",
-        "flatten",
-        "repeat",
-        "repeat_interleave",
-        "tile",
-        "flip",
-        "roll",
-        "tril",
-        "triu",
-    ),
+    *("cat", "concat", "stack", "hstack", "vstack", "reshape", "flatten", "repeat", "repeat_interleave", "tile"),
+    *("flip", "roll", "tril", "triu"),
     *("sort", "argsort", "topk", "gather", "index_select", "unfold", "unique_consecutive"),
     *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte"),
 )
 _CHANGED: Final = (
     *("add_", "sub_", "mul_", "clamp_", "masked_fill_", "logical_and_", "logical_or_", "logical_not_", "copy_"),
+    *("bitwise_and_", "bitwise_or_"),
     *("scatter_", "scatter_add_", "index_add_", "index_fill_", "index_copy_", "index_put_"),
     "__setitem__",
 )
@@ -342,6 +331,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
                 kept.put_back()
             elif is_followed(args[0]):
                 _note_changed(args[0])
+            _write_decided(name, kept.known_of(args), result)
             return result
         if name == "to":  # an integer is a device's index
             args = tuple("cuda" if type(each) is int else each for each in args)
@@ -358,6 +348,15 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         return result
 
     return called
+
+
+def _write_decided(name: str, operands: list[torch.Tensor | bool], result: Any) -> None:
+    """Let the card hold a result that one of the known ``operands`` decides."""
+    if is_writable(result):
+        with _OutOfModes():
+            decided = decided_by_one(name, operands, result)
+        if decided is not None:
+            write_values(result, decided)
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], int]:
@@ -494,6 +493,11 @@ class HeldOperands:
         if isinstance(argument, str) and argument.startswith("torch.cuda."):
             return argument.replace("torch.cuda.", "torch.", 1)
         return argument
+
+    def known_of(self, arguments: Iterable[Any]) -> list[torch.Tensor | bool]:
+        """Return those of a call's arguments that are booleans or among the operands, on the host."""
+        found = (each if type(each) is bool else self._on_host.get(id(each)) for each in arguments)
+        return [each for each in found if each is not None]
 
     def put_back(self, *, changed: bool = False) -> None:
         """Write the operands to the card again, and what the call changed in place."""
