@@ -2,10 +2,11 @@
 
 ``x[mask]``, ``masked_select`` and ``where(mask)`` count on the card, read the count, and allocate as much. All of them
 call ``aten::nonzero``, also in backward, from C++. Where the card holds the mask, that operation runs as it is, the
-count that it reads is the host's, and its result holds what the host found. So it is with ``bincount``, ``unique`` and
-``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a factorisation failed,
-whose status the card holds as zero. ``x[indices]`` and ``copy_`` read nothing; they are here for what their results
-hold, since ``Tensor.__getitem__`` can't be replaced (``known_integers``), and C++ copies before it reads ``x[:, 0]``.
+count that it reads is the host's, and its result holds what the host found. So it is with ``bincount``, ``unique``,
+``coalesce`` and ``repeat_interleave``, which read how much they allocate, and with ``linalg``'s question whether a
+factorisation failed, whose status the card holds as zero. ``x[indices]`` and ``copy_`` read nothing; they are here for
+what their results hold, since ``Tensor.__getitem__`` can't be replaced (``known_integers``), and C++ copies before it
+reads ``x[:, 0]``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def operations_replaced(replacements: Mapping[str, Function]) -> Iterator[None]:
 
     library = torch.library.Library("aten", "IMPL")
     for name, replacement in replacements.items():
-        operation = functools.partial(called, replacement, get_kernel(f"aten::{name}", "CUDA"))
-        library.impl(name, operation, "CUDA", with_keyset=True, allow_override=True)
+        key = "SparseCUDA" if name in _OF_SPARSE else "CUDA"
+        operation = functools.partial(called, replacement, get_kernel(f"aten::{name}", key))
+        library.impl(name, operation, key, with_keyset=True, allow_override=True)
     try:
         yield
     finally:
@@ -131,6 +133,21 @@ def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function, 
     return result
 
 
+def _coalesce(run: Function, tensor: torch.Tensor) -> torch.Tensor:
+    """Run ``_coalesce``, which reads how many indices of a sparse tensor there are without repetitions."""
+    kept = HeldOperands()
+    indices = tensor._indices()
+    if not is_followed(indices) or not kept.take(indices):
+        return run(tensor)  # type: ignore[no-any-return]
+    expected = torch.unique(kept.on_host(indices), dim=1)
+    count = expected.shape[1]
+    with virtual.expecting(struct.pack("i", count), struct.pack("q", count)):
+        result: torch.Tensor = run(tensor)
+    kept.put_back()
+    write_values(result._indices(), expected)
+    return result
+
+
 def _repeat_interleave(run: Function, repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
     kept = HeldOperands()
     if not is_followed(repeats) or not kept.take(repeats):
@@ -174,7 +191,10 @@ _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2, counts_true=True),
     "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
     "bincount": _bincount,
+    "_coalesce": _coalesce,
     "repeat_interleave.Tensor": _repeat_interleave,
     "_linalg_check_errors": _linalg_check_errors,
 }
 """Of operations of aten, what runs in their place."""
+_OF_SPARSE: Final = frozenset({"_coalesce"})
+"""Of them, those of sparse tensors."""

@@ -680,3 +680,25 @@ say(tokens.shape[1])
         values=values,
     )
     assert said == 12 or (values == "threes" and said == 5)
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_sparse_gradients_have_as_many_rows_as_known_tokens(values: str) -> None:
+    said = counted(
+        """
+tokens = torch.tensor([3, 1, 3, 0]).to(d)
+table = torch.nn.Embedding(1000, 8, sparse=True, device=d)
+for kind in (torch.optim.SGD, torch.optim.SparseAdam):
+    optimizer = kind(table.parameters())
+    table(tokens).sum().backward()
+    rows = table.weight.grad.coalesce()._nnz()
+    optimizer.step()
+    optimizer.zero_grad()
+places = torch.tensor([[3, 1, 3, 0], [0, 2, 0, 1]]).to(d)
+pairs = torch.sparse_coo_tensor(places, torch.randn(4, device=d), (4, 3)).coalesce()
+say([rows, pairs.indices().tolist(), state().unknown_reads])
+leave()
+""",
+        values=values,
+    )
+    assert said == [3, [[0, 1, 3], [1, 2, 0]], 0]
