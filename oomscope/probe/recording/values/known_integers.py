@@ -32,7 +32,6 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
-from oomscope.probe.recording.replaced import Place, replaced, replaced_in
 from oomscope.probe.recording.values.decisive_operands import decided_by_one
 
 MOST_ELEMENTS: Final = 1 << 22
