@@ -99,6 +99,16 @@ def _copy(run: Function, to: torch.Tensor, source: torch.Tensor, *how: Any) -> t
     return to
 
 
+def _resize(run: Function, tensor: torch.Tensor, *how: Any, **more: Any) -> torch.Tensor:
+    """Run ``resize_``, which counts as a change of the tensor, though it changes no byte of memory that stays."""
+    kept = HeldOperands()
+    is_known = is_followed(tensor) and kept.take(tensor)
+    run(tensor, *how, **more)
+    if is_known and tensor.untyped_storage().data_ptr() in kept.addresses:
+        kept.put_back()
+    return tensor
+
+
 def _bincount(
     run: Function, numbers: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
@@ -192,6 +202,7 @@ _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
     "bincount": _bincount,
     "_coalesce": _coalesce,
+    "resize_": _resize,
     "repeat_interleave.Tensor": _repeat_interleave,
     "_linalg_check_errors": _linalg_check_errors,
 }

@@ -702,3 +702,20 @@ leave()
         values=values,
     )
     assert said == [3, [[0, 1, 3], [1, 2, 0]], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_a_tensor_is_known_after_a_resize_that_keeps_its_memory(values: str) -> None:
+    said = counted(
+        """
+numbers = torch.ByteTensor([7] * 16).to(d)
+torch.ops.aten.add(numbers, 1)
+numbers.resize_(4, 4)
+shorter = torch.tensor([5, 6, 7]).to(d).resize_(2)
+longer = torch.tensor([5, 6, 7]).to(d).resize_(1000)
+random = torch.randint(0, 9, (4,), device=d).resize_(2)
+say([numbers.sum().item(), shorter.tolist(), state().unknown_reads, unknown(longer) > 0, unknown(random) > 0])
+""",
+        values=values,
+    )
+    assert said == [112, [5, 6], 0, True, True]
