@@ -35,7 +35,7 @@ from oomscope.probe.analysis.failures import (
     refusal_in,
     untestable_reason,
 )
-from oomscope.probe.analysis.value_dependence import doubt_of, settled, unchecked
+from oomscope.probe.analysis.value_dependence import agreed, doubt_of, settled, unchecked
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
@@ -131,7 +131,9 @@ class _Runs:
         found = settled(self.job, first, self._under)
         if isinstance(found, Failure) or (measurement := found.ending.measurement) is None:
             return self._failed(found if isinstance(found, Failure) else None)
-        self.settings, self.check = replace(self.settings, values=found.values), found.check
+        is_first = found.values == self.settings.values
+        self.settings = replace(self.settings, values=found.values, is_bounded=not is_first)
+        self.check = found.check
         self.believed = (found.note,)
         return self._explored(self._noted(measurement), found.ending.out_of_memory)
 
@@ -239,6 +241,8 @@ class _Runs:
         if not _needs_more(longer, measurement):
             return replace(measurement, stops_growing=True), notes
         self.settings = replace(self.settings, iterations=LONG_RUN)
+        if longer.unanswered.reads and not self.believed:
+            self.believed = (agreed(self.job, longer),)
         made = longer.iterations or LONG_RUN
         reported = f"the run of {made} iterations is reported, for it needs more memory than the first one"
         return self._noted(replace(longer, iterations=made)), (*notes, reported)

@@ -262,7 +262,7 @@ def test_a_program_that_never_steps_under_other_values_is_ended_and_the_worse_wa
     assert result.outcome == "fits", result.failure
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "if loss.item() == 0:" in text) + 1
     (note,) = result.notes
-    assert "and decide a branch: the program requests " in note
+    assert "and decide what the program does: of the ways that were tried, it requests " in note
     assert note.endswith(f" at small.py:{line} steps_by_value)")
     assert result.peak.categories["optimizer_state"] == 2 * result.peak.categories["parameter"]
 

@@ -7,7 +7,9 @@ matter.
 Where they do not, a third run tells a *decision* from a *size*. A program that branches by an unknown value
 (``if norm > 1``) has two ways to go, so that a third number leads to one of these again; one that sizes a tensor by it
 asks for a third size. A decision is answered by the way that takes more memory, and a note names both. A size has no
-answer. In the same way a program that fails under one rule, for a check of its own, is believed where two others agree.
+answer. Of several decisions two combinations are tried; a size with bounds (of a slice) may look like a decision.
+
+In the same way a program that fails under one rule, for a check of its own, is believed where two others agree.
 """
 
 from __future__ import annotations
@@ -70,12 +72,12 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     threes = repeat("threes")
     difference = _difference(job, measurement, threes)
     if difference is None:
-        return Settled(first, f"{read}; {_SAME}{_turns(measurement, threes)}")
+        return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, threes)}")
     failure = _untestable(f"{read}, and {difference}")
     if threes is None or threes.measurement is None:
         ones = repeat("ones")
         if _difference(job, measurement, ones) is None:
-            return Settled(first, f"{read}; {_SAME}{_turns(measurement, ones)}", check="ones")
+            return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, ones)}", check="ones")
         return failure
     if measurement.truncated or threes.measurement.truncated:
         return failure
@@ -86,7 +88,7 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     other, worse = sorted((threes, first), key=_weight)  # of equals the first run is reported
     same = _end(worse) == _end(other)
     ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
-    note = f"{read}, and decide a branch: the program {ways} ({difference})"
+    note = f"{read}, and decide what the program does: of the ways that were tried, it {ways} ({difference})"
     like_larger = first if is_like_zeros else threes
     return Settled(worse, note, "zeros" if worse is first else "threes", "larger" if worse is like_larger else None)
 
@@ -104,6 +106,11 @@ def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled |
     fails = f"where they are 0 the program fails ({first.failure.message})"
     note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, larger)}"
     return Settled(threes, note, "threes", "larger")
+
+
+def agreed(job: ProbeJob, measurement: Measurement) -> str:
+    """Return what is said of a run that read values, where another one asked for the same."""
+    return f"{_read(job, measurement.unanswered)}; {_SAME}"
 
 
 def doubt_of(job: ProbeJob, measurement: Measurement, check: Ending | None) -> Failure | None:
@@ -204,6 +211,8 @@ class Difference(NamedTuple):
         """Say what was asked for, without the line."""
         sizes = (self.requested_bytes, self.other_bytes)
         one, other = ("nothing more" if size is None else format_size(size) for size in sizes)
+        if one == other:
+            one, other = (f"{size:,} bytes" for size in sizes)
         return f"{other} instead of {one}"
 
 

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any, Final
 
 import oomscope
-from oomscope.probe.recording.replaced import Place, replaced_in
+from oomscope.probe.recording.replaced import Method, Place, replaced_in
 
 _OUR_FILES: Final = f"{Path(oomscope.__file__).parent}{os.sep}"
 
@@ -56,12 +56,18 @@ def _functions_traced(builder: Any) -> list[Place]:
         return isinstance(variable, builder.UserFunctionVariable)
 
     def wrapped(self: Any, value: Any) -> Any:
-        variable, original = wrap(self, value), _original_function(value)
+        original = _original_function(value)
         is_foreign = original is not value and not isinstance(original, FunctionType)
+        if is_foreign and isinstance(value, Method):
+            return wrap(self, original)
+        variable = wrap(self, value)
         return wrap(self, original) if is_foreign and is_traced(variable) else variable
 
     def created(tx: Any, value: Any) -> Any:
-        variable, original = create(tx, value), _original_function(value)
+        original = _original_function(value)
+        if isinstance(value, Method):
+            return create(tx, original)
+        variable = create(tx, value)
         return create(tx, original) if original is not value and is_traced(variable) else variable
 
     return [(with_source, "_wrap", wrapped), (without_source, "create", staticmethod(created))]
@@ -79,10 +85,12 @@ def _functions_written(output_graph: Any) -> list[Place]:
 
 def _original_function(target: Any) -> Any:
     """Return the function that ``target`` stands for, if it is one of ours."""
+    if isinstance(target, Method):
+        return target.original
     while (
         isinstance(target, FunctionType)
         and target.__code__.co_filename.startswith(_OUR_FILES)
         and hasattr(target, "__wrapped__")
     ):
         target = target.__wrapped__
-    return target
+    return target.original if isinstance(target, Method) else target

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import MethodType
 from typing import Any, Final
 
 import torch
 from torch.autograd import graph
-from torch.overrides import handle_torch_function
 
 from oomscope.capture.arming import AroundImport
 
@@ -60,23 +59,43 @@ def replaced_in(module: str, places: Callable[[Any], Iterable[Place]]) -> Iterat
                 sys.meta_path.remove(hook)
 
 
-def method(replacement: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what replaces a method of ``torch.Tensor``, which ``replacement`` wraps.
+class Method:
+    """Stands for a method of ``torch.Tensor``, and is equal to it.
 
-    torch hands what stands at ``torch.Tensor`` to ``__torch_function__`` of a subclass, which looks for torch's own in
-    tables (of what a parameter without a shape may do, or what keeps an image an image): it is given that.
+    torch hands what stands at ``torch.Tensor`` to ``__torch_function__`` of a subclass, which compares it with what
+    stands there, or looks it up in a table that was made before (of what a parameter without a shape may do, or what
+    keeps an image an image).
+
+    Args:
+        function: what is called.
+        original: what it stands for, or another that stands for the same.
     """
-    original = inspect.unwrap(replacement)
-    plain = (torch.Tensor, torch.nn.Parameter)
 
-    @functools.wraps(replacement)
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_own = type(self) in plain or type(self).__torch_function__ is torch._C._disabled_torch_function_impl
-        if is_own or torch.compiler.is_compiling():
-            return replacement(self, *args, **kwargs)
-        return handle_torch_function(original, (self,), self, *args, **kwargs)
+    def __init__(self, function: Callable[..., Any], original: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.__qualname__ = function.__qualname__
+        self._function = function
+        self.original: Callable[..., Any] = original.original if isinstance(original, Method) else original
 
-    return called
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*args, **kwargs)
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        """Bind the function to a tensor."""
+        return self if tensor is None else MethodType(self._function, tensor)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether ``other`` is torch's own method, or stands for it."""
+        return bool(self.original == (other.original if isinstance(other, Method) else other))
+
+    def __hash__(self) -> int:
+        """Return the hash of torch's own method."""
+        return hash(self.original)
+
+    def __reduce__(self) -> str:
+        """Return its name, by which it is pickled."""
+        return self.__qualname__
 
 
 def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:

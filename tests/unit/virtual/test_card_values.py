@@ -42,7 +42,7 @@ def test_other_rules_give_other_numbers_and_other_counts_of_booleans() -> None:
     assert on_card(script, values="ones") == [said.hex() for said in ones]
     five = b"\x01\x00\xa0\x40"
     assert int(struct.unpack("<f", five)[0]) == 5
-    larger = [b"\x01", b"\x00\x42", five, *(struct.pack(f"<{n}q", *[257] * n) for n in (1, 2))]
+    larger = [b"\x05", b"\x00\x42", five, *(struct.pack(f"<{n}q", *[257] * n) for n in (1, 2))]
     assert on_card(script, values="larger") == [said.hex() for said in larger]
     threes = [bytes.fromhex(said) for said in on_card(script, values="threes")]
     for three, other in zip(threes[1:], larger[1:], strict=True):

@@ -27,6 +27,7 @@ import functools
 import itertools
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
@@ -36,7 +37,7 @@ from torch import _tensor_str
 from torch.nn import functional, init
 from torch.overrides import TorchFunctionMode
 
-from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
+from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands, is_followed
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
@@ -65,6 +66,8 @@ _MOST_ELEMENTS: Final = 1 << 20
 """Of a result whose answer is copied: the card holds copies of up to 1 MiB."""
 _ANSWER: Final = "_oomscope_answer"
 _IS_ASKED: Final = "_oomscope_is_asked"
+_thread = threading.local()
+"""``checks_variances``: inside a loss that asks whether any is below 0."""
 GRADIENTS_NOTE: Final = "gradients in fp16 count as finite: GradScaler skipped no step"
 
 
@@ -82,13 +85,16 @@ def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
             function = getattr(owner, name, None)
             if callable(function) and not (owner is torch and name.startswith("__")):  # torch.bool is no function
                 answering = _answering(function, name, tell)
-                places.append((owner, name, method(answering) if owner is torch.Tensor else answering))
+                places.append((owner, name, Method(answering, function) if owner is torch.Tensor else answering))
     return replaced(places)
 
 
 @contextmanager
 def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
-    """Let what torch checks of arguments hold while the block runs; ``note`` is told, once, where it checked."""
+    """Let what torch checks of arguments hold while the block runs; ``note`` is told, once, where it checked.
+
+    For ``gaussian_nll_loss`` :func:`finite_numbers` answers.
+    """
     tell = _once(note, VALID_NOTE)
 
     def holding(check: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,12 +117,15 @@ def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
 
     @functools.wraps(loss)
     def of_valid(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not any(isinstance(each, torch.Tensor) and each.is_cuda for each in args):
+        given = (*args, *kwargs.values())
+        if torch.compiler.is_compiling() or not any(isinstance(each, torch.Tensor) and each.is_cuda for each in given):
             return loss(*args, **kwargs)
         tell()
-        asked = torch.any
-        with replaced([(torch, "any", lambda *of: asked(*of) is None)]):  # whether a variance is below 0
+        _thread.checks_variances = True
+        try:
             return loss(*args, **kwargs)
+        finally:
+            _thread.checks_variances = False
 
     with replaced_in("torch.distributions.constraints", places), replaced([(functional, loss.__name__, of_valid)]):
         yield
@@ -164,6 +173,8 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         result = function(*args, **kwargs)
         if torch.compiler.is_compiling():
             return result
+        if name == "any" and getattr(_thread, "checks_variances", False):
+            return False
         answer: bool | None
         if name in _ASKED:
             answer = _ASKED[name]

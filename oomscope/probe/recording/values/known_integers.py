@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import (
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
-from oomscope.probe.recording.replaced import Place, method, replaced, replaced_in
+from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.decisive_operands import decided_by_one
 
 MOST_ELEMENTS: Final = 1 << 22
@@ -123,9 +123,10 @@ def integers_are_followed() -> Iterator[None]:
     for owner, name in places:
         function = getattr(owner, name, None)
         if callable(function):  # torch.bool is no function
-            replacement = _scriptable(wrappers.get(name, _computing)(function, name), function)
+            replacement = wrappers.get(name, _computing)(function, name)
             if owner is torch.Tensor:
-                replacement = method(replacement)
+                replacement = Method(replacement, function)
+            replacement = _scriptable(replacement, function)
             if owner is not torch.nn.functional:
                 inner = name if owner is torch else f"Tensor.{name}"
                 replacement.__module__, replacement.__qualname__ = "torch", inner  # pickled by name

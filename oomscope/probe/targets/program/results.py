@@ -196,6 +196,9 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
             notes.append(f"the program ended by itself after {receipt.iterations} of {iterations} iterations")
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
+    if receipt.state == "stopped" and receipt.iterations < iterations:
+        made = f"{receipt.iterations} of {iterations} iterations in {receipt.backwards} backward passes"
+        notes.append(f"the program made {made} and was ended: under these values it may never step more often")
     if others and (receipt.world_size or 1) == 1:
         why = "ran out of memory" if ran_out(receipt) else "held most"
         notes.append(

@@ -99,7 +99,7 @@ class ProgramRuns:
         speaker = representative(ended.receipts, self._target.rank)
         if speaker is not None:
             made = max(speaker.iterations, 1)
-            passes = -(-speaker.backwards * max(iterations, made) // made)
+            passes = max(-(-speaker.backwards * max(iterations, made) // made), iterations)
             self._backwards = max(self._backwards or 0, passes)
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:

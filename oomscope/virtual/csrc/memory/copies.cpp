@@ -94,7 +94,7 @@ struct Number {
 };
 
 // By rule. Of the larger numbers (32, 5.0000005 and 257) other bytes are 0 than of threes: in a list of booleans, too, a
-// program counts another number of true ones.
+// program counts another number of true ones. A single byte is true, and as an integer 5 where others say 1.
 constexpr Number numbers[] = {
     {},
     {{0x80, 0x3f}, {0x00, 0x00, 0x80, 0x3f}, {1}},
@@ -106,7 +106,7 @@ constexpr Number numbers[] = {
 // a single byte is a bool, a longer read is taken for int64.
 char answer(size_t i, size_t bytes) {
   const Number &number = numbers[static_cast<size_t>(settings().values)];
-  if (bytes == 1) return settings().values != ValueRule::zeros;
+  if (bytes == 1) return settings().values == ValueRule::larger ? 5 : settings().values != ValueRule::zeros;
   if (bytes == 2) return static_cast<char>(number.bfloat16[i]);
   if (bytes == 4) return static_cast<char>(number.float32[i]);
   return static_cast<char>(number.int64[i % 8]);

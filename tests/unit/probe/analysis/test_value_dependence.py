@@ -183,15 +183,19 @@ def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, threes: i
     runs = Runs(zeros=needing(zeros * MiB), threes=needing(threes * MiB), larger=needing(larger * MiB))
     result = runs.probed()
     assert (result.outcome, result.peak.requested_bytes) == ("fits", 8 * MiB)
-    ways = "the program requests 8.00 MiB at its peak, or requests 4.00 MiB at its peak; the worse is reported"
+    ways = "requests 8.00 MiB at its peak, or requests 4.00 MiB at its peak; the worse is reported"
     other = f"a second run with other values asks for {threes}.00 MiB instead of {zeros}.00 MiB at train.py:20 step"
-    assert result.notes == (f"{READ_NOTE}, and decide a branch: {ways} ({other})",)
+    assert result.notes == (
+        f"{READ_NOTE}, and decide what the program does: of the ways that were tried, it {ways} ({other})",
+    )
     assert runs.rules == ["zeros", "threes", "larger"]
 
 
 def test_ways_with_the_same_peak_are_told_as_one() -> None:
     runs = Runs(zeros=of_lines(1, 2), threes=of_lines(2, 1), larger=of_lines(2, 1))
-    assert "decide a branch: the program requests 9.00 MiB at its peak either way (a second" in runs.probed().notes[0]
+    assert (
+        "of the ways that were tried, it requests 9.00 MiB at its peak either way (a second" in runs.probed().notes[0]
+    )
 
 
 def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule() -> None:
@@ -201,7 +205,7 @@ def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule()
     result = runs.probed()
     assert result.outcome == "oom"
     assert (
-        "the program runs out of memory, or requests 8.00 MiB at its peak; the worse is reported (a second run"
+        "it runs out of memory, or requests 8.00 MiB at its peak; the worse is reported (a second run"
         in result.notes[0]
     )
     assert [(each.values, each.unlimited) for each in runs.asked][3:] == [("threes", True)]
