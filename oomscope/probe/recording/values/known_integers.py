@@ -40,7 +40,7 @@ MOST_NUMBERS: Final = 1 << 18
 """Of a tensor of floating-point numbers whose values are followed: counters, flags and masks."""
 MOST_BYTES: Final = 32 << 20
 """Of the storage behind it, which is copied for each operation."""
-_MUCH_BYTES: Final = 1 << 20
+_MUCH_BYTES: Final = 16 << 20
 _LEAST_PART: Final = 128
 """A part of a storage of more bytes than that is followed where it is at least this share of it: an expert's mask."""
 _FILLED: Final[dict[str, int | None]] = {
