@@ -38,7 +38,7 @@ from torch.nn import functional, init
 from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
-from oomscope.probe.recording.values.known_integers import MOST_BYTES, HeldOperands, is_followed
+from oomscope.probe.recording.values.held_values import MOST_BYTES, HeldOperands, is_followed
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"

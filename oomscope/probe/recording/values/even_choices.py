@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
+from oomscope.probe.recording.values.held_values import HeldOperands, is_followed, is_writable, write_values
 from oomscope.probe.recording.values.known_answers import operations_replaced
-from oomscope.probe.recording.values.known_integers import HeldOperands, is_followed, is_writable, write_values
 
 NOTE: Final = (
     "choices (topk, argmax, multinomial) count as even; real ones may need more for an expert, or end a loop later"

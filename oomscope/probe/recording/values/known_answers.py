@@ -20,7 +20,8 @@ from typing import Any, Final
 import torch
 
 from oomscope import virtual
-from oomscope.probe.recording.values.known_integers import Function, HeldOperands, is_followed, is_on_host, write_values
+from oomscope.probe.recording.values.held_values import HeldOperands, is_followed, is_on_host, write_values
+from oomscope.probe.recording.values.known_integers import Function
 
 
 @contextmanager

@@ -21,28 +21,25 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _device as default_device
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
-    _disable_current_modes,
-    _get_current_dispatch_mode_stack,
 )
-from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.decisive_operands import decided_by_one
+from oomscope.probe.recording.values.held_values import (
+    MOST_ELEMENTS,
+    HeldOperands,
+    OutOfModes,
+    is_followed,
+    is_writable,
+    note_changed,
+    note_known,
+    write_values,
+)
 
-MOST_ELEMENTS: Final = 1 << 22
-"""Of a tensor whose values are followed."""
-MOST_NUMBERS: Final = 1 << 18
-"""Of a tensor of floating-point numbers whose values are followed: counters, flags and masks."""
-MOST_BYTES: Final = 32 << 20
-"""Of the storage behind it, which is copied for each operation."""
-_MUCH_BYTES: Final = 16 << 20
-_LEAST_PART: Final = 128
-"""A part of a storage of more bytes than that is followed where it is at least this share of it: an expert's mask."""
 _FILLED: Final[dict[str, int | None]] = {
     "full": None,
     "full_like": None,
@@ -103,8 +100,6 @@ _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention", "pad"
 """The same, in ``torch.nn.functional``; and padding."""
 _ANSWERED: Final = ("equal", "allclose")
 """Functions that return a bool of Python."""
-_CHECKPOINT: Final = "torch.utils.checkpoint"
-"""Whose modes pass every operation on to the card."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
 Function = Callable[..., Any]
 
@@ -150,7 +145,7 @@ def _counting(function: Function, name: str) -> Function:
         result = function(*args, **kwargs)
         if is_followed(result) and not any(isinstance(each, torch.Tensor) for each in args):
             kept = {key: value for key, value in kwargs.items() if key in ("start", "end", "step", "dtype")}
-            with _OutOfModes():
+            with OutOfModes():
                 write_values(result, function(*args, **kept, device="cpu"))
         return result
 
@@ -166,7 +161,7 @@ def _copying(function: Function, name: str) -> Function:
         result = computing(*args, **kwargs)
         is_new = bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_cuda
         if is_new and not torch.compiler.is_compiling() and is_followed(result):
-            _note_known(result)
+            note_known(result)
         return result
 
     return called
@@ -185,7 +180,7 @@ def _classifying(function: Function, name: str) -> Function:
         kept = HeldOperands()
         if not is_followed(tensor) or not kept.take(tensor):
             return function(*args, **kwargs)
-        with _OutOfModes():
+        with OutOfModes():
             highest = int(kept.on_host(tensor).max())
         is_small = tensor.numel() * max(given, highest + 1) <= MOST_ELEMENTS
         with virtual.expecting(*([struct.pack("q", highest)] if given == -1 else [])):
@@ -207,7 +202,7 @@ def _asking(function: Function, name: str) -> Function:
         kept = HeldOperands()
         if others or not followed or not all(map(kept.take, followed)):
             return function(*args, **kwargs)
-        with _OutOfModes():
+        with OutOfModes():
             expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
         with virtual.expecting(struct.pack("?", expected)):
             function(*args, **kwargs)
@@ -228,59 +223,11 @@ def _filling(function: Function, name: str) -> Function:
         if is_followed(result):
             value = kwargs.get("fill_value", args[-1] if args else None) if constant is None else constant
             if isinstance(value, (bool, int, float)):
-                with _OutOfModes():
+                with OutOfModes():
                     write_values(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
         return result
 
     return called
-
-
-_owners: dict[int, TensorWeakRef] = {}
-"""Of storages, the tensor in ``_known``: what C++ expands in backward is a view that does not say so."""
-_known = WeakTensorKeyDictionary()
-"""Of tensors that the card held, without views of others: storage, address and version then.
-
-A storage that is referred to, though weakly, has no successor with its number; an address has.
-"""
-
-
-def _note_known(tensor: torch.Tensor) -> None:
-    if tensor.is_inference():
-        return
-    owner = tensor if tensor._base is None else tensor._base
-    storage = owner.untyped_storage()
-    if virtual.is_held(storage.data_ptr(), storage.nbytes()):
-        _known[owner] = (StorageWeakRef(storage), storage.data_ptr(), owner._version)
-        _owners[storage._cdata] = TensorWeakRef(owner)
-
-
-def _note_changed(tensor: torch.Tensor) -> None:
-    """Forget what was in ``tensor``, unless the card holds what is there now: a copy from the host."""
-    storage = tensor.untyped_storage()
-    if virtual.is_held(storage.data_ptr(), storage.nbytes()):
-        _note_known(tensor)
-    else:
-        virtual.unhold(storage.data_ptr(), storage.nbytes())
-
-
-def _is_unchanged(tensor: torch.Tensor) -> bool:
-    """Whether the values of ``tensor`` were known, and nothing that torch knows of was written into it since.
-
-    Of floating-point numbers torch does not always know: of gradient scalers and running means it counts no version.
-    What the kernels of others write, the card forgets. Not seen is what is written through ``.data``, a storage or
-    another tensor over the same memory, by a function without a wrapper.
-    """
-    if tensor.is_inference() or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return False
-    owner: torch.Tensor | None = tensor if tensor._base is None else tensor._base
-    if owner not in _known:
-        noted = _owners.get(tensor.untyped_storage()._cdata)
-        owner = noted() if noted is not None else None
-    if owner is None or owner not in _known:
-        return False
-    reference, address, version = _known[owner]
-    storage = owner.untyped_storage()
-    return (reference.cdata, address, version) == (storage._cdata, storage.data_ptr(), owner._version)
 
 
 def compiled_constants_are_known() -> AbstractContextManager[None]:
@@ -330,14 +277,14 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             if not changes_first:
                 kept.put_back()
             elif is_followed(args[0]):
-                _note_changed(args[0])
+                note_changed(args[0])
             _write_decided(name, kept.known_of(args), result)
             return result
         if name == "to":  # an integer is a device's index
             args = tuple("cuda" if type(each) is int else each for each in args)
             kwargs = {k: "cuda" if type(v) is int else v for k, v in kwargs.items()}
         try:
-            with _OutOfModes():
+            with OutOfModes():
                 expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return result  # what the host refuses stays unknown
@@ -353,7 +300,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
 def _write_decided(name: str, operands: list[torch.Tensor | bool], result: Any) -> None:
     """Let the card hold a result that one of the known ``operands`` decides."""
     if is_writable(result):
-        with _OutOfModes():
+        with OutOfModes():
             decided = decided_by_one(name, operands, result)
         if decided is not None:
             write_values(result, decided)
@@ -376,134 +323,3 @@ def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch
 def _tensors_in(result: Any) -> Iterable[torch.Tensor]:
     results = result if isinstance(result, (tuple, list)) else (result,)
     return (each for each in results if isinstance(each, torch.Tensor))
-
-
-class _OutOfModes:
-    """Hides what a block does from selective activation checkpointing, which counts the operations that it sees.
-
-    A class: Dynamo would compile the frames of contextlib.
-    """
-
-    def __enter__(self) -> None:
-        """Leave the modes."""
-        self._left = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else None
-        if self._left is not None:
-            self._left.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        """Enter them again."""
-        if self._left is not None:
-            self._left.__exit__(None, None, None)
-
-
-def _has_its_numbers(tensor: torch.Tensor) -> bool:
-    """Whether the memory of ``tensor`` holds the numbers that it stands for."""
-    return tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
-
-
-def is_on_host(tensor: Any) -> bool:
-    """Whether ``tensor`` is one of the host, whose values are there."""
-    return isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and _has_its_numbers(tensor)
-
-
-def is_writable(tensor: Any) -> bool:
-    """Whether values of a tensor can be written to the card now."""
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.is_cuda
-        and _has_its_numbers(tensor)
-        and 0 < tensor.numel() <= MOST_ELEMENTS
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and all(type(mode).__module__ == _CHECKPOINT for mode in _get_current_dispatch_mode_stack())
-        and tensor.untyped_storage().nbytes() <= MOST_BYTES
-        and not torch.cuda.is_current_stream_capturing()
-    )
-
-
-def is_followed(tensor: Any) -> bool:
-    """Whether the values of ``tensor`` decide enough, and are few enough, to be computed on the host."""
-    if type(tensor) is not torch.Tensor or not tensor.is_cuda or tensor.requires_grad:
-        return False
-    is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-    if not (is_exact or tensor.numel() <= MOST_NUMBERS) or not is_writable(tensor):
-        return False
-    return tensor.untyped_storage().nbytes() <= max(_MUCH_BYTES, _LEAST_PART * tensor.nbytes)
-
-
-def write_values(tensor: torch.Tensor, values: torch.Tensor, *, are_noted: bool = True) -> None:
-    """Let a tensor on the card hold what the host computed, where it can."""
-    if values.shape != tensor.shape or values.dtype != tensor.dtype:
-        return
-    with _OutOfModes():
-        values = values.contiguous() if tensor.is_contiguous() else torch.empty_like(tensor, device="cpu").copy_(values)
-    if not tensor.is_contiguous() and values.stride() != tensor.stride():  # it has gaps, or elements that share memory
-        return
-    virtual.write_held(tensor.data_ptr(), values.data_ptr(), values.nbytes, virtual.Origin.COMPUTED)
-    if are_noted:
-        _note_known(tensor)
-
-
-class HeldOperands:
-    """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
-
-    def __init__(self, *, are_noted: bool = True) -> None:
-        self._are_noted = are_noted
-        self._tensors: list[torch.Tensor] = []
-        self._storages: dict[int, torch.UntypedStorage] = {}
-        self._origins: dict[int, virtual.Origin] = {}
-        self._on_host: dict[int, torch.Tensor] = {}
-
-    @property
-    def addresses(self) -> frozenset[int]:
-        """Where their storages begin on the card."""
-        return frozenset(self._storages)
-
-    def take(self, tensor: torch.Tensor) -> bool:
-        """Read a tensor from the card; return whether all of its storage is known."""
-        whole = tensor.untyped_storage()
-        address, size = whole.data_ptr(), whole.nbytes()
-        if address not in self._storages:
-            if not (virtual.is_held(address, size) or _is_unchanged(tensor)):
-                return False
-            copy = torch.UntypedStorage(size)
-            origin = virtual.read_held(copy.data_ptr(), address, size)
-            if origin is virtual.Origin.NOT_HELD and _is_unchanged(tensor):
-                origin = virtual.read_last_held(copy.data_ptr(), address, size)
-            elif origin is not virtual.Origin.NOT_HELD and self._are_noted:
-                _note_known(tensor)
-            if origin is virtual.Origin.NOT_HELD:
-                return False
-            self._tensors.append(tensor)
-            self._origins[address] = origin
-            self._storages[address] = copy
-        with _OutOfModes():
-            host = torch.empty(0, dtype=tensor.dtype, device="cpu")
-            host.set_(self._storages[address], tensor.storage_offset(), tensor.size(), tensor.stride())
-        self._on_host[id(tensor)] = host
-        return True
-
-    def on_host(self, argument: Any) -> Any:
-        """Return an argument with its tensors, and the device, on the host."""
-        if type(argument) in (tuple, list):
-            return type(argument)(map(self.on_host, argument))
-        if isinstance(argument, torch.Tensor):
-            return self._on_host[id(argument)]
-        if isinstance(argument, torch.device) or (isinstance(argument, str) and argument.startswith("cuda")):
-            return "cpu"
-        if isinstance(argument, str) and argument.startswith("torch.cuda."):
-            return argument.replace("torch.cuda.", "torch.", 1)
-        return argument
-
-    def known_of(self, arguments: Iterable[Any]) -> list[torch.Tensor | bool]:
-        """Return those of a call's arguments that are booleans or among the operands, on the host."""
-        found = (each if type(each) is bool else self._on_host.get(id(each)) for each in arguments)
-        return [each for each in found if each is not None]
-
-    def put_back(self, *, changed: bool = False) -> None:
-        """Write the operands to the card again, and what the call changed in place."""
-        for address, storage in self._storages.items():
-            origin = virtual.Origin.COMPUTED if changed else self._origins[address]
-            virtual.write_held(address, storage.data_ptr(), storage.nbytes(), origin)
-        if changed:
-            for tensor in self._tensors:
-                _note_known(tensor)
