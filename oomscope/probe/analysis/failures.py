@@ -49,7 +49,7 @@ _HOST = re.compile(
 _TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 
 remarks: Final[list[str]] = []
-"""What may be why anything fails in this process; whoever plays a part of the program's surroundings adds to it."""
+"""Hints added to the message of any failure of this process, such as that a played world answered for other ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class Settled(NamedTuple):
     values: ValueRule = "zeros"
     """The rule that it was made under."""
     check: ValueRule | None = "threes"
-    """The rule under which further runs must ask for the same; None where each way of a decision has a rule."""
+    """The rule under which further runs must ask for the same; None where no other rule repeats the reported run."""
 
 
 Repeat = Callable[[ValueRule], Ending | None]

@@ -35,7 +35,7 @@ class SessionSettings:
     values: ValueRule = "zeros"
     """What a virtual card answers where it holds nothing."""
     is_bounded: bool = False
-    """A program makes about as many backward passes as before at most: under other values it might never step."""
+    """End a program after as many backward passes as earlier runs made: under other values it might never step."""
     unlimited: bool = False
     """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
     non_torch_bytes: int = 0

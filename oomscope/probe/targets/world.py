@@ -207,7 +207,7 @@ def _refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _remarked(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function``, and let a failure after it say whose objects it gave."""
-    remark = f"every rank's objects were this one's ({name}), which may be why: a small real world has theirs: "
+    remark = f"every rank's objects were this one's ({name}), which may be why; a small real world gathers theirs: "
     remarks[:] = dict.fromkeys((*remarks, remark + _REAL_WORLD))
     return function(*args, **kwargs)
 

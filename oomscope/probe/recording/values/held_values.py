@@ -96,12 +96,12 @@ class OutOfModes:
 
 
 def _has_its_numbers(tensor: torch.Tensor) -> bool:
-    """Whether the memory of ``tensor`` holds the numbers that it stands for."""
+    """Whether ``tensor`` is strided, and is not conjugated or negated lazily."""
     return tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
 
 
 def is_on_host(tensor: Any) -> bool:
-    """Whether ``tensor`` is one of the host, whose values are there."""
+    """Whether the values of ``tensor`` are in the memory of the host."""
     return isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and _has_its_numbers(tensor)
 
 

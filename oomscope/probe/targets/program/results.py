@@ -197,8 +197,8 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
     if receipt.state == "stopped" and receipt.iterations < iterations:
-        made = f"{receipt.iterations} of {iterations} iterations in {receipt.backwards} backward passes"
-        notes.append(f"the program made {made} and was ended: under these values it may never step more often")
+        made = f"{receipt.backwards} backward passes with {receipt.iterations} of {iterations} iterations"
+        notes.append(f"the program was ended after {made}: with these values it may never step again")
     if others and (receipt.world_size or 1) == 1:
         why = "ran out of memory" if ran_out(receipt) else "held most"
         notes.append(

@@ -79,27 +79,29 @@ bool set_number(Settings &s, const NumberKey &key, const std::string &value) {
   return true;
 }
 
+// By the numbers of ValueRule and AddressOrder.
+constexpr const char *value_rules[] = {"zeros", "ones", "threes", "larger"};
+constexpr const char *address_orders[] = {"spans", "ascending", "scattered"};
+
+template <class Enum, size_t count>
+bool choose(const char *const (&names)[count], const std::string &value, Enum *chosen) {
+  auto name = std::find(names, names + count, value);
+  if (name == names + count) return false;
+  *chosen = static_cast<Enum>(name - names);
+  return true;
+}
+
 bool set_word(Settings &s, const std::string &key, const std::string &value) {
   if (key == "name") {
     snprintf(s.description.name, sizeof s.description.name, "%s", value.c_str());
   } else if (key == "ledger") {
     s.ledger = value;
-  } else if (key == "values" && value == "zeros") {
-    s.values = ValueRule::zeros;
-  } else if (key == "values" && value == "ones") {
-    s.values = ValueRule::ones;
-  } else if (key == "values" && value == "threes") {
-    s.values = ValueRule::threes;
-  } else if (key == "values" && value == "larger") {
-    s.values = ValueRule::larger;
+  } else if (key == "values") {
+    return choose(value_rules, value, &s.values);
   } else if (key == "peers" && (value == "alike" || value == "processes")) {
     s.has_peers = value == "processes";
-  } else if (key == "addresses" && value == "spans") {
-    s.order = AddressOrder::spans;
-  } else if (key == "addresses" && value == "ascending") {
-    s.order = AddressOrder::ascending;
-  } else if (key == "addresses" && value == "scattered") {
-    s.order = AddressOrder::scattered;
+  } else if (key == "addresses") {
+    return choose(address_orders, value, &s.order);
   } else {
     return false;
   }
