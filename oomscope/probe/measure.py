@@ -56,6 +56,7 @@ Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, RunsOn], "Session"]
 LONG_RUN: Final = 9
 """Iterations of the run that shows whether what grew in fewer is a leak."""
+_DIED_LATER: Final = f"a run of {LONG_RUN} iterations is reported, for it ran out of memory"
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
 
@@ -135,11 +136,7 @@ class _Runs:
         self.settings = replace(self.settings, values=found.values, is_bounded=not is_first)
         self.check = found.check
         self.believed = (found.note,)
-        return self._explored(self._noted(measurement), found.ending.out_of_memory)
-
-    def _noted(self, measurement: Measurement) -> Measurement:
-        """Return ``measurement`` with a note on why its values are believed."""
-        return replace(measurement, notes=(*measurement.notes, *self.believed))
+        return self._explored(_noted(measurement, *self.believed), found.ending.out_of_memory)
 
     def _explored(self, measurement: Measurement, out_of_memory: OutOfMemory | None) -> ProbeResult:
         """Return the result with what runs without a limit and under other settings of the allocator tell."""
@@ -151,13 +148,13 @@ class _Runs:
         result = replace(judged, snapshot=snapshot)
         if not out_of_memory and self._may_leak(measurement):
             self.keep(result)
-            told, notes = self._with_longer_run(measurement)
+            told, out_of_memory = self._with_longer_run(measurement)
             if told is not measurement:
                 if told.snapshot is not measurement.snapshot:
                     told, snapshot = _saved(told, self.job)
                 measurement = told
-                judged = analyse(self.job, self.backend, measurement, out_of_memory=None)
-            result = replace(judged, snapshot=snapshot, notes=(*judged.notes, *notes))
+                judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
+            result = replace(judged, snapshot=snapshot)
         is_refused = isinstance(out_of_memory, FailedAllocation)
         emptied_its_cache = not out_of_memory and measurement.stats.num_alloc_retries > 0
         if not (is_refused or emptied_its_cache):
@@ -215,37 +212,47 @@ class _Runs:
 
         return self.job.iterations < LONG_RUN and self.backend == "virtual" and grows(measurement.timeline)
 
-    def _with_longer_run(self, measurement: Measurement) -> tuple[Measurement, tuple[str, ...]]:
-        """Return ``measurement`` with what a longer run tells of memory that grows, and notes.
+    def _with_longer_run(self, measurement: Measurement) -> tuple[Measurement, OutOfMemory | None]:
+        """Return ``measurement`` with what a longer run tells of memory that grows.
 
         A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. Where
-        it is no leak and the longer run needs more memory, its measurement is returned.
+        the longer run runs out of memory, or needs more of it without a leak, its measurement is returned, and what
+        ended it for want of memory.
         """
         from oomscope.probe.analysis.analyse import leak_of
         from oomscope.snapshot.judge.leaks import piles_up
 
         ending, _ = self._again("leak", iterations=LONG_RUN)
         found, longer = leak_of(self.job, measurement), ending.measurement if ending is not None else None
-        if ending is not None and (failed := ending.out_of_memory):
-            where = f" in iteration {failed.moment.iteration}" if failed.moment.iteration >= 0 else ""
-            return measurement, (f"a run of {LONG_RUN} iterations runs out of memory{where}",)
-        if longer is None or longer.truncated or self._doubt_about(longer, iterations=LONG_RUN) is not None:
+        failed = ending.out_of_memory if ending is not None else None
+        if (
+            longer is None
+            or (longer.truncated and failed is None)
+            or self._doubt_about(longer, iterations=LONG_RUN) is not None
+        ):
             unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
-            return measurement, (unknown,) if found else ()
+            return _noted(measurement, unknown) if found else measurement, None
+        if failed is not None:
+            return self._reported(longer, _DIED_LATER), failed
         if found is None and (leak := leak_of(self.job, longer)):
-            return replace(measurement, leak_after=leak), (f"the leak was seen in a run of {LONG_RUN} iterations",)
+            seen = f"the leak was seen in a run of {LONG_RUN} iterations"
+            return _noted(replace(measurement, leak_after=leak), seen), None
         if found and piles_up(longer.timeline):
-            return measurement, ()
+            return measurement, None
         bounded = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
         notes = (bounded,) if found else ()
         if not _needs_more(longer, measurement):
-            return replace(measurement, stops_growing=True), notes
+            return _noted(replace(measurement, stops_growing=True), *notes), None
+        made = longer.iterations or LONG_RUN
+        needs_more = f"the run of {made} iterations is reported, for it needs more memory than the first one"
+        return self._reported(replace(longer, iterations=made), *notes, needs_more), None
+
+    def _reported(self, longer: Measurement, *notes: str) -> Measurement:
+        """Return the measurement of the ``longer`` run as the one that is reported, and that further runs repeat."""
         self.settings = replace(self.settings, iterations=LONG_RUN)
         if longer.unanswered.reads and not self.believed:
             self.believed = (agreed(self.job, longer),)
-        made = longer.iterations or LONG_RUN
-        reported = f"the run of {made} iterations is reported, for it needs more memory than the first one"
-        return self._noted(replace(longer, iterations=made)), (*notes, reported)
+        return _noted(longer, *self.believed, *notes)
 
     def _whole_run(self) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
@@ -371,6 +378,10 @@ def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
     if isinstance(error, MachineUnfitError):
         return "unfit"
     return "untestable" if isinstance(error, (InputError, UsageError)) else stage
+
+
+def _noted(measurement: Measurement, *notes: str) -> Measurement:
+    return replace(measurement, notes=(*measurement.notes, *notes))
 
 
 def _needs_more(one: Measurement, other: Measurement) -> bool:

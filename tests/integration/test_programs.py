@@ -169,6 +169,14 @@ def test_a_leak_that_few_iterations_do_not_show_is_found_by_a_longer_run() -> No
     assert "the leak was seen in a run of 9 iterations" in result.notes
 
 
+def test_a_leak_that_runs_out_of_memory_after_the_iterations_asked_for_is_out_of_memory() -> None:
+    result = small("leaks", limit_bytes=int(2.5 * GiB), iterations=3)
+    assert (result.outcome, result.oom.iteration, result.oom.requested_bytes) == ("oom", 5, 256 * MiB)
+    assert (result.verdict.kind, result.verdict.tags) == ("capacity", ("leak",))
+    assert 8 * 256 * MiB < result.demand_bytes < 9 * 256 * MiB, "the last iteration ends at its step"
+    assert "a run of 9 iterations is reported, for it ran out of memory" in result.notes
+
+
 def test_a_buffer_that_fills_and_stays_as_large_is_no_leak() -> None:
     result = small("keeps_a_window")
     assert (result.outcome, result.verdict.tags, result.iterations) == ("fits", (), 9)
