@@ -1,0 +1,41 @@
+"""Choices of routers on a virtual card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.unit.probe.recording.values.known import answered
+
+pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
+    said = answered(
+        """
+from oomscope.probe.recording.values.even_choices import choices_are_even
+notes = []
+with choices_are_even(notes.append):
+    scores = torch.randn(6, 4, device=d)
+    rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
+    share = torch.bincount(rows.flatten(), minlength=4)
+    known = torch.tensor([[5, 1, 9, 3], [2, 8, 1, 0]], device=d).topk(1).indices
+    drawn = scores.softmax(-1).multinomial(1)
+    words, whole, single = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax(), scores[:1].argmax(1)
+say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(), known.tolist(), len(notes),
+     drawn.flatten().tolist(), [unknown(each) > 0 for each in (words, whole, single)]])
+""",
+        values=values,
+    )
+    rows = [[0, 1], [2, 3], [0, 1], [2, 3], [0, 1], [2, 3]]
+    assert said == [
+        rows,
+        rows,
+        [0, 1, 2, 3, 0, 1],
+        [3, 3, 3, 3],
+        [[2], [1]],
+        1,
+        [0, 1, 2, 3, 0, 1],
+        [True, True, True],
+    ]
