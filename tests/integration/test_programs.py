@@ -19,7 +19,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget, bundled_j
 from oomscope.probe.process import launch
 from oomscope.probe.recording.values import assumed_values
 from oomscope.probe.recording.values.assumed_values import GRADIENTS_NOTE
-from oomscope.probe.recording.values.even_choices import NOTE as CHOICES_NOTE
+from oomscope.probe.recording.values.choices import NOTE as CHOICES_NOTE
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import is_measuring

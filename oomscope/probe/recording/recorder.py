@@ -37,7 +37,7 @@ from oomscope.probe.recording.values.assumed_values import (
     printed_from_the_host,
     redrawn_as_expected,
 )
-from oomscope.probe.recording.values.even_choices import choices_are_even
+from oomscope.probe.recording.values.choices import choices_are_assumed
 from oomscope.probe.recording.values.known_answers import answers_are_known
 from oomscope.probe.recording.values.known_integers import (
     compiled_constants_are_known,
@@ -120,7 +120,7 @@ class Recorder:
             note = self._notes.append
             parts += [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), integers_are_followed()]
             parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
-            parts += [printed_from_the_host(), choices_are_even(note)]
+            parts += [printed_from_the_host(), choices_are_assumed(note)]
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()

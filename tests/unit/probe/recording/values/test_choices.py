@@ -14,9 +14,9 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason
 def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
     said = answered(
         """
-from oomscope.probe.recording.values.even_choices import choices_are_even
+from oomscope.probe.recording.values.choices import choices_are_assumed
 notes = []
-with choices_are_even(notes.append):
+with choices_are_assumed(notes.append):
     scores = torch.randn(6, 4, device=d)
     rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
     share = torch.bincount(rows.flatten(), minlength=4)
@@ -39,3 +39,22 @@ say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(
         [0, 1, 2, 3, 0, 1],
         [True, True, True],
     ]
+
+
+@pytest.mark.parametrize(("values", "token", "action"), [("zeros", 1250, 0), ("threes", 1251, 1), ("larger", 1252, 0)])
+def test_other_draws_are_unknown_values_and_tokens_end_no_sequence(values: str, token: int, action: int) -> None:
+    said = answered(
+        """
+from oomscope.probe.recording.values.choices import DRAWN_NOTE, choices_are_assumed
+notes, before = [], state().unknown_reads
+with choices_are_assumed(notes.append):
+    tokens = torch.randn(3, 5000, device=d).softmax(-1).multinomial(2)
+    read = state().unknown_reads - before
+    action = torch.randn(1, 2, device=d).softmax(-1).multinomial(1)
+    every = torch.randn(1, 5000, device=d).softmax(-1).multinomial(5000)
+    ends = torch.isin(tokens, torch.tensor([0, 4999], device=d)).any()
+say([tokens.tolist(), read, action.item(), len(every.unique()), bool(ends), notes == [DRAWN_NOTE]])
+""",
+        values=values,
+    )
+    assert said == [[[token + 2 * row, token + 2 * row + 1] for row in range(3)], 1, action, 5000, False, True]

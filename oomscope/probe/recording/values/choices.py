@@ -1,9 +1,13 @@
-"""Choices of a router on a virtual card, which computes no scores: each expert is chosen equally often.
+"""What is chosen among entries on a virtual card, which computes no scores.
 
-A mixture of experts gives each token to the experts with the highest scores (``torch.topk``, or ``argmax`` for one);
+**Choices of a router:** each expert is chosen equally often. A mixture of experts gives each token to the experts with the highest scores (``torch.topk``, or ``argmax`` for one);
 what an expert allocates follows from how many tokens it gets. Routers are trained to choose evenly, and the bundled
 transformer counts so as well. So row ``r`` chooses ``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. That
 a row chooses among few entries tells routers, and predictions of classifiers, from searches in a vocabulary.
+
+**Other draws** of ``torch.multinomial``, tokens above all, have no likely answer. They are read once, which makes them
+values that the card does not know, and count as entries near the middle of the vocabulary: special tokens, such as the
+one that ends a sequence, have its lowest or highest numbers. Under another rule of values they are other entries.
 """
 
 from __future__ import annotations
@@ -23,14 +27,18 @@ NOTE: Final = (
 )
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
+DRAWN_NOTE: Final = "tokens that torch.multinomial draws count as ordinary ones: none ends a sequence early"
+_LEAST_VOCABULARY: Final = 17
+_FIRST_DRAWN: Final = {0: 0, 3: 1, 257: 2}
+"""By what the card answers under ``zeros``, ``threes`` and ``larger``: of how many entries no two agree."""
 
 
-def choices_are_even(note: Callable[[str], None]) -> AbstractContextManager[None]:
+def choices_are_assumed(note: Callable[[str], None]) -> AbstractContextManager[None]:
     """Answer such choices while the block runs; ``note`` is told, once, where one was made.
 
     The operations run as they are; then the result on the card gets its values.
     """
-    tell = functools.cache(lambda: note(NOTE))
+    tell = functools.cache(note)
 
     def chosen(choosing: Callable[..., Any], run: Callable[..., Any], *how: Any, **more: Any) -> Any:
         return choosing(run, tell, *how, **more)
@@ -39,7 +47,7 @@ def choices_are_even(note: Callable[[str], None]) -> AbstractContextManager[None
     return operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()})
 
 
-def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
+def _topk(run: Callable[..., Any], tell: Callable[[str], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
     dim = how[0] if how else -1
     is_choice = _is_choice(scores, dim, k)
     chosen = run(scores, k, *how)
@@ -49,7 +57,7 @@ def _topk(run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tenso
 
 
 def _argmax(
-    run: Callable[..., Any], tell: Callable[[], None], scores: torch.Tensor, dim: int | None = None, *how: Any
+    run: Callable[..., Any], tell: Callable[[str], None], scores: torch.Tensor, dim: int | None = None, *how: Any
 ) -> Any:
     is_choice = dim is not None and _is_choice(scores, dim)
     chosen = run(scores, dim, *how)
@@ -60,13 +68,26 @@ def _argmax(
 
 
 def _multinomial(
-    run: Callable[..., Any], tell: Callable[[], None], chances: torch.Tensor, *how: Any, **more: Any
+    run: Callable[..., Any], tell: Callable[[str], None], chances: torch.Tensor, *how: Any, **more: Any
 ) -> Any:
     is_choice = _is_choice(chances, -1, how[0])
     chosen = run(chances, *how, **more)
     if is_choice:
         _choose(chances.shape[-1], chosen, tell)
+    elif is_writable(chosen):
+        _draw(chances.shape[-1], chosen, tell)
     return chosen
+
+
+def _draw(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> None:
+    """Write entries into ``chosen``, a row's beside each other."""
+    first, span = 0, entries
+    if entries >= _LEAST_VOCABULARY and chosen.shape[-1] <= entries // 2:
+        first, span = entries // 4, entries // 2
+        tell(DRAWN_NOTE)
+    unknown = chosen.view(-1)[:1].cpu().item()
+    numbers = torch.arange(chosen.numel(), device="cpu") + _FIRST_DRAWN.get(unknown, len(_FIRST_DRAWN))
+    write_values(chosen, numbers.remainder_(span).add_(first).view(chosen.shape))
 
 
 def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
@@ -81,7 +102,7 @@ def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
     return not (is_followed(scores) and HeldOperands().take(scores))
 
 
-def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[], None]) -> None:
+def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> None:
     """Write even choices into ``chosen``: rows × what a row chooses."""
     base = chosen if chosen._base is None else chosen._base
     if not is_writable(base):
@@ -90,4 +111,4 @@ def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[], None]) -> Non
     on_host = torch.empty_like(base, device="cpu")
     on_host.as_strided(chosen.shape, chosen.stride()).copy_(values)
     write_values(base, on_host)
-    tell()
+    tell(NOTE)
