@@ -1,9 +1,10 @@
 """What is chosen among entries on a virtual card, which computes no scores.
 
-**Choices of a router:** each expert is chosen equally often. A mixture of experts gives each token to the experts with the highest scores (``torch.topk``, or ``argmax`` for one);
-what an expert allocates follows from how many tokens it gets. Routers are trained to choose evenly, and the bundled
-transformer counts so as well. So row ``r`` chooses ``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. That
-a row chooses among few entries tells routers, and predictions of classifiers, from searches in a vocabulary.
+**Choices of a router:** each expert is chosen equally often. A mixture of experts gives each token to the experts with
+the highest scores (``torch.topk``, or ``argmax`` for one); what an expert allocates follows from how many tokens it
+gets. Routers are trained to choose evenly, and the bundled transformer counts so as well. So row ``r`` chooses
+``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. That a row chooses among few entries tells routers, and
+predictions of classifiers, from searches in a vocabulary.
 
 **Other draws** of ``torch.multinomial``, tokens above all, have no likely answer. They are read once, which makes them
 values that the card does not know, and count as entries near the middle of the vocabulary: special tokens, such as the
