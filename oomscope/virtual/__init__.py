@@ -9,12 +9,12 @@ from oomscope.virtual.library import (
     CardState,
     Origin,
     expecting,
+    forget_last_held,
     is_held,
     on_unknown_read,
     read_held,
     read_last_held,
     state,
-    unhold,
     write_held,
 )
 from oomscope.virtual.loading import is_loaded, load
@@ -25,6 +25,7 @@ __all__ = [
     "CardState",
     "Origin",
     "expecting",
+    "forget_last_held",
     "is_held",
     "is_loaded",
     "load",
@@ -32,6 +33,5 @@ __all__ = [
     "read_held",
     "read_last_held",
     "state",
-    "unhold",
     "write_held",
 ]

@@ -160,13 +160,13 @@ def is_held(address: int, size: int) -> bool:
     return bool(_card().oomscope_card_is_held(address, size))
 
 
-def unhold(address: int, size: int) -> None:
-    """Tell the card that what a range of the device has is not known, nor what it had before.
+def forget_last_held(address: int, size: int) -> None:
+    """Tell the card that a range of the device was written to: what it held before a kernel was given it is gone.
 
     Raises:
         RuntimeError: the card is not loaded.
     """
-    _card().oomscope_card_unhold(address, size)
+    _card().oomscope_card_forget_last_held(address, size)
 
 
 def write_held(address: int, values: int, size: int, origin: Origin) -> None:
@@ -215,8 +215,8 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_read_last_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_is_held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_unhold.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_unhold.restype = None
+    card.oomscope_card_forget_last_held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_forget_last_held.restype = None
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t]

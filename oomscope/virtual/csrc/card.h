@@ -167,8 +167,8 @@ CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
 /* Whether the card holds all bytes of a range. */
 CARD_API int oomscope_card_is_held(const void *from, size_t bytes);
 
-/* Something was written there that nobody knows: the range is unknown, and was never held. */
-CARD_API void oomscope_card_unhold(const void *from, size_t bytes);
+/* Something was written there: what the card held until a kernel was given it is no longer there. */
+CARD_API void oomscope_card_forget_last_held(const void *from, size_t bytes);
 
 /* Reads the bytes of a tensor as the card holds them, or held them until a kernel was given it. Returns 0: it did not
  * hold them all, or something else than one of torch's kernels wrote there since; 1 and 2 as above. */

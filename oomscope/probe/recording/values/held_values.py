@@ -49,12 +49,12 @@ def note_known(tensor: torch.Tensor) -> None:
 
 
 def note_changed(tensor: torch.Tensor) -> None:
-    """Forget what was in ``tensor``, unless the card holds what is there now: a copy from the host."""
+    """Note anew what the card holds of ``tensor``: what was copied there, and nothing that was there before."""
     storage = tensor.untyped_storage()
     if virtual.is_held(storage.data_ptr(), storage.nbytes()):
         note_known(tensor)
     else:
-        virtual.unhold(storage.data_ptr(), storage.nbytes())
+        virtual.forget_last_held(storage.data_ptr(), storage.nbytes())
 
 
 def is_unchanged(tensor: torch.Tensor) -> bool:

@@ -255,9 +255,9 @@ CARD_API int oomscope_card_is_held(const void *from, size_t bytes) {
   return !card::count_unknown(reinterpret_cast<uintptr_t>(from), bytes);
 }
 
-CARD_API void oomscope_card_unhold(const void *from, size_t bytes) {
+CARD_API void oomscope_card_forget_last_held(const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
-  card::unhold(reinterpret_cast<uintptr_t>(from), bytes);
+  card::forget_once_held(reinterpret_cast<uintptr_t>(from), bytes);
 }
 
 CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes) {

@@ -87,19 +87,19 @@ std::vector<std::pair<uintptr_t, uint64_t>> parts_of(Ranges &ranges, uintptr_t a
 
 Ranges::iterator range_after(uintptr_t address) { return range_after(held(), address); }
 
-void forget_once_held(uintptr_t address, uintptr_t end) {
+}  // namespace
+
+void forget_once_held(uintptr_t address, uint64_t bytes) {
   auto range = range_after(once_held(), address);
-  for (; range != once_held().end() && range->first < end; range = once_held().erase(range)) {
+  for (; range != once_held().end() && range->first < address + bytes; range = once_held().erase(range)) {
     computed().erase(range->first);
     forgotten().erase(range->first);
   }
 }
 
-}  // namespace
-
 void unhold(uintptr_t address, uint64_t bytes) {
   uintptr_t end = address + bytes;
-  forget_once_held(address, end);
+  forget_once_held(address, bytes);
   computed().erase(computed().lower_bound(address), computed().lower_bound(end));
   borders().erase(borders().lower_bound(address), borders().upper_bound(end));
   for (auto range = range_after(address); range != held().end() && range->first < end;) {

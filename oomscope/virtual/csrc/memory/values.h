@@ -27,6 +27,8 @@ void hold(uintptr_t address, uint64_t bytes);
 void hold_computed(uintptr_t address, uint64_t bytes);
 bool was_computed(uintptr_t address);  // whether a range begins there that is held, or was held, and was computed
 void unhold(uintptr_t address, uint64_t bytes);
+// Ranges that are not held any more, but were until a pointer to them was handed out, count as never held.
+void forget_once_held(uintptr_t address, uint64_t bytes);
 // A tensor is just that range: what touches it is another's. Forgotten when something is held or unheld there.
 void hold_apart(uintptr_t address, uint64_t bytes);
 bool is_held_apart(uintptr_t address, uint64_t bytes);

@@ -185,3 +185,22 @@ say([numbers.sum().item(), shorter.tolist(), state().unknown_reads, unknown(long
         values=values,
     )
     assert said == [112, [5, 6], 0, True, True]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_is_copied_into_a_part_of_a_buffer_is_known(values: str) -> None:
+    said = answered(
+        """
+lengths = torch.tensor([100, 200, 300])
+from_host, from_card, both = (torch.empty(1 << 12, dtype=torch.int64, device=d) for _ in range(3))
+from_host[:3].copy_(lengths)
+from_card[4:7] = lengths.cuda()
+both[:3] = lengths
+both[3:5] += 1
+before = state().unknown_reads
+said = [from_host[:3].tolist(), from_card[4:7].tolist(), int(both[1])]
+say([*said, state().unknown_reads - before, unknown(both) > 0])
+""",
+        values=values,
+    )
+    assert said == [[100, 200, 300], [100, 200, 300], 200, 0, True]
