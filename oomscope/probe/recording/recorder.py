@@ -35,6 +35,7 @@ from oomscope.probe.recording.values.assumed_values import (
     finite_numbers,
     no_skipped_step,
     printed_from_the_host,
+    ranks_have_samples,
     redrawn_as_expected,
 )
 from oomscope.probe.recording.values.choices import choices_are_assumed
@@ -120,7 +121,7 @@ class Recorder:
             note = self._notes.append
             parts += [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), integers_are_followed()]
             parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
-            parts += [printed_from_the_host(), choices_are_assumed(note)]
+            parts += [ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note)]
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()

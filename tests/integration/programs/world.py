@@ -33,7 +33,8 @@ def layers() -> nn.Sequential:
 
 
 def ddp() -> None:
-    trained(nn.parallel.DistributedDataParallel(layers(), device_ids=[torch.cuda.current_device()]))
+    model = layers().append(nn.SyncBatchNorm(WIDTH).cuda())
+    trained(nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()]))
 
 
 def fsdp() -> None:

@@ -11,6 +11,8 @@ type. A number of which that was asked is a loss or a norm: compared with 0 or a
 (a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
 ``gaussian_nll_loss`` of variances.
 
+**Ranks of SyncBatchNorm.** It leaves out ranks without samples, and selects the others on the card. None is without.
+
 **Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
 round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
 it follows from the bounds. Versions of torch that draw once ask nothing.
@@ -35,6 +37,7 @@ from typing import Any, Final
 import torch
 from torch import _tensor_str
 from torch.nn import functional, init
+from torch.nn.modules import _functions
 from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
@@ -67,7 +70,7 @@ _MOST_ELEMENTS: Final = 1 << 20
 _ANSWER: Final = "_oomscope_answer"
 _IS_ASKED: Final = "_oomscope_is_asked"
 _thread = threading.local()
-"""``checks_variances``: inside a loss that asks whether any is below 0."""
+"""``answers``: what functions answer inside a function of torch that asks them, by their names."""
 GRADIENTS_NOTE: Final = "gradients in fp16 count as finite: GradScaler skipped no step"
 
 
@@ -121,14 +124,34 @@ def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
         if torch.compiler.is_compiling() or not any(isinstance(each, torch.Tensor) and each.is_cuda for each in given):
             return loss(*args, **kwargs)
         tell()
-        _thread.checks_variances = True
-        try:
+        with _answered(any=False):
             return loss(*args, **kwargs)
-        finally:
-            _thread.checks_variances = False
 
     with replaced_in("torch.distributions.constraints", places), replaced([(functional, loss.__name__, of_valid)]):
         yield
+
+
+def ranks_have_samples() -> AbstractContextManager[None]:
+    """Let each rank have samples for SyncBatchNorm while the block runs."""
+    norm: Any = _functions.SyncBatchNorm
+    forward = norm.forward
+
+    @functools.wraps(forward)
+    def of_all(*args: Any, **kwargs: Any) -> Any:
+        with _answered(__ge__=True):
+            return forward(*args, **kwargs)
+
+    return replaced([(norm, "forward", staticmethod(of_all))])
+
+
+@contextmanager
+def _answered(**answers: bool) -> Iterator[None]:
+    """Let functions of these names give these answers on this thread while the block runs."""
+    _thread.answers = answers
+    try:
+        yield
+    finally:
+        _thread.answers = {}
 
 
 def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -173,8 +196,9 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         result = function(*args, **kwargs)
         if torch.compiler.is_compiling():
             return result
-        if name == "any" and getattr(_thread, "checks_variances", False):
-            return False
+        assumed = getattr(_thread, "answers", {}).get(name)
+        if assumed is not None:
+            return result if _write(result, assumed) else assumed
         answer: bool | None
         if name in _ASKED:
             answer = _ASKED[name]

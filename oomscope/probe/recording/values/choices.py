@@ -86,7 +86,7 @@ def _draw(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> No
     if entries >= _LEAST_VOCABULARY and chosen.shape[-1] <= entries // 2:
         first, span = entries // 4, entries // 2
         tell(DRAWN_NOTE)
-    unknown = chosen.view(-1)[:1].cpu().item()
+    unknown = int(chosen.view(-1)[:1].cpu())
     numbers = torch.arange(chosen.numel(), device="cpu") + _FIRST_DRAWN.get(unknown, len(_FIRST_DRAWN))
     write_values(chosen, numbers.remainder_(span).add_(first).view(chosen.shape))
 
