@@ -50,11 +50,14 @@ def play_one_rank(world_size: int) -> None:
             if hasattr(module, name):
                 setattr(module, name, Played)
     c10d.ProcessGroupGloo = _PlayedHostGroup  # type: ignore[misc]
+    # DDP's logger takes a group by the name "gloo" for one of Gloo's, and reads its devices from elsewhere.
+    dist.Logger.set_construction_data_and_log = _nothing  # type: ignore[attr-defined,method-assign]
     for name in _SOURCE_OF:
         _wrap(name, functools.partial(_own_source_only, name))
     for name in _GATHERING:
         _wrap(name, functools.partial(_remarked, name))
     _wrap("recv_object_list", _refused)
+    _wrap("monitored_barrier", _nothing)
     _wrap("init_process_group", _without_device)
     _wrap("gather", _repeated)
 
@@ -183,6 +186,10 @@ def _wrap(name: str, replacement: Callable[..., Any]) -> None:
     for place, module in list(sys.modules.items()):
         if place.startswith("torch.distributed") and getattr(module, name, None) is function:
             setattr(module, name, wrapped)
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Return at once."""
 
 
 def _without_device(begin: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

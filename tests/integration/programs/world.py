@@ -112,6 +112,9 @@ def said() -> dict[str, object]:
     if rank < 2:
         dist.all_reduce(within, group=pair)
     dist.barrier()
+    host = dist.new_group(backend="gloo")
+    dist.monitored_barrier(host)
+    nn.parallel.DistributedDataParallel(layers(), process_group=host)
     return {
         "total": total.tolist(),
         "own": own.tolist(),
