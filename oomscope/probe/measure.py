@@ -143,6 +143,8 @@ class _Runs:
         from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
         from oomscope.probe.analysis.cures import is_wanted, with_cures
 
+        if measurement.uses_cards > 1:
+            self.settings = replace(self.settings, device=measurement.trace.device)
         measurement, snapshot = _saved(measurement, self.job)
         judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
         result = replace(judged, snapshot=snapshot)

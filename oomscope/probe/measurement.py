@@ -141,6 +141,8 @@ class Measurement:
     """Peak pinned host bytes."""
     iterations: int | None = None
     """Whole iterations of a program; None where the target ran as many as it was asked for."""
+    uses_cards: int = 1
+    """Cards that the process used; one of them is reported."""
     growing: tuple[str, ...] = ()
     """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     truncated: bool = False

@@ -390,6 +390,17 @@ def test_a_captured_step_is_measured_whole(tmp_path: Path) -> None:
     assert [pool["segments"] > 0 for pool in private] == [True]
 
 
+def test_of_several_cards_the_one_that_runs_out_of_memory_is_reported() -> None:
+    result = small("two_cards", limit_bytes=int(1.8 * GiB), world_size=2)
+    assert (result.outcome, result.verdict.kind, result.oom.requested_bytes) == ("oom", "capacity", 450 * MiB)
+    assert 450 * MiB <= result.peak.requested_bytes < 460 * MiB
+    assert 900 * MiB <= result.demand_bytes < 950 * MiB, "of the same card"
+    (note,) = (note for note in result.notes if "cards were used" in note)
+    assert note.startswith(
+        "2 cards were used, and this is cuda:0, which ran out of memory: at most 452.00 MiB of cuda:0"
+    )
+
+
 def test_what_another_process_holds_of_the_card_is_not_free() -> None:
     """The parent holds 6 of 10 GiB and asks for no more; its child is refused 5 GiB, and would have them alone."""
     result = small("two_processes", limit_bytes=10 * GiB)

@@ -36,6 +36,8 @@ class SessionSettings:
     """What a virtual card answers where it holds nothing."""
     is_bounded: bool = False
     """End a program after as many backward passes as earlier runs made: under other values it might never step."""
+    device: int | None = None
+    """The card to report of a program that uses several; None for the one that decides."""
     unlimited: bool = False
     """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
     non_torch_bytes: int = 0

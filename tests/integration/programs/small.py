@@ -434,6 +434,19 @@ def two_processes() -> None:
     del held
 
 
+def two_cards() -> None:
+    """A layer on each of two cards; the first runs out of memory, while more of the second is reserved."""
+    layers = [nn.Linear(256, 256).to(f"cuda:{index}") for index in range(2)]
+    optimizer = torch.optim.AdamW([each for layer in layers for each in layer.parameters()])
+    for _ in range(3):
+        more = torch.empty(800 << 20, dtype=torch.uint8, device="cuda:1")
+        held = [torch.empty(450 << 20, dtype=torch.uint8, device="cuda:0") for _ in range(2)]
+        hidden = layers[0](torch.randn(4, 256, device="cuda:0"))
+        layers[1](hidden.to("cuda:1")).sum().backward()
+        optimizer.step()
+        del more, held
+
+
 def five() -> None:
     torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
 

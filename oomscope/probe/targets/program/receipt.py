@@ -46,6 +46,8 @@ class ProgramSettings:
     """Whether each allocation is recorded; else only the allocator's counters tell of the run."""
     most_backwards: int | None = None
     """The program is ended as well once it has run so many backward passes; None for any number."""
+    device: int | None = None
+    """The card to report of a process that uses several; None for the one that decides."""
 
     def variables(self) -> dict[str, str]:
         """Return the variable by which :meth:`from_environment` finds these settings."""
@@ -109,7 +111,9 @@ class Receipt:
     devices: int | None = None
     """Cards that torch counts; None where CUDA was not initialised, since counting would begin to."""
     device: int | None = None
-    """The card on which most was allocated."""
+    """The card that is reported: the one that ran out of memory, else the one of which most was reserved."""
+    card_peaks: list[int] = field(default_factory=list)
+    """The most that was reserved of each card."""
     budget: dict[str, Any] | None = None
     """Of a real card: what the process may use (:class:`oomscope.probe.measurement.DeviceBudget` as JSON)."""
     fraction: float = 1.0
@@ -145,6 +149,14 @@ class Receipt:
     unanswered: dict[str, Any] = field(default_factory=dict)
     """What a virtual card could not answer (:class:`oomscope.probe.measurement.Unanswered` as JSON)."""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether memory is what ended this process: its last refusal left it with nothing done, or it raised it."""
+        if self.state == "stopped":
+            return False
+        raised = self.raised is not None and self.raised.refusal is not None
+        return raised or (self.refused is not None and not self.went_on)
 
     @classmethod
     def of_this_process(cls) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -97,7 +97,8 @@ class ProgramRecording:
         """Wait for the card, then write what was recorded; nothing is recorded after that."""
         receipt, recorder = self._receipt, self._recorder
         stats = [recorder.stats(device) for device in range(receipt.devices or 1)]
-        index = max(range(len(stats)), key=lambda each: stats[each].get("allocated_bytes.all.peak", 0))
+        receipt.card_peaks = [each.get("reserved_bytes.all.peak", 0) for each in stats]
+        index = self._reported_card(stats)
         torch.cuda.synchronize(index)
         recorder.follower.label()
         receipt.device = index
@@ -114,6 +115,14 @@ class ProgramRecording:
         if self._card is not None:
             receipt.versions |= self._card.versions()
             receipt.notes += self._card.end(receipt.stats["reserved_bytes.all.current"])
+
+    def _reported_card(self, stats: Sequence[Mapping[str, int]]) -> int:
+        if self._settings.device is not None:
+            return self._settings.device
+        if self._receipt.refused is not None and self._receipt.ran_out:
+            return self._receipt.refused.device
+        kinds = ("reserved", "allocated")
+        return max(range(len(stats)), key=lambda each: [stats[each].get(f"{kind}_bytes.all.peak", 0) for kind in kinds])
 
     # Iterations -----------------------------------------------------------------------------------------------
 

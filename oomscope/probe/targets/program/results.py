@@ -87,7 +87,7 @@ def _ranks(receipts: Sequence[Receipt], device: DeviceBudget) -> tuple[RankSumma
 
 
 def _summary(receipt: Receipt, device: DeviceBudget) -> RankSummary:
-    reserved, failed = receipt.stats.get("reserved_bytes.all.peak", 0), ran_out(receipt)
+    reserved, failed = receipt.stats.get("reserved_bytes.all.peak", 0), receipt.ran_out
     return RankSummary(
         rank=receipt.rank or 0,
         outcome="oom" if failed else "fits",
@@ -129,6 +129,7 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
         measurement,
         pinned_bytes=receipt.pinned_bytes,
         iterations=receipt.iterations,
+        uses_cards=sum(map(bool, receipt.card_peaks)),
         growing=tuple(receipt.growing),
         versions=_versions(receipt),
         notes=tuple(receipt.notes),
@@ -180,7 +181,7 @@ def _refusal(receipt: Receipt, index: int) -> RecordedRefusal | None:
 
 
 def _out_of_memory(receipt: Receipt, measurement: Measurement) -> OutOfMemory | None:
-    if not ran_out(receipt):
+    if not receipt.ran_out:
         return None
     document = receipt.raised.refusal if receipt.raised else None
     if document is None:
@@ -191,7 +192,7 @@ def _out_of_memory(receipt: Receipt, measurement: Measurement) -> OutOfMemory | 
 
 def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Receipt]) -> list[str]:
     notes = []
-    if receipt.state == "ended" and receipt.iterations < iterations and not ran_out(receipt):
+    if receipt.state == "ended" and receipt.iterations < iterations and not receipt.ran_out:
         if receipt.iterations:
             notes.append(f"the program ended by itself after {receipt.iterations} of {iterations} iterations")
         else:
@@ -199,8 +200,11 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     if receipt.state == "stopped" and receipt.iterations < iterations:
         made = f"{receipt.backwards} backward passes with {receipt.iterations} of {iterations} iterations"
         notes.append(f"the program was ended after {made}: with these values it may never step again")
+    why = "ran out of memory" if receipt.ran_out else "held most"
+    if len(used := {index: size for index, size in enumerate(receipt.card_peaks) if size}) > 1:
+        held = ", ".join(f"{format_size(size)} of cuda:{index}" for index, size in used.items())
+        notes.append(f"{len(used)} cards were used, and this is cuda:{receipt.device}, which {why}: at most {held}")
     if others and (receipt.world_size or 1) == 1:
-        why = "ran out of memory" if ran_out(receipt) else "held most"
         notes.append(
             f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which {why}: "
             + " ".join(receipt.argv)
@@ -223,17 +227,9 @@ def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Rece
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
     reserved = receipt.stats.get("reserved_bytes.all.peak", 0)
-    done = (ran_out(receipt), reserved, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
+    done = (receipt.ran_out, reserved, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
     told = (receipt.rank is not None, receipt.raised is not None, -(receipt.rank or 0))
     return (*done, *told, receipt.began_ns)
-
-
-def ran_out(receipt: Receipt) -> bool:
-    """Whether memory is what ended this process: its last refusal left it with nothing done, or it raised it."""
-    if receipt.state == "stopped":
-        return False
-    raised = receipt.raised is not None and receipt.raised.refusal is not None
-    return raised or (receipt.refused is not None and not receipt.went_on)
 
 
 def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
@@ -251,7 +247,7 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     kind: ErrorKind
     if unfit is not None:
         return Failure(kind="unfit", message=unfit)
-    if ran_out(receipt):
+    if receipt.ran_out:
         return None
     who = f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
     done = receipt.iterations

@@ -115,6 +115,7 @@ class ProgramRuns:
             world_size=job.world_size,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.is_bounded else None,
+            device=settings.device,
         )
         environment = variables_of(job, os.environ)
         environment |= arming.variables(told, environment)

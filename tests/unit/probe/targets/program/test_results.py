@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
-from oomscope.probe.targets.program.results import Ended, failure_in, ran_out, representative
+from oomscope.probe.targets.program.results import Ended, failure_in, representative
 from oomscope.units import MiB
 
 
@@ -123,12 +123,12 @@ def test_what_is_an_answer(left: Receipt) -> None:
 
 
 def test_memory_ran_out_where_nothing_was_done_after_a_refusal() -> None:
-    assert ran_out(receipt(state="ended", refused=REFUSED))
-    assert ran_out(receipt(state="running", refused=REFUSED)), "killed by its launcher after it had failed"
-    assert ran_out(receipt(state="ended", raised=OUT))
-    assert not ran_out(receipt(state="ended", refused=REFUSED, went_on=True))
-    assert not ran_out(receipt(state="stopped", refused=REFUSED))
-    assert not ran_out(receipt(state="ended", raised=WRONG))
+    assert receipt(state="ended", refused=REFUSED).ran_out
+    assert receipt(state="running", refused=REFUSED).ran_out, "killed by its launcher after it had failed"
+    assert receipt(state="ended", raised=OUT).ran_out
+    assert not receipt(state="ended", refused=REFUSED, went_on=True).ran_out
+    assert not receipt(state="stopped", refused=REFUSED).ran_out
+    assert not receipt(state="ended", raised=WRONG).ran_out
 
 
 receipts = st.builds(
@@ -161,8 +161,8 @@ def test_the_worst_process_represents_the_program(left: list[Receipt]) -> None:
     chosen = representative(left)
     assert chosen is not None
     assert chosen in left
-    if any(map(ran_out, left)):
-        assert ran_out(chosen)
+    if any(each.ran_out for each in left):
+        assert chosen.ran_out
     else:
         assert chosen.peak_bytes == max(each.peak_bytes for each in left)
 
@@ -207,5 +207,5 @@ def test_a_rank_can_be_chosen() -> None:
 
 @given(st.lists(receipts, max_size=4), st.integers(-15, 127))
 def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
-    if not any(each.peak_bytes or ran_out(each) for each in left):
+    if not any(each.peak_bytes or each.ran_out for each in left):
         assert failure_in(ended(*left, status=status)) is not None
