@@ -179,6 +179,12 @@ world_size_option = click.option(
     metavar="N",
     help="Ranks of the world: with --harness or a program those that it sees (default: 1), with --from the job's.",
 )
+devices_option = click.option(
+    "--devices",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Cards that a program sees on virtual (default: 1, or as many as its launcher starts processes).",
+)
 jobs_option = click.option(
     "--jobs",
     type=Jobs(),
@@ -243,6 +249,7 @@ _KEYS = {
     "timeout": "probe.timeout_s",
     "limit": "device.limit",
     "gpu": "device.gpu",
+    "devices": "device.count",
     "address_policy": "device.address_policy",
 }
 """Option of a measurement to configuration key."""

@@ -16,6 +16,7 @@ from oomscope.cli.completion import complete_key
 from oomscope.cli.options import (
     FILE,
     csv_option,
+    devices_option,
     force_option,
     full_option,
     json_options,
@@ -78,6 +79,7 @@ class ProbeCommand(click.Command):
 @TargetOptions.add
 @click.option("--repo", type=FILE, metavar="DIR", help="The checkout in which these are measured (default: .).")
 @measurement_options
+@devices_option
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @full_option

@@ -226,6 +226,8 @@ class ProbeJob:
     seed: int = 1234
     gpu: str | None = None
     """A card by name; null means the default of the backend."""
+    devices: int = 1
+    """Cards that each process of a program sees, on virtual."""
     limit_bytes: int | None = None
     """A card with this many bytes in all; null means the card's own total."""
     non_torch_bytes: int = 1024**3
@@ -308,6 +310,7 @@ def _job(target: AnyTarget, settings: Config, *, rank: int, world_size: int) -> 
         iterations=probe.iterations,
         seed=probe.seed,
         gpu=device.gpu,
+        devices=device.count,
         limit_bytes=device.limit,
         non_torch_bytes=device.non_torch_bytes,
         other_process_bytes=device.other_process_bytes,

@@ -390,8 +390,13 @@ def test_a_captured_step_is_measured_whole(tmp_path: Path) -> None:
     assert [pool["segments"] > 0 for pool in private] == [True]
 
 
+def test_a_step_that_only_makes_states_for_a_checkpoint_is_no_iteration() -> None:
+    result = small("resumes", iterations=1)
+    assert (result.iterations, result.peak.phase) == (1, "backward")
+
+
 def test_of_several_cards_the_one_that_runs_out_of_memory_is_reported() -> None:
-    result = small("two_cards", limit_bytes=int(1.8 * GiB), world_size=2)
+    result = small("two_cards", limit_bytes=int(1.8 * GiB), devices=2)
     assert (result.outcome, result.verdict.kind, result.oom.requested_bytes) == ("oom", "capacity", 450 * MiB)
     assert 450 * MiB <= result.peak.requested_bytes < 460 * MiB
     assert 900 * MiB <= result.demand_bytes < 950 * MiB, "of the same card"

@@ -15,6 +15,7 @@ from oomscope.cli.options import (
     FILE,
     LazyGroup,
     csv_option,
+    devices_option,
     force_option,
     fresh_option,
     jobs_option,
@@ -103,6 +104,7 @@ def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomple
 @dialect_option
 @jobs_option
 @measurement_options
+@devices_option
 @fresh_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @link_base_option

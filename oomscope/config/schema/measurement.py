@@ -30,6 +30,8 @@ class DeviceConfig(Section):
 
     gpu: str | None = None
     """A card by name, such as ``h100-80gb``; null means the card that is there on cuda, and h100-80gb elsewhere."""
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    """On virtual: the cards that each process of a program sees; a launcher's process sees as many as it starts."""
     limit: Size | None = None
     """A card with this many bytes in all, instead of the card's real total."""
     non_torch_bytes: Size = 1024**3

@@ -87,7 +87,11 @@ def with_cures(
     if not rows:
         return result
     judged = confirmed(verdict, rows, untried=untried, demand_after=measurement.demand_after)
-    return replace(result, verdict=judged)
+    lost = next((row for row in rows if row.note), None)
+    notes = (
+        (f"a run under {lost.name} tells nothing of this process: {lost.note}",) if lost and not judged.cured_by else ()
+    )
+    return replace(result, verdict=judged, notes=(*result.notes, *notes))
 
 
 def try_each(

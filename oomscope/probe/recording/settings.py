@@ -30,6 +30,8 @@ class SessionSettings:
 
     gpu: Card | None
     """The card to play; None on cuda means the card that is there."""
+    devices: int = 1
+    """Virtual cards that a process sees."""
     limit_bytes: int | None = None
     """A card with this many bytes in all; None means the card's own total."""
     values: ValueRule = "zeros"
@@ -75,6 +77,7 @@ class SessionSettings:
         total = UNLIMITED_BYTES if self.unlimited else budget.limit_bytes
         return CardSettings(
             card=self.gpu,
+            devices=self.devices,
             total_bytes=total,
             used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
             address_policy=self.address_policy,
@@ -131,6 +134,7 @@ def settings_of(job: ProbeJob, backend: RunsOn) -> SessionSettings:
     name = job.gpu or (None if backend == "cuda" else DEFAULT_CARD)
     return SessionSettings(
         gpu=find_card(name) if name else None,
+        devices=job.devices,
         limit_bytes=job.limit_bytes,
         non_torch_bytes=job.non_torch_bytes,
         other_process_bytes=job.other_process_bytes,

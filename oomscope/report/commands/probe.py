@@ -281,7 +281,10 @@ def failure_advice(result: ProbeResult) -> str | None:
     """Return what to do about a module or a card that is not there; None where that is not what failed."""
     failure = result.failure
     if failure and result.backend == "virtual" and _NO_SUCH_CARD in failure.message + failure.detail:
-        return "the program uses more GPUs than it saw: name its ranks with --world-size N, or start it with torchrun"
+        return (
+            "the program uses more GPUs than it saw: give one process N of them with --devices N; play one of N ranks "
+            "with --world-size N; or start them with torchrun"
+        )
     torch_advice = "start it with a Python that has torch: activate its environment, or name that python in the command"
     if failure and failure.unrecorded == "without_torch":
         return torch_advice

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
-import quick_torch  # noqa: F401
+if sys.argv[1] != "resumes":  # checkpoints take the compiler's modules
+    import quick_torch  # noqa: F401
+
 import torch
 import torch.nn as nn
 
@@ -432,6 +434,17 @@ def two_processes() -> None:
     held = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
     subprocess.run([sys.executable, __file__, "five"], check=True)
     del held
+
+
+def resumes() -> None:
+    """The optimizer's states are asked for before the first step, as to load a checkpoint into them."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    get_state_dict(net, optimizer)
+    for _ in steps(net, optimizer):
+        pass
 
 
 def two_cards() -> None:

@@ -111,6 +111,7 @@ CHANGED = {
     "probe.max_entries=10": ("max_entries", 10),
     "probe.max_frames=11": ("max_frames", 11),
     "device.gpu=a100-80gb": ("gpu", "a100-80gb"),
+    "device.count=12": ("devices", 12),
     "device.limit=12GiB": ("limit_bytes", 12 * 1024**3),
     "device.non_torch_bytes=13MiB": ("non_torch_bytes", 13 * 1024**2),
     "device.other_process_bytes=14MiB": ("other_process_bytes", 14 * 1024**2),

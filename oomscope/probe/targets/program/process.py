@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import torch
 from torch.optim import optimizer as optim
@@ -27,6 +28,8 @@ from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
+
+_CHECKPOINTS: Final = "torch/distributed/checkpoint/"
 
 
 class MeasuredProcess:
@@ -126,7 +129,7 @@ class MeasuredProcess:
             self._attempt(lambda: self._parameters.see(optimizer))
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() or _only_makes_states():
             return
         if not self._is_finished:
             self._attempt(lambda: self._stepped(optimizer))
@@ -215,6 +218,16 @@ class MeasuredProcess:
 def _is_capturing() -> bool:
     """Whether this thread captures a CUDA graph: nothing may wait for the card then."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _only_makes_states() -> bool:
+    """Whether an optimizer steps to make its states alone, at a rate of 0, which torch's checkpoints have it do."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not (
+        frame.f_code.co_name == "_init_optim_state" and _CHECKPOINTS in frame.f_code.co_filename
+    ):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _raised(error: BaseException) -> Raised:

@@ -282,7 +282,8 @@ def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
         if each is None or each.state == "stopped" or each.iterations >= speaker.iterations - 1:
             continue
         made = f"made {each.iterations} of the {speaker.iterations} iterations of rank {speaker.rank}"
-        message = f"rank {rank} of {each.world_size} failed: it {made}{_status_of(ended)}"
+        how = "ran out of memory" if each.ran_out else "failed"
+        message = f"rank {rank} of {each.world_size} {how}: it {made}{_status_of(ended)}"
         return Failure(kind=failure_of(ended.status)[0], message=message)
     return None
 
