@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.program import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -89,6 +91,23 @@ def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
         }
         for rank in range(size)
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome", "margin"), [("2400MiB", "fits", 2400 - 1024 - 600), ("2GiB", "oom", None)]
+)
+def test_what_another_rank_holds_of_a_rank_s_card_is_not_there_for_it(
+    limit: str, outcome: str, margin: int | None
+) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    code, document, printed = probed("strays", "--limit", limit, launcher=torchrun)
+    assert (document["outcome"], document["rank"]) == (outcome, 0), (code, printed)
+    if margin is None:
+        assert (document["verdict"]["kind"], document["verdict"]["tags"]) == ("capacity", ["foreign"])
+    else:
+        assert document["margin_bytes"] == margin * 2**20 - document["peak"]["reserved_bytes"]
+        assert document["ranks"][1]["margin_bytes"] == document["margin_bytes"] + 600 * 2**20
+        assert any(note.startswith("rank 1 held at most 600.00 MiB of cuda:0") for note in document["notes"])
 
 
 def test_objects_and_shapes_pass_between_stages_of_a_pipeline() -> None:

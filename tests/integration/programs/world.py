@@ -86,6 +86,16 @@ def say(document: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
+def strays() -> None:
+    """Rank 1 keeps something on rank 0's card, as one that loads a checkpoint without ``map_location``."""
+    stray = torch.empty(600 << 20, dtype=torch.uint8, device="cuda:0") if dist.get_rank() == 1 else None
+    dist.barrier()
+    held = torch.empty(700 << 20, dtype=torch.uint8, device="cuda")
+    trained(layers())
+    dist.barrier()
+    del stray, held
+
+
 def said() -> dict[str, object]:
     """What the collectives gave."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -171,7 +181,7 @@ def main(word: str) -> None:
         say({"rank": dist.get_rank()} | said())
         ddp()
     else:
-        programs = (recorded, tensor_parallel, passed_between_peers, needs_peers, told)
+        programs = (strays, recorded, tensor_parallel, passed_between_peers, needs_peers, told)
         {program.__name__: program for program in programs}[word]()
     dist.destroy_process_group()
 

@@ -71,7 +71,7 @@ class Refused:
     moment: list[Any]
     """Phase, iteration and microbatch."""
     held_bytes: int
-    """What this process held of a virtual card; 0 on a real one, which is not asked."""
+    """What this process held of that virtual card; 0 on a real one, which is not asked."""
     snapshot: str
     """The file of the snapshot that was taken at that instant; empty where it could not be written."""
 

@@ -198,7 +198,10 @@ class ProgramRecording:
             self._receipt.notes.append(f"the failing allocation was not recorded: {type(error).__name__}: {error}")
             snapshot = ""
         moment = list(self._recorder.position.moment)
-        held = virtual.state().used_bytes if virtual.is_loaded() else 0
+        held = 0
+        if virtual.is_loaded():
+            others = (each for each in range(self._receipt.devices or 1) if each != refusal.device)
+            held = virtual.state().used_bytes - sum(map(torch.cuda.memory_reserved, others))
         self._receipt.refused = Refused(**vars(refusal), moment=moment, held_bytes=held, snapshot=snapshot)
         self._on_change()
 

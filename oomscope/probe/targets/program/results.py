@@ -65,14 +65,14 @@ def ending_of(
         return Ending(measurement=None, failure=failure, unanswered=_unanswered(ended.receipts))
     if not receipt.snapshot:
         return Ending(measurement=None, failure=_unwritten(receipt))
-    measurement = _measurement(receipt, settings, budget)
+    measurement = _measurement(receipt, settings, _device_of(receipt, ended.receipts, budget))
     others = [each for each in ended.receipts if each is not receipt and each.peak_bytes]
     is_of_world = (receipt.world_size or 1) > 1
     measurement = replace(
         measurement,
         rank=receipt.rank if is_of_world else None,
         world_size=receipt.world_size if is_of_world else None,
-        ranks=_ranks(ended.receipts, measurement.device) if is_of_world else (),
+        ranks=_ranks(ended.receipts, budget) if is_of_world else (),
         unanswered=_unanswered(ended.receipts),
         other_peaks=tuple(sorted((each.peak_bytes for each in others), reverse=True)),
         notes=(*measurement.notes, *_notes(ended, receipt, iterations, others)),
@@ -80,10 +80,11 @@ def ending_of(
     return Ending(measurement=measurement, out_of_memory=_out_of_memory(receipt, measurement))
 
 
-def _ranks(receipts: Sequence[Receipt], device: DeviceBudget) -> tuple[RankSummary, ...]:
+def _ranks(receipts: Sequence[Receipt], budget: DeviceBudget | None) -> tuple[RankSummary, ...]:
     """Return one row a rank, of the process that speaks for it."""
     ranks = sorted({each.rank for each in receipts if each.rank is not None and each.peak_bytes})
-    return tuple(_summary(speaker, device) for rank in ranks if (speaker := representative(receipts, rank)))
+    speakers = (speaker for rank in ranks if (speaker := representative(receipts, rank)))
+    return tuple(_summary(speaker, _device_of(speaker, receipts, budget)) for speaker in speakers)
 
 
 def _summary(receipt: Receipt, device: DeviceBudget) -> RankSummary:
@@ -103,7 +104,7 @@ def _unwritten(receipt: Receipt) -> Failure:
     return Failure(kind="crash", message="; ".join(["what was recorded could not be written", *receipt.notes]))
 
 
-def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudget | None) -> Measurement:
+def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudget) -> Measurement:
     index = receipt.device or 0
     snapshot = load_snapshot(receipt.snapshot)
     if settings.is_recorded and not any(trace.device == index for trace in snapshot.traces):
@@ -113,10 +114,9 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
             remedy="leave torch.cuda.memory._record_memory_history to oomscope while it measures",
         )
     said = json.loads(Path(receipt.snapshot).with_suffix(".json").read_text())
-    seen = _shared(budget, receipt) if budget else DeviceBudget(**(receipt.budget or {}))
     measurement = measurement_of(
         snapshot,
-        seen.under(receipt.fraction),
+        device,
         index=index,
         told=[Told(address, number, Category(category)) for address, number, category in said["told"]],
         allocations=said["allocations"],
@@ -136,13 +136,21 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
     )
 
 
-def _shared(budget: DeviceBudget, receipt: Receipt) -> DeviceBudget:
-    """Return a virtual card as the process saw it when it was refused memory: less what its other processes held."""
-    refused = receipt.refused
-    if refused is None or (receipt.devices or 1) > 1:
-        return budget
-    others = budget.limit_bytes - budget.non_torch_bytes - refused.held_bytes - refused.free_bytes
-    return replace(budget, other_process_bytes=max(others, budget.other_process_bytes))
+def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudget | None) -> DeviceBudget:
+    """Return the card as a process saw it: a virtual one, ``budget``, less what other processes of the program held.
+
+    That is what they held when the process was refused memory, else at most.
+    """
+    if budget is None:
+        return DeviceBudget(**(receipt.budget or {})).under(receipt.fraction)
+    refused, index = receipt.refused, receipt.device or 0
+    if refused is not None and refused.device == index:
+        held = budget.limit_bytes - budget.non_torch_bytes - refused.held_bytes - refused.free_bytes
+    else:
+        peaks = (each.card_peaks[index : index + 1] for each in receipts if each is not receipt)
+        left = budget.available_bytes - receipt.stats.get("reserved_bytes.all.peak", 0)
+        held = budget.other_process_bytes + min(sum(chain.from_iterable(peaks)), max(0, left))
+    return replace(budget, other_process_bytes=max(held, budget.other_process_bytes)).under(receipt.fraction)
 
 
 def _versions(receipt: Receipt) -> dict[str, str]:
@@ -204,6 +212,11 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     if len(used := {index: size for index, size in enumerate(receipt.card_peaks) if size}) > 1:
         held = ", ".join(f"{format_size(size)} of cuda:{index}" for index, size in used.items())
         notes.append(f"{len(used)} cards were used, and this is cuda:{receipt.device}, which {why}: at most {held}")
+    for each in others:
+        if each.rank != receipt.rank and (strayed := sum(each.card_peaks[receipt.device or 0 :][:1])):
+            where = f"cuda:{receipt.device}, the card of rank {receipt.rank}"
+            remedy = "torch.cuda.set_device(LOCAL_RANK), or map_location, may be missing"
+            notes.append(f"rank {each.rank} held at most {format_size(strayed)} of {where}: {remedy}")
     if others and (receipt.world_size or 1) == 1:
         notes.append(
             f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which {why}: "
