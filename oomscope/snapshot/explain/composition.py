@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -49,6 +49,10 @@ def stack_behind(trace: Trace, event: int) -> int:
     return int(trace.forward_stack_id[event] or trace.stack_id[event])
 
 
+CONSIDERABLE: Final = 0.1
+"""Share of a sum from which on the least sure of its bytes tell how sure it is."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CategoryBytes:
     """Requested bytes of one category."""
@@ -58,7 +62,8 @@ class CategoryBytes:
     count: int
     """Blocks."""
     confidence: str
-    """That of most of the bytes: ``certain``, ``high``, ``medium``, ``low``; ``none`` for the unknown."""
+    """That of which, or of less, more than a tenth of the bytes are: ``certain``, ``high``, ``medium`` or ``low``;
+    ``none`` for the unknown."""
     rules: dict[str, int]
     """Bytes by the rule that told them, largest first."""
 
@@ -116,11 +121,17 @@ def _categories(rows: Indices, size: Indices, evidence: Evidence) -> tuple[Categ
                 category=Category(category).label,
                 bytes=int(size[own].sum()),
                 count=int(own.sum()),
-                confidence=Confidence(int(by_confidence.argmax())).label,
+                confidence=_of_sum(by_confidence).label,
                 rules={evidence.rules[rule]: int(by_rule[rule]) for rule in np.argsort(-by_rule) if by_rule[rule]},
             )
         )
     return tuple(sorted(found, key=lambda row: -row.bytes))
+
+
+def _of_sum(by_confidence: Indices) -> Confidence:
+    """Return how sure a sum is of which the bytes of each confidence are given: no more than a good part of it is."""
+    up_to = np.cumsum(by_confidence)
+    return Confidence(int((up_to > CONSIDERABLE * up_to[-1]).argmax()))
 
 
 def _by_file(sites: Iterable[SiteBytes]) -> dict[str, int]:
