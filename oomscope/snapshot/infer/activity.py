@@ -57,6 +57,8 @@ class Mark(IntFlag):
     """Of a stack: a forward inside backward."""
     BUCKETS = 16384
     """DistributedDataParallel makes the buckets of its gradients."""
+    UPDATE = 32768
+    """Computes a step of an optimizer whose states are made elsewhere, or a list of results at once (foreach)."""
 
 
 PHASES: Final = {
@@ -92,6 +94,7 @@ PYTHON_CLUES: Final = (
     _clue(Mark.ZERO_GRAD, "", r"^zero_grad$"),
     _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),
     _clue(Mark.OPTIMIZER | Mark.STATE_INIT, OPTIMIZER_FILE, r"^_?init(ialize)?_(group|states?)$"),
+    _clue(Mark.OPTIMIZER | Mark.UPDATE, r"(^|/)torch/optim/", r"^_(multi_tensor|single_tensor|fused)_(?!sgd)"),
     _clue(Mark.OPTIMIZER, r"(^|/)torch/optim/", r"^(?!__init__)"),
     _clue(Mark.OPTIMIZER, OPTIMIZER_FILE, r"^_?(step|step_\w+|\w+_step)$"),
     _clue(Mark.OPTIMIZER_CODE, OPTIMIZER_FILE, r"."),
@@ -110,15 +113,17 @@ PYTHON_CLUES: Final = (
     _clue(Mark.CONSTRUCTION, "", r"^(__init__|reset_parameters|init_weights|_init_weights|from_pretrained)$"),
 )
 """First match counts. Functions are those of PyTorch (torch/optim, torch/autograd/graph.py, torch/nn/modules/module.py,
-torch/distributed/distributed_c10d.py), or what user code commonly calls its own ones."""
+torch/distributed/distributed_c10d.py), or what user code commonly calls its own ones. Of PyTorch's optimizers SGD alone
+makes a state (the momentum) in the function that computes the step."""
 
 CPP_CLUES: Final = (
     _clue(Mark.BACKWARD | Mark.ACCUMULATE_GRAD, "", r"torch::autograd::AccumulateGrad"),
     _clue(Mark.BACKWARD, "", r"torch::autograd::(Engine|python::PythonEngine|Node::operator\(\))"),
     _clue(Mark.COMMUNICATION, "", r"\bc10d::"),
     _clue(Mark.WORKSPACE, "", r"[wW]orkspace"),
+    _clue(Mark.UPDATE, "", r"\bat::.*\b_?foreach_(?!clone|copy|zero)"),
 )
-"""Functions of torch/csrc/autograd, torch/csrc/distributed and ATen's BLAS, as the unwinder names them."""
+"""Functions of torch/csrc/autograd, torch/csrc/distributed and ATen's BLAS and foreach, as the unwinder names them."""
 
 _ANNOTATED: Final = (
     (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Doing.OPTIMIZER),
@@ -143,6 +148,8 @@ class StackReader:
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str], Mark] = {}
+        self._makes_states: set[str] = set()
+        """Files of the functions read so far that make an optimizer's states."""
 
     def __call__(self, stack: Stack) -> tuple[Doing, Mark]:
         """Return what the program does under ``stack`` (by its innermost telling frame), and all that frames say."""
@@ -151,6 +158,8 @@ class StackReader:
             function = frame.filename, frame.name
             if function not in self._functions:
                 self._functions[function] = _mark_of(frame)
+                if Mark.STATE_INIT in self._functions[function]:
+                    self._makes_states.add(frame.filename)
             mark = self._functions[function]
             said |= mark
             if mark and doing == Doing.UNKNOWN:
@@ -158,6 +167,17 @@ class StackReader:
         if doing == Doing.FORWARD and Mark.BACKWARD in said:
             return Doing.BACKWARD, said | Mark.RECOMPUTE
         return doing, said
+
+    def only_updates(self, stack: Stack) -> bool:
+        """Return whether ``stack`` is in a step of an optimizer, in a file in which another function makes the states.
+
+        Of the stacks read so far, by the innermost frame of an optimizer.
+        """
+        for frame in stack:
+            mark = self._functions[frame.filename, frame.name]
+            if Mark.OPTIMIZER in mark:
+                return Mark.STATE_INIT not in mark and frame.filename in self._makes_states
+        return False
 
 
 class Activity(NamedTuple):
@@ -240,4 +260,6 @@ def _of_blocks(
     for row in np.flatnonzero(~inside & (table.segment_block >= 0)).tolist():
         _, block = blocks[int(table.segment_block[row])]
         own[row], marks[row] = read(block.stack)
+    updates = np.array([read.only_updates(stack) for stack in timeline.trace.stacks], dtype=bool)
+    marks[inside] |= np.where(updates[timeline.trace.stack_id[table.born[inside]]], Mark.UPDATE, 0)
     return own, marks

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from oomscope.snapshot.infer.activity import Doing, Mark
+from oomscope.snapshot.infer.gradient_sizes import fits_parameter
 from oomscope.snapshot.infer.life import Life, Mask
 from oomscope.snapshot.trace import Category
 from oomscope.units import KiB, MiB
@@ -116,8 +117,27 @@ RULES: Final = (
         MEDIUM,
         lambda b: b.cut_off & b.like_temporaries,
     ),
-    Rule("alive in the last step", STATE, MEDIUM, lambda b: b.made_in(OPTIMIZER) & ~b.older),
-    Rule("alive in the last backward", GRADIENT, LOW, lambda b: b.made_in(BACKWARD)),
+    Rule(
+        "cut off in a step, all others of its line were given up at once",
+        TEMPORARY,
+        MEDIUM,
+        lambda b: b.made_in(OPTIMIZER) & b.cut_off & b.like_gone,
+    ),
+    Rule(
+        "cut off in a step, most others of its line outlive theirs",
+        STATE,
+        MEDIUM,
+        lambda b: b.made_in(OPTIMIZER) & b.cut_off & b.like_kept,
+    ),
+    Rule(
+        "cut off in a step that makes its states elsewhere",
+        TEMPORARY,
+        MEDIUM,
+        lambda b: b.made_in(OPTIMIZER) & b.cut_off & b.marked(Mark.UPDATE),
+    ),
+    Rule("alive in the last step", STATE, LOW, lambda b: b.made_in(OPTIMIZER) & ~b.older),
+    Rule("alive in the last backward", GRADIENT, LOW, lambda b: b.made_in(BACKWARD) & fits_parameter(b)),
+    Rule("alive in the last backward, of no parameter's size", TEMPORARY, LOW, lambda b: b.made_in(BACKWARD)),
     Rule("alive after two more steps", KEPT, MEDIUM, _alive_after_two_steps),
     Rule("outlives the forward that made it", ACTIVATION, MEDIUM, lambda b: b.made_in(FORWARD) & ~b.older),
     Rule(

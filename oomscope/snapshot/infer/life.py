@@ -51,6 +51,10 @@ class Life(NamedTuple):
     like_temporaries: Mask
     """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run, and
     one of these was as old then as it is."""
+    like_gone: Mask
+    """All blocks of its stack whose end is known were given up in their run, and there are some."""
+    like_kept: Mask
+    """Most blocks of its stack whose end is known outlived their run."""
     first_of_buffers: Mask
     """Of the lines that make contiguous buffers in one function, its is the first."""
 
@@ -89,6 +93,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     stacks = np.append(trace.stack_id, -1)
     like = numbered(stack, table.size)
     ends_known = _count(~cut_off, like)
+    line = numbered(activity.own, stack)
+    gone, of_line = _count(same_span, line), _count(~cut_off, line)
     oldest = np.full(int(like.max(initial=-1)) + 1, -1)
     np.maximum.at(oldest, like[same_span], (freed - born)[same_span])
     return Life(
@@ -106,6 +112,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
         alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
         like_temporaries=(2 * _count(same_span, like) >= ends_known) & (freed - born <= oldest[like]),
+        like_gone=(stack > 0) & (gone == of_line) & (gone > 0),
+        like_kept=(stack > 0) & (2 * gone < of_line),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
     )
 
