@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -60,6 +60,7 @@ def play_one_rank(world_size: int) -> None:
     _wrap("monitored_barrier", _nothing)
     _wrap("init_process_group", _without_device)
     _wrap("gather", _repeated)
+    _wrap("broadcast", _kept_own)
 
 
 class PeerNeededError(RuntimeError):
@@ -214,19 +215,37 @@ def _refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _remarked(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function``, and let a failure after it say whose objects it gave."""
-    remark = f"every rank's objects were this one's ({name}), which may be why; a small real world gathers theirs: "
-    remarks[:] = dict.fromkeys((*remarks, remark + _REAL_WORLD))
+    _remark(f"every rank's objects were this one's ({name})")
+    return function(*args, **kwargs)
+
+
+def _remark(given: str) -> None:
+    """Let a failure from now on say what a collective gave in place of others' data."""
+    remark = f"{given}, which may be why; a small real world has theirs: {_REAL_WORLD}"
+    remarks[:] = dict.fromkeys((*remarks, remark))
+
+
+def _kept_own(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call ``broadcast``, and let a failure after one from another rank say that this rank's data was left."""
+    source = _other_source(1, args, kwargs)
+    if source is not None:
+        _remark(f"what rank {source} would have sent was this rank's own (broadcast)")
     return function(*args, **kwargs)
 
 
 def _own_source_only(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call ``function`` for objects that this rank has; its source is the argument ``src`` or ``group_src``."""
-    position = _SOURCE_OF[name]
+    """Call ``function`` for objects that this rank has."""
+    source = _other_source(_SOURCE_OF[name], args, kwargs)
+    if source is not None:
+        raise PeerNeededError(f"{name} from rank {source}")
+    return function(*args, **kwargs)
+
+
+def _other_source(position: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Return the rank that a call names as its source, by the argument ``src`` or ``group_src``; None for this one."""
     group = kwargs.get("group") or (args[position + 1] if len(args) > position + 1 else None)
     source = args[position] if len(args) > position else kwargs.get("src")
     in_group = kwargs.get("group_src")
     own = dist.get_rank() if in_group is None else dist.get_rank(group)
     asked = in_group if in_group is not None else source or 0
-    if asked != own:
-        raise PeerNeededError(f"{name} from rank {asked}")
-    return function(*args, **kwargs)
+    return None if asked == own else int(asked)
