@@ -2,7 +2,8 @@
 
 A frame tells by its function and path (PyTorch's own names first, conventions of user code second); the innermost
 telling frame of a stack counts, so a forward inside backward is a recomputation. Events in between go on doing what
-the last telling allocation did.
+the last telling allocation did, but not past the end of an annotated step: what follows is unknown until something
+tells.
 """
 
 from __future__ import annotations
@@ -132,6 +133,8 @@ _ANNOTATED: Final = (
     (re.compile(r"^\W*forward\b", re.IGNORECASE), Doing.FORWARD),
 )
 """Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words."""
+_STEPPING: Final = (Doing.OPTIMIZER, Doing.ZERO_GRAD)
+"""What is over with its span."""
 
 
 def _mark_of(frame: Frame) -> Mark:
@@ -185,6 +188,9 @@ class Activity(NamedTuple):
 
     at: NDArray[np.int8]
     """:class:`Doing` at each event of the trace."""
+    after: NDArray[np.int8]
+    """:class:`Doing` that was last told before or at each event; unknown too from the end of an annotated step on where
+    no forward or backward is told before the next one."""
     span: Indices
     """Number of the run of events that do the same."""
     own: NDArray[np.int8]
@@ -206,7 +212,8 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
     asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
     event = _of_moments(trace)
-    event = np.where(event > 0, event, _of_annotations(trace, annotations))
+    annotated, is_past = _of_annotations(trace, annotations)
+    event = np.where(event > 0, event, annotated)
     event = np.where(event > 0, event, np.where(asks, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
     if (
         len(trace.stacks) > 1
@@ -214,9 +221,10 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
         before = _carried_on(event)
         in_engine = asks & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
         event[in_engine & (event == 0)] = Doing.BACKWARD
-    at = _carried_on(event)
+    at = _carried_on(event, is_past)
+    after = np.where(at > 0, at, _between_steps(event))
     own, marks = _of_blocks(timeline, event, mark_of_stack, read)
-    return Activity(at=at, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
+    return Activity(at=at, after=after, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
 
 
 def _of_moments(trace: Trace) -> NDArray[np.int8]:
@@ -224,26 +232,37 @@ def _of_moments(trace: Trace) -> NDArray[np.int8]:
     return np.array(known, dtype=np.int8)[trace.moment_id]
 
 
-def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> NDArray[np.int8]:
-    """Return what annotated spans say of each event; where spans nest, the one that began last counts."""
-    doing = np.zeros(len(trace), dtype=np.int8)
+def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """Return what annotated spans say of each event, and which are the first after a step or a ``zero_grad``.
+
+    Where spans nest, the one that began last counts.
+    """
+    doing, is_past = np.zeros(len(trace), dtype=np.int8), np.zeros(len(trace) + 1, dtype=bool)
     if not len(trace) or (trace.time_us < 0).any():
-        return doing
+        return doing, is_past[:-1]
     started: dict[str, int] = {}
     for mark in sorted(annotations, key=lambda mark: (mark.time_us, mark.stage == "START")):
         what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
         if mark.stage == "START":
             started[mark.name] = mark.time_us
         elif what is not None and mark.name in started:
-            first, last = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
-            doing[first:last] = what
-    return doing
+            first, past = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
+            doing[first:past] = what
+            is_past[past] |= what in _STEPPING
+    return doing, is_past[:-1]
 
 
-def _carried_on(doing: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the last known value at each place; unknown before the first."""
-    last = np.maximum.accumulate(np.where(doing > 0, np.arange(len(doing)), -1)) if len(doing) else doing
+def _carried_on(doing: NDArray[np.int8], is_past: NDArray[np.bool_] | None = None) -> NDArray[np.int8]:
+    """Return the last known value at each place; unknown before the first, and from ``is_past`` to the next."""
+    begins = doing > 0 if is_past is None else (doing > 0) | is_past
+    last = np.maximum.accumulate(np.where(begins, np.arange(len(doing)), -1)) if len(doing) else doing
     return np.where(last >= 0, doing[last], 0).astype(np.int8)
+
+
+def _between_steps(doing: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return the last known value where a forward or backward is the next to be known but for ``zero_grad``."""
+    following = _carried_on(np.where(doing == Doing.ZERO_GRAD, 0, doing)[::-1])[::-1]
+    return np.where(np.isin(following, (Doing.FORWARD, Doing.BACKWARD)), _carried_on(doing), 0).astype(np.int8)
 
 
 def _of_blocks(

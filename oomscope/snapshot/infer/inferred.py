@@ -18,12 +18,10 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.accounting.timeline import iterations_of as recorded_iterations
 from oomscope.snapshot.builder import Interned, counted
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
+from oomscope.snapshot.infer.annotated import AnnotatedEnds, annotated_ends
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Moment, Snapshot, Trace
-
-STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")
-"""Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +108,15 @@ def _numbers(trace: Trace, iterations: Iterations) -> Indices:
 
 def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[Annotation] = ()) -> Iterations:
     """Return the iterations of a trace, from the surest source that shows at least two ends."""
-    sources: tuple[tuple[str, Confidence, Callable[[], Indices]], ...] = (
-        ("recorded", Confidence.CERTAIN, lambda: _recorded(timeline)),
-        ("annotations", Confidence.HIGH, lambda: _annotated(timeline, annotations)),
-        ("optimizer steps", Confidence.HIGH, lambda: _after_steps(timeline, activity)),
+    sources: tuple[tuple[str, Confidence, Callable[[], AnnotatedEnds]], ...] = (
+        ("recorded", Confidence.CERTAIN, lambda: AnnotatedEnds(_recorded(timeline))),
+        ("annotations", Confidence.HIGH, lambda: annotated_ends(timeline.trace, annotations)),
+        ("optimizer steps", Confidence.HIGH, lambda: AnnotatedEnds(_after_steps(timeline, activity))),
     )
     for source, confidence, find in sources:
-        ends = find()
+        ends, is_sure = find()
         if len(ends) > 1:
-            return Iterations(ends=ends, source=source, confidence=confidence)
+            return Iterations(ends=ends, source=source, confidence=confidence if is_sure else Confidence.MEDIUM)
     return Iterations(ends=NO_ENDS)
 
 
@@ -128,19 +126,6 @@ def _recorded(timeline: Timeline) -> Indices:
     known = np.flatnonzero(numbers >= 0)
     change = np.diff(numbers[known])
     return known[1:][change > 0] - 1 if len(known) and (change >= 0).all() else NO_ENDS
-
-
-def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices:
-    """Return ends by spans that stand once in an iteration."""
-    time_us = timeline.trace.time_us
-    if not len(time_us) or (time_us < 0).any():
-        return NO_ENDS
-    for name in STEP_NAMES:
-        ended = [mark.time_us for mark in annotations if mark.name.startswith(name) and mark.stage == "END"]
-        if ended:
-            ends = np.searchsorted(time_us, np.sort(ended), side="right") - 1
-            return np.unique(ends[ends >= 0])
-    return NO_ENDS
 
 
 def _after_steps(timeline: Timeline, activity: Activity) -> Indices:

@@ -27,7 +27,8 @@ class Life(NamedTuple):
     own: NDArray[np.int8]
     """:class:`Doing` that its own stack or metadata tells."""
     born_in: NDArray[np.int8]
-    """:class:`Doing` carried on from the last allocation that told; unknown before the first."""
+    """:class:`Doing` carried on from the last allocation that told; unknown before the first, and after an annotated
+    step that no forward or backward is seen to follow."""
     freed_in: NDArray[np.int8]
     """:class:`Doing` when it was given up; unknown where it never was."""
     marks: NDArray[np.int32]
@@ -38,6 +39,8 @@ class Life(NamedTuple):
     """Alive when the recording ended."""
     same_span: Mask
     """Given up in the run of events, all of one kind of doing, in which it was born."""
+    at_setup: Mask
+    """Made before anything told what the program does."""
     brief: Mask
     """Given up before anything else was allocated."""
     follows: Mask
@@ -49,8 +52,8 @@ class Life(NamedTuple):
     alone: Mask
     """No other block that lasts to the end was made on the same stream, by the same kind of doing, in the same size."""
     like_temporaries: Mask
-    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run, and
-    one of these was as old then as it is."""
+    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run of
+    known doing, and one of these was as old then as it is."""
     like_gone: Mask
     """All blocks of its stack whose end is known were given up in their run, and there are some."""
     like_kept: Mask
@@ -73,7 +76,7 @@ class Life(NamedTuple):
     @property
     def of_setup(self) -> Mask:
         """Which blocks were made before any forward, backward or step, and are there to stay."""
-        return self.between(Doing.UNKNOWN) & (self.lasting | (self.steps_outlived > 0))
+        return self.between(Doing.UNKNOWN) & self.at_setup & (self.lasting | (self.steps_outlived > 0))
 
 
 def life_of(timeline: Timeline, activity: Activity) -> Life:
@@ -81,7 +84,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     trace, table = timeline.trace, timeline.lifetimes
     end = len(trace)
     older, lasting = table.born == BEFORE, table.freed >= table.end
-    at = np.append(activity.at, np.int8(Doing.UNKNOWN))
+    at, after = (np.append(each, np.int8(Doing.UNKNOWN)) for each in (activity.at, activity.after))
+    told = np.append(np.maximum.accumulate(activity.at != Doing.UNKNOWN), True)
     span = np.append(activity.span, activity.span[-1:] if end else [0])
     born = np.where(older, end, table.born)
     freed = np.where(lasting | (table.freed < 0), end, table.freed)
@@ -91,27 +95,29 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     begun, ended = _steps(activity)
     before, following = _neighbours(trace, born)
     stacks = np.append(trace.stack_id, -1)
+    in_known_span = same_span & (at[born] != Doing.UNKNOWN)
     like = numbered(stack, table.size)
     ends_known = _count(~cut_off, like)
     line = numbered(activity.own, stack)
     gone, of_line = _count(same_span, line), _count(~cut_off, line)
     oldest = np.full(int(like.max(initial=-1)) + 1, -1)
-    np.maximum.at(oldest, like[same_span], (freed - born)[same_span])
+    np.maximum.at(oldest, like[in_known_span], (freed - born)[in_known_span])
     return Life(
         size=table.size,
         own=activity.own,
-        born_in=at[born],
+        born_in=after[born],
         freed_in=at[freed],
         marks=activity.marks,
         older=older,
         lasting=lasting,
         same_span=same_span,
+        at_setup=~told[born],
         brief=same_span & (freed < following),
         follows=~older & (stacks[born] == stacks[before]),
         cut_off=cut_off,
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
         alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
-        like_temporaries=(2 * _count(same_span, like) >= ends_known) & (freed - born <= oldest[like]),
+        like_temporaries=(2 * _count(in_known_span, like) >= ends_known) & (freed - born <= oldest[like]),
         like_gone=(stack > 0) & (gone == of_line) & (gone > 0),
         like_kept=(stack > 0) & (2 * gone < of_line),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),

@@ -94,8 +94,9 @@ def undecided_growth(timeline: Timeline) -> int:
 def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool = False) -> Indices:
     """Return the last event of each whole iteration's optimizer step, in order; iteration numbers must rise.
 
-    A step that the end cuts off, with fewer events than the one before it, is none, unless ``ends_whole``. Where no
-    step is known, or none allocates, it is the last event of each iteration that another one follows.
+    Unless ``ends_whole`` a step that the end cuts off, with fewer events than the one before it, is none; neither is
+    the rest of a step with which the iteration that did not end begins. Where no step is known, or none allocates, it
+    is the last event of each iteration that another one follows.
     """
     trace = timeline.trace
     moments = trace.moment_id[:until]
@@ -109,7 +110,14 @@ def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool =
         return known[np.flatnonzero(np.diff(iterations[known]) > 0)]
     places = np.append(np.flatnonzero(np.diff(iterations[steps]) > 0), len(steps) - 1)
     sizes = np.diff(places, prepend=-1)
-    is_cut = not ends_whole and steps[-1] == len(moments) - 1 and len(sizes) > 1 and sizes[-1] < sizes[-2]
+    is_cut = (
+        not ends_whole
+        and len(places) > 1
+        and (
+            (steps[-1] == len(moments) - 1 and sizes[-1] < sizes[-2])
+            or steps[-1] - steps[places[-2]] == places[-1] - places[-2]
+        )
+    )
     ends: Indices = steps[places[:-1] if is_cut else places]
     return ends
 
