@@ -1,4 +1,4 @@
-"""An explained snapshot: its eight lines, its full report, and the sentences that say what a recording shows."""
+"""An explained snapshot: its few lines, its full report, and the sentences that say what a recording shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from typing import Final, Literal, NamedTuple
 from oomscope.allocator.settings import parse_version
 from oomscope.report import parts
 from oomscope.report.parts import bar, columns, line
-from oomscope.report.sentences import category_text, count, left_out_texts, moment_text, one_line, percent, unread_text
+from oomscope.report.sentences import (
+    category_text,
+    count,
+    left_out_texts,
+    moment_text,
+    one_line,
+    percent,
+    site_text,
+    unread_text,
+)
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import (
     NEW_VARIABLE,
@@ -35,6 +44,12 @@ WORTH_SHOWING: Final = MiB
 """Unused bytes below which what pins them is not shown."""
 WORTH_A_SETTING: Final = 0.05
 """Share of the reserved memory that a setting must save before it is recommended where nothing failed."""
+GROWING_FROM: Final = 4
+"""Iterations whose blocks must be alive side by side before a line is said to grow."""
+WORTH_GROWING: Final = MiB
+"""Bytes an iteration below which growth is not mentioned."""
+GROWN_PART: Final = 10
+"""A line that grows is mentioned where it holds this part of what is live."""
 FEW: Final = 5
 """Rows of what is only a second look at the same bytes."""
 FLAT: Final = 8
@@ -93,7 +108,7 @@ def _all_parts(
 
 
 def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Part]:
-    """Yield what a snapshot shows of a device, in at most eight lines, and the notes on it."""
+    """Yield what a snapshot shows of a device, in at most nine lines, and the notes on it."""
     yield line(heading_text(found, device), "soft")
     yield _status(device)
     facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
@@ -104,10 +119,28 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     facts.append(("Peak", peak_text(device)))
     if held := holders((device.failure or device.composition).sites):
         facts.append((f"Largest at {moment(device)}", held))
+    if grows := _growing_text(device):
+        facts.append(("Grows", grows))
     if text := advice(device):
         facts.append(("What to do", parts.Line(strong=text)))
     yield parts.Facts(rows=facts)
     yield from map(parts.note, device.caveats)
+
+
+def _growing_text(device: DeviceExplanation) -> str | None:
+    """Return the line that holds most of what grows, where the verdict knows no leak and it is much of what is live."""
+    verdict, largest = device.verdict, next((suspect for suspect in device.suspects if suspect.site), None)
+    if (
+        verdict.leak is not None
+        or largest is None
+        or largest.iterations < GROWING_FROM
+        or largest.bytes_per_iteration < WORTH_GROWING
+        or GROWN_PART * largest.bytes < verdict.live_requested_bytes
+    ):
+        return None
+    grows = f"{format_size(largest.bytes_per_iteration)} an iteration from {site_text(largest.site)}"
+    alive = f"{format_size(largest.bytes)} from {count(largest.iterations, 'iteration')}"
+    return f"{grows}, {alive}: a leak, or a cache that is not full yet"
 
 
 def _rank_parts(found: RankSet) -> Iterator[parts.Part]:

@@ -127,12 +127,13 @@ CPP_CLUES: Final = (
 """Functions of torch/csrc/autograd, torch/csrc/distributed and ATen's BLAS and foreach, as the unwinder names them."""
 
 _ANNOTATED: Final = (
-    (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Doing.OPTIMIZER),
     (re.compile(r"^Optimizer\.zero_grad#|zero_grad", re.IGNORECASE), Doing.ZERO_GRAD),
+    (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Doing.OPTIMIZER),
     (re.compile(r"^\W*backward\b", re.IGNORECASE), Doing.BACKWARD),
     (re.compile(r"^\W*forward\b", re.IGNORECASE), Doing.FORWARD),
 )
-"""Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words."""
+"""Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words. The
+first match counts."""
 _STEPPING: Final = (Doing.OPTIMIZER, Doing.ZERO_GRAD)
 """What is over with its span."""
 

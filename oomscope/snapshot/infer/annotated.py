@@ -65,11 +65,11 @@ def annotated_ends(trace: Trace, annotations: Sequence[Annotation]) -> Annotated
 
 
 def _events_before(events: list[int]) -> Indices:
-    return np.unique([event - 1 for event in events if event > 0]).astype(np.int64)
+    return np.unique([event - 1 for event in events]).astype(np.int64)
 
 
 def _spans(trace: Trace, annotations: Iterable[Annotation], prefix: str) -> list[tuple[str, int, int]]:
-    """Return name, first event and the event past the last one of each span that has ended, in order of their ends."""
+    """Return name, first event and the event past the last one of each span that ended in the trace, in order."""
     started: dict[str, int] = {}
     found: list[tuple[str, int, int]] = []
     marks = (mark for mark in annotations if mark.name.startswith(prefix))
@@ -80,7 +80,7 @@ def _spans(trace: Trace, annotations: Iterable[Annotation], prefix: str) -> list
             since = started.pop(mark.name, mark.time_us)
             first, past = np.searchsorted(trace.time_us, [since, mark.time_us + 1])
             found.append((mark.name, int(first), int(past)))
-    return found
+    return [span for span in found if span[2] > 0]
 
 
 def _step(trace: Trace, name: str, first: int, past: int) -> _Step:

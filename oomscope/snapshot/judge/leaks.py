@@ -2,9 +2,10 @@
 
 What is live at the end of an iteration should not depend on which one it is. A leak, as a tag of the verdict, is there
 where it rises at the end of every iteration: by blocks of each iteration that stay, or by a block that is replaced by a
-larger one, as ``torch.cat`` does, by the same bytes each time. Suspects are lines of which blocks of several iterations
-are alive side by side. What an iteration makes anew and gives up, as gradients are, is alive at every end too, but
-always as young.
+larger one, as ``torch.cat`` does, by the same bytes each time. In a longer recording it may also go up and down, where
+lines leave memory at a steady rate (:mod:`oomscope.snapshot.judge.steady`). Suspects are lines of which blocks of
+several iterations are alive side by side. What an iteration makes anew and gives up, as gradients are, is alive at
+every end too, but always as young.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from oomscope.snapshot.accounting.attribution import SiteOf
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.judge.steady import steadily_left
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.trace import Category
 from oomscope.snapshot.verdict_types import LeakSuspect
@@ -39,14 +41,15 @@ def find_leak(
 
     Each whole iteration must have ended with more held bytes than the one before it, and the same lines must have left
     blocks in each iteration after the first that are all alive right before ``until``, or replaced a block by one that
-    is larger by as much each time. A copy of the weights that the
+    is larger by as much each time; else lines must have left blocks at a steady rate. A copy of the weights that the
     second iteration makes, once, is no leak, nor is what is freed before the failure, nor are states of the optimizer,
     which it makes as parameters come to be trained.
     """
     ends = _iteration_ends(timeline, until, ends_whole=ends_whole)
-    if len(ends) < MIN_ITERATIONS or (np.diff(timeline.held[ends]) <= 0).any():
+    if len(ends) < MIN_ITERATIONS:
         return None
-    left = _piled_up(timeline, ends, until)
+    rises = (np.diff(timeline.held[ends]) > 0).all()
+    left = (_piled_up(timeline, ends, until) if rises else {}) or steadily_left(timeline, ends, until)
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
