@@ -1,4 +1,4 @@
-"""An explained snapshot: its few lines, its full report, and the sentences that say what a recording shows."""
+"""An explained snapshot: its eight lines, its full report, and the sentences that say what a recording shows."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _all_parts(
 
 
 def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Part]:
-    """Yield what a snapshot shows of a device, in at most nine lines, and the notes on it."""
+    """Yield what a snapshot shows of a device, in at most eight lines, and the notes on it."""
     yield line(heading_text(found, device), "soft")
     yield _status(device)
     facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
@@ -117,9 +117,10 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     if device.served:
         facts.append(("Verdict", device.verdict.headline))
     facts.append(("Peak", peak_text(device)))
+    grows = _growing_text(device)
     if held := holders((device.failure or device.composition).sites):
-        facts.append((f"Largest at {moment(device)}", held))
-    if grows := _growing_text(device):
+        facts.append((f"Largest at {moment(device)}", held[:2] if grows else held))
+    if grows:
         facts.append(("Grows", grows))
     if text := advice(device):
         facts.append(("What to do", parts.Line(strong=text)))

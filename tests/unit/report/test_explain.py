@@ -21,7 +21,7 @@ from oomscope.snapshot.explain.explain import explanation_of
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.trace import Action, Frame, Snapshot
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.report.printed import folded, on_terminal, printed
 from tests.unit.snapshot.explained import explain
@@ -60,6 +60,27 @@ def test_the_answer_comes_first_and_in_eight_lines() -> None:
     assert short[1] == lines[1]
     assert any(line.startswith("Largest at failure") for line in short)
     assert any(line.startswith("What to do") for line in short)
+
+
+def filling_a_cache(mib: int) -> str:
+    """Return the short report on ten iterations, each of which puts a larger mask of ``mib`` and more into a cache."""
+    machine, batch = Machine(4 * GiB), 0
+    for number in range(10):
+        machine.moment = Moment("forward", number, 0)
+        if batch:
+            machine.free(batch)
+        batch = machine.alloc((60 if number % 3 else 200) * MiB, line=9, category=Category.UNKNOWN)
+        machine.alloc(mib * MiB + number * MiB // 4, line=31, category=Category.UNKNOWN)
+    machine.moment = Moment("forward", 10, 0)
+    machine.alloc(MiB, line=9, category=Category.UNKNOWN)
+    return printed(explain_report(explain(recorded(machine), file="masks.pickle"), full=False), 300)
+
+
+def test_a_line_that_grows_is_named_though_it_may_not_be_a_leak() -> None:
+    text = filling_a_cache(20)
+    assert re.search(r"Grows +\S+ MiB an iteration from \S+:31 .*iterations: a leak, or a cache that is not full", text)
+    assert len([line for line in text.splitlines() if not line.startswith("note:")]) <= 8
+    assert "Grows" not in filling_a_cache(0)
 
 
 @pytest.mark.parametrize(
