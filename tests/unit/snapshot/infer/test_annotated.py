@@ -85,6 +85,15 @@ def test_what_follows_an_annotated_step_is_unknown_until_something_tells():
     assert inferred.timeline.trace.moment_of(len(inferred.recorded) - 1).phase == ""
 
 
+def test_an_annotated_zero_grad_is_no_step():
+    job = Annotated()
+    gradient = job.run()
+    first = len(job.builder)
+    job.free(gradient)
+    job.spans.append(("Optimizer.zero_grad#AdamW.zero_grad", first, len(job.builder) - 1))
+    assert set(job.inferred().activity.at[first:].tolist()) == {Doing.ZERO_GRAD}
+
+
 def test_what_lies_between_a_step_and_the_next_forward_is_still_taken_for_input():
     job = Annotated()
     for _ in range(3):
