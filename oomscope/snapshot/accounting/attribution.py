@@ -37,6 +37,11 @@ NO_STACK: Final = Site(file="", line=0, function="(no stack recorded)")
 OLDER: Final = Site(file="", line=0, function="(alive before the recording began)")
 
 
+def site_without_stack(timeline: Timeline, born: int) -> Site:
+    """Return the row of a block that has no stack; what a file without events holds may be of any time."""
+    return OLDER if born == BEFORE and len(timeline.trace) else NO_STACK
+
+
 def by_category(timeline: Timeline, event: int, rows: Indices | None = None) -> dict[str, int]:
     """Return requested bytes by category right after ``event``, largest first; ``unknown`` is a row too.
 
@@ -76,7 +81,7 @@ def by_site(
         key = (stack, module)
         if key not in chosen:
             chosen[key] = choose(stack, trace.modules[module])
-        site = chosen[key] or (OLDER if table.born[row] == BEFORE else NO_STACK)
+        site = chosen[key] or site_without_stack(timeline, int(table.born[row]))
         total = totals.setdefault((site, category), [0, 0])
         total[0] += int(table.size[row])
         total[1] += 1
@@ -109,7 +114,7 @@ def by_stack(
         columns = (table.size[rows], table.born[rows], column_of(timeline, rows, trace.module_id), kinds)
         blocks = zip(stacks_of(timeline, rows), *(column.tolist() for column in columns), strict=True)
         for stack, size, born, module, kind in blocks:
-            numbers, line = frames.numbers(stack, OLDER if born == BEFORE else NO_STACK)
+            numbers, line = frames.numbers(stack, site_without_stack(timeline, born))
             key = numbers, line, modules[module], kind
             total = totals.setdefault(key, [[0, 0] for _ in moments])[moment]
             total[0] += size

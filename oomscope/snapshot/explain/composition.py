@@ -11,7 +11,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, SizeClass, by_module, by_site, by_size, stacks_of
+from oomscope.snapshot.accounting.attribution import (
+    SizeClass,
+    by_module,
+    by_site,
+    by_size,
+    site_without_stack,
+    stacks_of,
+)
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, bytes_by
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.categorise import Evidence
@@ -40,7 +47,7 @@ class Describer:
         stack = self._older[row] if born == BEFORE else trace.stacks[stack_behind(trace, born)]
         if stack not in self._sites:
             self._sites[stack] = site_of(stack)
-        site = self._sites[stack] or (OLDER if born == BEFORE else NO_STACK)
+        site = self._sites[stack] or site_without_stack(self._timeline, born)
         return site, Category(int(self._evidence.category[row])).label
 
 

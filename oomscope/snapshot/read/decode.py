@@ -38,6 +38,11 @@ _MALFORMED: Final = (
 """What the standard unpickler and JSON reader raise on damaged input."""
 _JSON: Final = re.compile(rb"\s*[{[]")
 _DUMPED: Final = "give a file made by torch.cuda.memory._dump_snapshot"
+_DATA_OF: Final = frozenset({"collections", "datetime", "decimal", "numpy", "pandas", "pathlib", "torch", "uuid"})
+"""Packages whose objects people put beside a snapshot; they are refused as any other, but are nothing to warn of."""
+_ZIP_MAGIC: Final = b"PK\x03\x04"
+_TORCH_SAVE_MAGIC: Final = 0x1950A86A20F9469CFC6C
+"""The value that a file of ``torch.save`` began with before it was a zip archive (torch/serialization.py)."""
 _NOT_TEXT: Final = (
     "give what torch.cuda.memory._dump_snapshot wrote; of a job's log oomscope config import makes a configuration"
 )
@@ -64,6 +69,8 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
         content = io.BufferedReader(meter, BUFFER_BYTES)
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
+    if head.startswith(_ZIP_MAGIC):
+        raise SnapshotError("a zip archive, as torch.save writes, which is not read", remedy=_DUMPED)
     try:
         if _JSON.match(head):
             return json.loads(content.read())
@@ -77,6 +84,8 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
         raise SnapshotError(
             f"no readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
         ) from error
+    if document == _TORCH_SAVE_MAGIC:
+        raise SnapshotError("a file of torch.save, which is not read", remedy=_DUMPED)
     return document
 
 
@@ -143,8 +152,14 @@ class _PlainValues(pickle.Unpickler):
     """An unpickler that builds builtin containers, strings and numbers, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
+        asked_for = f"{printable(module)}.{printable(name)}"
+        if module.partition(".")[0] in _DATA_OF:
+            raise SnapshotError(
+                f"the pickle holds {asked_for}, and only plain lists, mappings, texts and numbers are read",
+                remedy=f"{_DUMPED}, with nothing added to it",
+            )
         raise SnapshotError(
-            f"the pickle asks for {printable(module)}.{printable(name)}, which no memory snapshot needs",
+            f"the pickle asks for {asked_for}, which no memory snapshot needs",
             remedy="do not open it with anything else either",
         )
 

@@ -24,6 +24,9 @@ CANDIDATES: Final = (
     "max_split_size_mb:256,roundup_power2_divisions:8",
 )
 """Tried in this order, which is the order of ``cured_by``."""
+WITHOUT_ROUNDING: Final = ("roundup_power2_divisions:1",)
+"""Tried, after expandable segments, only where the recorded settings round: what that wastes may be all that is
+lacking. One division is no rounding (``round_size``, PyTorch CUDACachingAllocator.cpp)."""
 WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
 """Tried only under a memory fraction; without one the allocator ignores it (PyTorch CUDACachingAllocator.cpp)."""
 
@@ -68,6 +71,11 @@ class Rules:
     """The PYTORCH_ALLOC_CONF in force."""
     torch_version: str = DEFAULT_RULES
 
+    @property
+    def rounds(self) -> bool:
+        """Whether the configuration has sizes rounded up to parts of a power of two."""
+        return any(key == "roundup_power2_divisions" for key, _ in pairs_of(self.conf))
+
     def settings(self) -> AllocatorSettings:
         """Return what the configuration means to that torch.
 
@@ -97,7 +105,7 @@ def try_settings(
         AllocatorConfError: the recorded settings cannot be replayed.
     """
     if candidates is None:
-        candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
+        candidates = _candidates(rules, device)
     recorded = rules.settings()
     if not baseline:
         announce(AS_RECORDED)
@@ -122,6 +130,12 @@ def try_settings(
         for each, is_afresh in zip(tries, afresh, strict=True)
     ]
     return Tried(rows=tuple(rows), outcomes=tuple(each.outcome for each in tries), control=control)
+
+
+def _candidates(rules: Rules, device: Device) -> tuple[str, ...]:
+    """Return what is worth trying on top of the recorded settings."""
+    unrounded = WITHOUT_ROUNDING if rules.rounds else ()
+    return (*CANDIDATES[:1], *unrounded, *CANDIDATES[1:], *(WITH_FRACTION if device.fraction is not None else ()))
 
 
 class _Try(NamedTuple):

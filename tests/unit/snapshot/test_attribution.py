@@ -87,3 +87,9 @@ def test_what_cannot_be_attributed_is_a_row_of_its_own():
         NO_STACK: 400,
         Site(file="/home/a/train.py", line=7, function="step"): 400,
     }
+
+
+def test_without_events_nothing_is_called_older():
+    older = Block(address=0, size=512, requested_size=400, state="active_allocated")
+    rows = by_site(Timeline.of(TraceBuilder().build(), (segment(512, older),)), -1)
+    assert [(row.site, row.bytes) for row in rows] == [(NO_STACK, 400)]

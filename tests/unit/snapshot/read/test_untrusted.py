@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import lzma
 import os
@@ -44,6 +45,9 @@ def snapshot(**parts: object) -> bytes:
     [
         pytest.param(pickle.dumps({"segments": [Calls()]}), r"asks for \w+\.system", id="a call"),
         pytest.param(b"cos\nsystem\n(S'true'\ntR.", r"asks for os\.system", id="a call of protocol 0"),
+        pytest.param(pickle.dumps({"at": dt.date(2026, 1, 2)}), "holds datetime.date, and only plain", id="a date"),
+        pytest.param(b"PK\x03\x04" + b"\0" * 40, "a zip archive, as torch.save writes", id="torch.save"),
+        pytest.param(pickle.dumps(0x1950A86A20F9469CFC6C), "a file of torch.save", id="torch.save of old"),
         pytest.param(PROTO + b"\x82\x01.", "unregistered extension", id="an extension"),
         pytest.param(PROTO + b"]]\x81.", "no readable pickle", id="a new object"),
         pytest.param(PROTO + b"]\x8c\x01ab.", "no readable pickle", id="a state"),

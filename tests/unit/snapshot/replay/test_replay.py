@@ -142,3 +142,16 @@ def test_every_setting_is_tried_but_the_one_already_in_force():
     rows = try_settings(requests, Rules(conf="expandable_segments:True"), machine.device).rows
     assert [row.name for row in rows] == ["as recorded", *CANDIDATES[1:]]
     assert all(row.conf.startswith("expandable_segments:True") for row in rows)
+
+
+def test_where_the_recorded_settings_round_it_is_tried_without():
+    machine = Machine(700 * MiB, "roundup_power2_divisions:4")
+    while machine.alloc(33 * MiB) is not None:
+        pass
+    requests = requests_of(Timeline.of(machine.trace()))
+    rows = try_settings(requests, Rules(conf=machine.conf), machine.device).rows
+    assert [(row.name, row.survives) for row in rows[:3]] == [
+        ("as recorded", False),
+        ("expandable_segments:True", False),
+        ("roundup_power2_divisions:1", True),
+    ]
