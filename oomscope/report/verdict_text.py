@@ -159,7 +159,7 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
 
 def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     if verdict.cured_by:
-        return f"set {variable}={_cure_advice(verdict)}"
+        return _cure_advice(verdict, variable)
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
         return f"{verdict.put_off_by.name} only delays the failure; {remedy or LESS}"
@@ -172,12 +172,17 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or LESS}"
 
 
-def _cure_advice(verdict: Verdict) -> str:
+def _cure_advice(verdict: Verdict, variable: str) -> str:
     """Return the preferred setting, how far it is known to serve, and what to do where it leaves little."""
-    cure, row = verdict.cured_by[0], verdict.preferred
+    cure, row = f"{variable}={verdict.cured_by[0]}", verdict.preferred
+    if not verdict.confirmed and verdict.ends_at_failure:
+        return (
+            f"try {cure}: the recorded allocations pass under it, but the recording ends with this failure; whether "
+            "what follows fits, only a whole run tells (oomscope probe)"
+        )
     if not verdict.confirmed or row is None:
-        return f"{cure}: the same allocations pass under it, to the end of the recording"
-    room = f"{cure}: the whole program ran under it, with {format_size(row.margin_bytes)} to spare"
+        return f"set {cure}: the same allocations pass under it, to the end of the recording"
+    room = f"set {cure}: the whole program ran under it, with {format_size(row.margin_bytes)} to spare"
     if not row.is_tight:
         return room
     return f"{room}, which is tight; {LESS} for a reliable run"
@@ -211,7 +216,8 @@ def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
         "tensor that is kept holds its memory, and its graph unless detached, so keep loss.item() or .detach().cpu()"
     )
     if has_card and (left := iterations_left(verdict)) is not None:
-        text += f"; at this rate there is room for about {count(left, 'more iteration')}"
+        about = "at most" if verdict.available_is_bound else "about"
+        text += f"; at this rate there is room for {about} {count(left, 'more iteration')}"
     return text
 
 

@@ -95,7 +95,8 @@ class Verdict:
     available_bytes: int
     """D: what this process may use."""
     available_is_bound: bool = False
-    """A memory fraction of unknown size refused the request, so D is an upper bound."""
+    """D is an upper bound: a memory fraction of unknown size refused the request, or no more is known of the card than
+    what the driver refused and the program survived."""
     reserved_bytes: int
     """What the allocator held at that event."""
     event: int | None = None
@@ -103,6 +104,8 @@ class Verdict:
     cured_by: tuple[str, ...] = ()
     """Settings that cure it, the preferred one first. Where ``confirmed``: the program ran to its end under them. Else
     the same allocations pass in a replay, to the end of the recording."""
+    ends_at_failure: bool = False
+    """The recording ends where it failed: what would have followed is not in it."""
     confirmed: bool = False
     """The program was run again under the settings; what only a replay says is not in ``cured_by``."""
     uncured: bool = False

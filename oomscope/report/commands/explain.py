@@ -420,13 +420,14 @@ def retries_on_card(device: DeviceExplanation) -> int:
 
 
 def _highest(device: DeviceExplanation) -> str:
-    """Return what was requested and reserved at most, and what the card has left beside it."""
+    """Return what was requested and reserved at most, and what the card has left beside it, or can have left."""
     requested, margin = format_size(device.peak.requested_bytes), margin_bytes(device)
     if margin is None or margin < 0 or device.available_bytes is None:
         return f"{requested} requested at most"
     available = device.available_bytes
     held = f"{format_size(available - margin)} reserved at most"
-    return f"{requested} requested and {held}, {format_size(margin)} to spare of {format_size(available)}"
+    up_to = "up to " if device.available_is_bound else ""
+    return f"{requested} requested and {held}, {up_to}{format_size(margin)} to spare of {up_to}{format_size(available)}"
 
 
 def devices_status_text(devices: Sequence[DeviceExplanation]) -> str:
@@ -483,7 +484,8 @@ def available_text(device: DeviceExplanation) -> str:
     """Return how much the process could hold and where that is known from."""
     if device.available_bytes is None:
         return "unknown: give --limit SIZE or --gpu NAME to judge against a card"
-    return f"{format_size(device.available_bytes)}, by {device.available_source}"
+    up_to = "up to " if device.available_is_bound else ""
+    return f"{up_to}{format_size(device.available_bytes)}, by {device.available_source}"
 
 
 def unused_text(device: DeviceExplanation) -> str | None:
@@ -530,9 +532,13 @@ def _others_held(device: DeviceExplanation) -> int:
 
 
 def _has_room(device: DeviceExplanation) -> bool:
-    """Whether a tenth of what the process may hold was never taken, so that no setting is needed."""
-    recorded = device.verdict.tried[0].peak_reserved_bytes
-    return device.available_bytes is not None and 10 * recorded < 9 * device.available_bytes
+    """Whether a tenth of what the process may hold was never taken, so that no setting is needed.
+
+    Not where that has but an upper bound: a request was refused then, so that for a moment nothing was to spare.
+    """
+    if device.available_bytes is None or device.available_is_bound:
+        return False
+    return 10 * device.verdict.tried[0].peak_reserved_bytes < 9 * device.available_bytes
 
 
 def _module_rows(held: Composition) -> list[parts.Row]:

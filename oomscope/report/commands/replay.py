@@ -76,7 +76,8 @@ def _facts(replayed: ReplayTable) -> Iterator[tuple[str, str]]:
     yield "Fidelity", fidelity_text(replayed.fidelity)
     yield "Rules", _rules_text(replayed)
     if replayed.available_bytes is not None:
-        yield "Available", f"{format_size(replayed.available_bytes)} ({replayed.available_source})"
+        up_to = "up to " if replayed.available_is_bound else ""
+        yield "Available", f"{up_to}{format_size(replayed.available_bytes)} ({replayed.available_source})"
     at = replayed.peak_event
     when = f"at event {at:,}" if at >= 0 else "before the first event"
     yield "Requested peak", f"{format_size(replayed.peak_requested_bytes)} {when}"
@@ -92,7 +93,7 @@ def _rules_text(replayed: ReplayTable) -> str:
 
 def setting_table(replayed: ReplayTable) -> parts.Table:
     """Return every setting with what came out, then what no setting can beat."""
-    margin = ["size:Margin"] if replayed.available_bytes is not None else []
+    margin = [f"size:{_margin_title(replayed)}"] if replayed.available_bytes is not None else []
     rows: list[parts.Row] = []
     for row in replayed.rows if replayed.fidelity.is_trusted else replayed.rows[:1]:
         outcome = parts.Cell(
@@ -112,6 +113,13 @@ def setting_table(replayed: ReplayTable) -> parts.Table:
         rows=rows,
         total=("packing lower bound", "no setting", least, 0, *unset),
     )
+
+
+def _margin_title(replayed: ReplayTable) -> str:
+    """Return what margins are: exact, or those of the smallest or the largest card that it can have been."""
+    if not replayed.available_is_bound:
+        return "Margin"
+    return "Margin at most" if replayed.replayed_bytes == replayed.available_bytes else "Margin at least"
 
 
 def mismatch_table(mismatches: tuple[Mismatch, ...]) -> parts.Table:

@@ -273,7 +273,7 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
 
 def _explained(device: DeviceExplanation) -> dict[str, Iterable[Mapping[str, Any]]]:
     parts, curves = device.failure or device.composition, device.curves
-    unknown = {"margin_bytes": None} if device.available_bytes is None else {}
+    unknown = {} if device.knows_card else {"margin_bytes": None}
     points = zip(curves.events, curves.requested, curves.reserved, strict=True)
     pins = device.pins.lines if device.pins else ()
     return {

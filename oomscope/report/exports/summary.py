@@ -75,6 +75,8 @@ class Summary:
     """The most that the allocator held."""
     available_bytes: int | None = None
     """What the process may use."""
+    available_is_bound: bool = False
+    """That, and the margin, are upper bounds."""
     margin_bytes: int | None = None
     """What was never reserved of that; None where memory ran out."""
     failed_bytes: int | None = None
@@ -155,6 +157,7 @@ def _(result: Explanation) -> Summary:
         peak_requested_bytes=device.peak.requested_bytes,
         peak_reserved_bytes=device.peak.reserved_bytes,
         available_bytes=device.available_bytes,
+        available_is_bound=device.available_is_bound,
         margin_bytes=explain.margin_bytes(device),
         failed_bytes=device.verdict.requested_bytes,
         **_place(place.phase, place.iteration, place.site),

@@ -152,11 +152,14 @@ class Analysis(Inferred):
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
-        highest = self.timeline.reserved_peak()
-        if not self.records_allocations or not self.recording.fidelity.is_trusted:
-            verdict = replace(verdict, tried=())
+        highest, available = self.timeline.reserved_peak(), self.budget.available_bytes
+        is_replayed = self.records_allocations and self.recording.fidelity.is_trusted
+        if self.budget.available_is_bound and available is not None:
+            verdict = replace(verdict, available_bytes=available, available_is_bound=True)
+        if verdict.available_is_bound or not is_replayed:
+            verdict = replace(verdict, tried=verdict.tried if is_replayed else ())
             verdict = replace(verdict, headline=headroom_headline(verdict, highest))
-        if self.budget.available_bytes is None:
+        if available is None:
             when = "at the peak" if self.records_allocations else "at the end"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
         return verdict if self.limit is None else on_another_card(verdict, highest, self._refused)

@@ -54,6 +54,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         shows_end_only=not analysis.records_allocations and not failed,
         available_bytes=analysis.budget.available_bytes,
         available_source=analysis.budget.source,
+        available_is_bound=analysis.budget.available_is_bound,
         peak=Bytes(
             requested_bytes=timeline.requested_bytes_at(event),
             reserved_bytes=timeline.reserved_peak().reserved_bytes,

@@ -136,6 +136,8 @@ class DeviceExplanation(Document):
     available_bytes: int | None
     """D: what the process could hold; None where neither the file nor the user tells."""
     available_source: str
+    available_is_bound: bool
+    """D is no more than an upper bound, and so is what is to spare."""
     peak: Bytes
     """The most requested and the most reserved bytes, which may be two moments."""
     at_peak: Instant
@@ -168,6 +170,11 @@ class DeviceExplanation(Document):
     caveats: tuple[str, ...]
 
     @property
+    def knows_card(self) -> bool:
+        """Whether D is known, and so are the margins of settings tried."""
+        return self.available_bytes is not None and not self.available_is_bound
+
+    @property
     def overhead_at_peak_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
         return self.at_peak.reserved_bytes - self.at_peak.requested_bytes
@@ -181,7 +188,7 @@ class DeviceExplanation(Document):
         """Return JSON values; the settings tried stand beside the verdict, and unknown margins are null."""
         verdict = asdict(self.verdict) | {"available_bytes": self.available_bytes}
         tried = verdict.pop("tried")
-        unknown_margin = {} if self.available_bytes is not None else {"margin_bytes": None}
+        unknown_margin = {} if self.knows_card else {"margin_bytes": None}
         return super().to_json() | {
             "at_peak": asdict(self.at_peak) | {"place": asdict(self.place)},
             "verdict": verdict,

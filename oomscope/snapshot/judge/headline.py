@@ -61,14 +61,15 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     if highest.reserved_bytes > verdict.reserved_bytes:
         then, live_then = format_size(verdict.reserved_bytes), format_size(highest.requested_bytes)
         peak = f"Peak {live} requested, {then} reserved then; at most {reserved} reserved, with {live_then} requested"
-    room = format_size(verdict.available_bytes - highest.reserved_bytes)
+    up_to = "up to " if verdict.available_is_bound else ""
+    room = f"{up_to}{format_size(verdict.available_bytes - highest.reserved_bytes)}"
     others = (
         f"{fix.name} would reserve at most {format_size(fix.peak_reserved_bytes)}"
         for fix in verdict.tried[1:]
         if fix.survives and fix.peak_reserved_bytes < highest.reserved_bytes
     )
     return sentences(
-        f"{peak}, {room} to spare of {format_size(verdict.available_bytes)}",
+        f"{peak}, {room} to spare of {up_to}{format_size(verdict.available_bytes)}",
         f"{format_size(highest.overhead_bytes)} of the {reserved} is overhead",
         leak_text(verdict.leak),
         *others,

@@ -224,6 +224,7 @@ class _Case:
             reserved_bytes=sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last),
             event=event,
             cured_by=() if needs_more_later else gets_past,
+            ends_at_failure=whole is None,
             uncured=lacking <= 0 and reproduced and not gets_past and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,

@@ -28,17 +28,25 @@ class Budget:
     """What the process could hold."""
 
     device: Device
+    """The card of replays. Where only bounds of D are known it has the least that the recording proves."""
     source: str
     """Where it is known from, for people; empty where it is not."""
     by_fraction: bool = False
     """A memory fraction refused a request although the device had enough free."""
-    available_is_bound: bool = False
-    """The size of that fraction is not known, so D is an upper bound."""
+    most_bytes: int | None = None
+    """An upper bound of D, where no more is known of it than that."""
 
     @property
     def available_bytes(self) -> int | None:
-        """D: what the caching allocator may hold; None where that is unknown."""
-        return self.device.available_bytes if self.source else None
+        """D: what the caching allocator may hold, or its upper bound; None where that is unknown."""
+        if not self.source:
+            return None
+        return self.device.available_bytes if self.most_bytes is None else self.most_bytes
+
+    @property
+    def available_is_bound(self) -> bool:
+        """Whether D is no more than an upper bound."""
+        return self.most_bytes is not None
 
 
 UNKNOWN: Final = Budget(device=UNLIMITED, source="")
@@ -89,9 +97,8 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
     source = (
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )
-    return Budget(
-        device=Device(total_bytes=held + wanted - 1), source=source, by_fraction=True, available_is_bound=True
-    )
+    most = held + wanted - 1
+    return Budget(device=Device(total_bytes=most), source=source, by_fraction=True, most_bytes=most)
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:

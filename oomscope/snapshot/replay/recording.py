@@ -176,10 +176,16 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
 
 
 def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings, requests: Requests) -> Budget:
-    """Return what the file says of the card, or else what the driver's refusals show of it."""
+    """Return what the file says of the card, or else what the driver's refusals show of it.
+
+    A refusal bounds the card from above, the most that was ever reserved bounds it from below. Whatever lies between is
+    served and refused alike in the recorded run; a card of the lower bound promises nothing that the true one lacks.
+    """
     budget = budget_of(snapshot, timeline, settings, limit=None)
     capacity = capacity_of(timeline, releases_of(timeline))
     if budget.source or capacity is None:
         return budget
     source = "the requests that the driver refused until cached memory was released, which show no more than a bound"
-    return Budget(device=Device(total_bytes=max(capacity, requests.held_bytes)), source=source)
+    held = timeline.reserved_peak().reserved_bytes
+    least = max(min(capacity, held), requests.held_bytes)
+    return Budget(device=Device(total_bytes=least), source=source, most_bytes=max(capacity, least, held))

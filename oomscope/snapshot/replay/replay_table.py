@@ -25,6 +25,7 @@ from oomscope.snapshot.replay.recording import Recording, recording_of
 from oomscope.snapshot.replay.replay import Replay
 from oomscope.snapshot.replay.requests import fatal_event
 from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 3
 AFRESH: Final = "begun afresh"
@@ -36,7 +37,7 @@ class Caveat:
     """Something that the file cannot tell, and what is made of it."""
 
     code: str
-    """``no_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``,
+    """``no_card``, ``bounded_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``,
     ``settings_unheeded``, ``private_pools``, ``garbage_collection``, ``ascend``."""
     text: str
 
@@ -78,7 +79,7 @@ class ReplayTable(Document):
     version_source: str
     """``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
     available_bytes: int | None
-    """What the allocator may hold; None where the card is unknown: then nothing fails."""
+    """What the allocator may hold, or its upper bound; None where the card is unknown: then nothing fails."""
     available_source: str
     """Where that is known from."""
     fidelity: Fidelity
@@ -90,6 +91,10 @@ class ReplayTable(Document):
     devices: tuple[int, ...]
     """All devices of the file with a trace."""
     caveats: tuple[Caveat, ...]
+    available_is_bound: bool = False
+    """No more than an upper bound of that is known."""
+    replayed_bytes: int | None = None
+    """What it may hold in the replays: the least that the recording proves, where no more than bounds are known."""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -144,6 +149,8 @@ def replay_file(
         torch_version=rules.torch_version,
         version_source=recording.version_source,
         available_bytes=budget.available_bytes,
+        available_is_bound=budget.available_is_bound,
+        replayed_bytes=budget.device.available_bytes if budget.source else None,
         available_source=budget.source,
         fidelity=recording.fidelity,
         rows=tuple(_rows(tried, rules, timeline, budget)),
@@ -199,6 +206,7 @@ def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Cav
     starts_as_recorded = initial is not None and initial.held is not None
     texts: list[tuple[str, str | None]] = [
         ("no_card", None if budget.source else "the file does not tell the card, so no request can fail"),
+        ("bounded_card", _bounded_card(budget)),
         *(("unknown_start", doubt) for doubt in (initial.doubts if initial else ())),
         ("older_blocks", _older_blocks(older, tried, starts_as_recorded=starts_as_recorded)),
     ]
@@ -216,6 +224,17 @@ def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Cav
     if is_ascend(recording.timeline):
         texts.append(("ascend", f"torch_npu (Ascend) adds 32 bytes to each request; {ASCEND}"))
     yield from (Caveat(code=code, text=text) for code, text in texts if text)
+
+
+def _bounded_card(budget: Budget) -> str | None:
+    """Return on which card settings are replayed where the true one lies between bounds."""
+    least = budget.device.available_bytes
+    if budget.most_bytes is None or least == budget.most_bytes:
+        return None
+    return (
+        f"the allocator could hold {format_size(least)} or more, and no more than {format_size(budget.most_bytes)}: "
+        f"settings are replayed with {format_size(least)}, and one that fails then may pass with more"
+    )
 
 
 def _older_blocks(older: int, tried: Tried, *, starts_as_recorded: bool) -> str | None:

@@ -83,6 +83,14 @@ def test_advice_names_what_was_tried() -> None:
     assert verdict_text.advice_text(results.FITS.verdict) is None
 
 
+def test_advice_on_a_recording_that_ends_at_its_failure_promises_nothing_beyond() -> None:
+    advice = verdict_text.advice_text(replace(results.FRAGMENTATION, ends_at_failure=True))
+    assert advice is not None
+    assert advice.startswith("try PYTORCH_ALLOC_CONF=expandable_segments:True: the recorded allocations pass under it")
+    assert "only a whole run tells (oomscope probe)" in advice
+    assert verdict_text.advice_text(results.FRAGMENTATION).startswith("set PYTORCH_ALLOC_CONF=")
+
+
 def test_advice_on_a_cure_that_was_run_says_what_it_leaves() -> None:
     cured = results.CONFIRMED.verdict
     assert verdict_text.advice_text(cured) == (

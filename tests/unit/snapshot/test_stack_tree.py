@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, by_site, by_stack
+from oomscope.snapshot.accounting.attribution import NO_STACK, by_site, by_stack
 from oomscope.snapshot.accounting.stack_tree import stack_tree
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
@@ -103,7 +103,7 @@ def test_what_was_there_before_has_the_stack_that_the_segments_keep():
 
     timeline = Timeline.of(TraceBuilder().build(), [segment(1024, block(0, (STEP, MAIN)), block(512))])
     tree = stack_tree(by_stack(timeline, at(timeline, -1)))
-    assert {(node.depth, node.frame.name) for node in tree[1:]} == {(1, "main"), (2, "step"), (1, OLDER.function)}
+    assert {(node.depth, node.frame.name) for node in tree[1:]} == {(1, "main"), (2, "step"), (1, NO_STACK.function)}
 
 
 @given(recordings())

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.report.commands.explain import peak_text
+from oomscope.report.commands.explain import peak_text, status_text
+from oomscope.report.exports.summary import summary_of
 from oomscope.report.verdict_text import advice_text
 from oomscope.snapshot.compare.diff import Named, diff
-from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.trace import Category, Snapshot
@@ -68,6 +69,22 @@ def test_an_oom_without_a_limit_takes_the_card_from_the_failure():
     assert device.pins.pinned_bytes == 680 * MiB
     assert {segment.unused_bytes for segment in device.pins.segments} == {170 * MiB}
     assert device.fidelity == 1
+
+
+def test_a_card_of_which_only_a_bound_is_known_is_not_taken_for_known():
+    machine = Machine(1000 * MiB, torch_version="2.11")
+    machine.alloc(300 * MiB)
+    for size in (200, 210, 230):
+        machine.free(machine.alloc(size * MiB))
+    machine.alloc(600 * MiB)
+    device = explained(machine)
+    room = "up to 600.00 MiB to spare of up to 1.50 GiB"
+    assert device.available_is_bound
+    assert room in status_text(device)
+    assert room in device.verdict.headline
+    assert {row["margin_bytes"] for row in device.to_json()["tried"]} == {None}
+    summary = summary_of(Explanation(file="", devices=(device,)))
+    assert (summary["margin_bytes"], summary["available_is_bound"]) == (600 * MiB - 1, True)
 
 
 def test_a_failure_with_enough_free_shows_a_memory_fraction():

@@ -114,6 +114,26 @@ def test_a_refusal_shows_how_small_the_card_is():
     assert table.rows[0].retries == 1
 
 
+def at_the_brink() -> Machine:
+    """Of a card of 1000 MiB 940 are reserved when a request is refused and cached memory given back for it."""
+    machine = Machine(1000 * MiB, torch_version="2.11")
+    machine.alloc(300 * MiB)
+    for size in (200, 210, 230):
+        machine.free(machine.alloc(size * MiB))
+    machine.alloc(600 * MiB)
+    return machine
+
+
+def test_settings_are_replayed_on_the_least_card_that_refusals_leave_possible():
+    table = replay_file(snapshot_of(at_the_brink()))
+    assert table.fidelity.is_exact
+    assert table.available_is_bound
+    assert (table.replayed_bytes, table.available_bytes) == (940 * MiB, 1540 * MiB - 1)
+    assert table.rows[0].retries == 1
+    assert all(row.peak_reserved_bytes <= 940 * MiB for row in table.rows)
+    assert "with 940.00 MiB" in next(each.text for each in table.caveats if each.code == "bounded_card")
+
+
 def test_settings_that_begin_afresh_have_a_row_to_compare_with():
     machine = fragmented()
     table = replay_file(snapshot_of(machine, start=30), confs=["expandable_segments:True", "max_split_size_mb:64"])
