@@ -82,6 +82,16 @@ class LeakSuspect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestOfIteration:
+    """What the iteration that failed would still have needed, if it is as the last whole one that was recorded."""
+
+    needed_bytes: int
+    """Requested bytes live at once, at least, with all that is live at the failure and stays."""
+    more_bytes: int
+    """The same beyond what was live at the failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Why the run failed, or what room it has."""
 
@@ -106,6 +116,8 @@ class Verdict:
     the same allocations pass in a replay, to the end of the recording."""
     ends_at_failure: bool = False
     """The recording ends where it failed: what would have followed is not in it."""
+    rest: RestOfIteration | None = None
+    """What the last whole iteration tells of the rest of the one that failed; None where it tells nothing."""
     confirmed: bool = False
     """The program was run again under the settings; what only a replay says is not in ``cured_by``."""
     uncured: bool = False

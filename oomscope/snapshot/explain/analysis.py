@@ -14,13 +14,14 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.judge.headline import Refused, headroom_headline, headroom_without_card, on_another_card
+from oomscope.snapshot.judge.rest_of_iteration import rest_of_iteration, step_ends
 from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, judge
 from oomscope.snapshot.replay.budget import Budget, budget_of, last_failure
 from oomscope.snapshot.replay.recording import Recording, recording_of
 from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.segment_map import SegmentMap, part_of, segments_after
 from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
-from oomscope.snapshot.verdict_types import Verdict
+from oomscope.snapshot.verdict_types import RestOfIteration, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +127,14 @@ class Analysis(Inferred):
     def verdict(self) -> Verdict:
         """Why it failed, or what room it has."""
         timeline, short = self.timeline, self.cut_short
+        failure = short.failure if short else self._recorded_failure() if self.limit is None else None
         verdict = judge(
             Timeline(short.trace, short.segments) if short else timeline,
             self.budget.device,
             rules=self.recording.rules,
-            failure=short.failure if short else self._recorded_failure() if self.limit is None else None,
+            failure=failure,
             demand_after=timeline.most_held_bytes if short else None,
+            rest=None if short else self._rest_after(failure),
             whole=self.recording.requests if short else None,
             requests=None if short else self.recording.requests,
             baseline=self.recording.baseline if self.limit is None else None,
@@ -141,6 +144,13 @@ class Analysis(Inferred):
         categories = composition_at(timeline, self.last_event(verdict), self.evidence, held=failed).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
         return verdict if failed else self._without_failure(verdict)
+
+    def _rest_after(self, failure: FailedRequest | None) -> RestOfIteration | None:
+        """Return what the last whole iteration tells of the rest of the one that failed."""
+        if failure is None or failure.event is None:
+            return None
+        ends = self.iterations.ends if len(self.iterations) else step_ends(self.timeline, self.snapshot.annotations)
+        return rest_of_iteration(self.timeline, ends, self.evidence.category, failure.event)
 
     def _recorded_failure(self) -> FailedRequest | None:
         """Return the allocation at which the recorded job ended, and whether a fraction refused it."""

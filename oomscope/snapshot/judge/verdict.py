@@ -26,7 +26,7 @@ from oomscope.snapshot.replay.replay import Device, Replay, replay
 from oomscope.snapshot.replay.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
-from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Tag, Verdict, VerdictKind
+from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, RestOfIteration, Tag, Verdict, VerdictKind
 
 EXPANDABLE: Final = ("expandable_segments:True",)
 """What is tried where nothing failed: the setting that comes nearest to no overhead."""
@@ -68,6 +68,7 @@ def judge(
     rules: Rules | None = None,
     failure: FailedRequest | FailedElsewhere | None = None,
     demand_after: int | None = None,
+    rest: RestOfIteration | None = None,
     leak_after: LeakSuspect | None = None,
     whole: Requests | None = None,
     choose: SiteOf = site_of,
@@ -87,6 +88,7 @@ def judge(
         failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
             that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest requested bytes of the same run without a limit, where that is known.
+        rest: what the iteration that failed would still have needed, where a recording tells.
         leak_after: what grows in that run, or in a longer one than this, which may be too short to show it.
         whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
             serves to the end.
@@ -108,7 +110,7 @@ def judge(
     event = len(timeline.trace) if failure.event is None else failure.event
     asked_on = 0 if failure.event is None else int(timeline.trace.stream[event])
     stream = asked_on if failure.stream is None else failure.stream
-    return case.allocator_failed(replace(failure, stream=stream), event, demand_after, whole)
+    return case.allocator_failed(replace(failure, stream=stream), event, demand_after, rest, whole)
 
 
 def failure_of(trace: Trace) -> FailedRequest | None:
@@ -187,9 +189,11 @@ class _Case:
         failure: FailedRequest,
         event: int,
         demand_after: int | None,
+        rest: RestOfIteration | None,
         whole: Requests | None,
     ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
+        demand_after = rest.needed_bytes if demand_after is None and rest else demand_after
         requests, baseline = self._reproduced(Last(event, failure.requested_bytes, failure.stream or 0))
         reproduced = self.is_repeated and baseline.failed_event == event
         tried = try_settings(
@@ -225,6 +229,7 @@ class _Case:
             event=event,
             cured_by=() if needs_more_later else gets_past,
             ends_at_failure=whole is None,
+            rest=rest,
             uncured=lacking <= 0 and reproduced and not gets_past and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
