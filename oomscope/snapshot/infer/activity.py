@@ -194,6 +194,8 @@ class Activity(NamedTuple):
     no forward or backward is told before the next one."""
     span: Indices
     """Number of the run of events that do the same."""
+    silent_steps: Indices
+    """Annotated steps without an event that ended before each event, and before the end."""
     own: NDArray[np.int8]
     """:class:`Doing` of each row of the lifetimes, by its own stack or metadata alone."""
     marks: NDArray[np.int32]
@@ -213,7 +215,7 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
     asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
     event = _of_moments(trace)
-    annotated, is_past = _of_annotations(trace, annotations)
+    annotated, is_past, silent_steps = _of_annotations(trace, annotations)
     event = np.where(event > 0, event, annotated)
     event = np.where(event > 0, event, np.where(asks, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
     if (
@@ -225,7 +227,8 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     at = _carried_on(event, is_past)
     after = np.where(at > 0, at, _between_steps(event))
     own, marks = _of_blocks(timeline, event, mark_of_stack, read)
-    return Activity(at=at, after=after, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
+    span = np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)]
+    return Activity(at=at, after=after, span=span, silent_steps=silent_steps, own=own, marks=marks)
 
 
 def _of_moments(trace: Trace) -> NDArray[np.int8]:
@@ -233,14 +236,18 @@ def _of_moments(trace: Trace) -> NDArray[np.int8]:
     return np.array(known, dtype=np.int8)[trace.moment_id]
 
 
-def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """Return what annotated spans say of each event, and which are the first after a step or a ``zero_grad``.
+def _of_annotations(
+    trace: Trace, annotations: Iterable[Annotation]
+) -> tuple[NDArray[np.int8], NDArray[np.bool_], Indices]:
+    """Return what annotated spans say of each event, which are the first after a step or a ``zero_grad``, and steps.
 
-    Where spans nest, the one that began last counts.
+    The steps are those without an event that ended before each event, and before the end. Where spans nest, the one
+    that began last counts.
     """
     doing, is_past = np.zeros(len(trace), dtype=np.int8), np.zeros(len(trace) + 1, dtype=bool)
+    silent_steps = np.zeros(len(trace) + 1, dtype=np.int64)
     if not len(trace) or (trace.time_us < 0).any():
-        return doing, is_past[:-1]
+        return doing, is_past[:-1], silent_steps
     started: dict[str, int] = {}
     for mark in sorted(annotations, key=lambda mark: (mark.time_us, mark.stage == "START")):
         what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
@@ -250,7 +257,8 @@ def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> tuple[ND
             first, past = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
             doing[first:past] = what
             is_past[past] |= what in _STEPPING
-    return doing, is_past[:-1]
+            silent_steps[past] += what == Doing.OPTIMIZER and first == past
+    return doing, is_past[:-1], np.cumsum(silent_steps)
 
 
 def _carried_on(doing: NDArray[np.int8], is_past: NDArray[np.bool_] | None = None) -> NDArray[np.int8]:

@@ -154,7 +154,8 @@ def _steps(activity: Activity) -> tuple[Indices, Indices]:
     stepping = activity.at == Doing.OPTIMIZER
     begun = np.cumsum(stepping & ~np.append(False, stepping[:-1])) if len(stepping) else np.zeros(0, np.int64)
     ended = begun - stepping
-    return np.append(begun, begun[-1:] if len(begun) else [0]), np.append(ended, ended[-1:] if len(ended) else [0])
+    begun, ended = (np.append(each, each[-1:] if len(each) else [0]) for each in (begun, ended))
+    return begun + activity.silent_steps, ended + activity.silent_steps
 
 
 def _first_of_buffers(trace: Trace, marks: NDArray[np.int32], born: Indices) -> Mask:

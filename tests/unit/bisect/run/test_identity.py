@@ -41,6 +41,7 @@ JOB_ROWS: dict[str, Any] = {
     "iterations": 3,
     "seed": 1,
     "gpu": "a100-40gb",
+    "devices": 2,
     "limit_bytes": 80 * 1024**3,
     "non_torch_bytes": 0,
     "other_process_bytes": 1,
