@@ -183,7 +183,7 @@ devices_option = click.option(
     "--devices",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Cards that a program sees on virtual (default: 1, or as many as its launcher starts processes).",
+    help="Cards that each process sees on virtual (default: 1, or as many as its launcher starts processes).",
 )
 jobs_option = click.option(
     "--jobs",

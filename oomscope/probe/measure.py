@@ -56,7 +56,7 @@ Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, RunsOn], "Session"]
 LONG_RUN: Final = 9
 """Iterations of the run that shows whether what grew in fewer is a leak."""
-_DIED_LATER: Final = f"a run of {LONG_RUN} iterations is reported, for it ran out of memory"
+_DIED_LATER: Final = f"fewer iterations fit; a run of {LONG_RUN}, made because memory grew, ran out and is reported"
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
 

@@ -13,7 +13,7 @@ from oomscope.report import parts
 from oomscope.report.sentences import count, in_module, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.sites import Site, SiteBytes, brief_name, over_layers
-from oomscope.snapshot.verdict_types import FixTried, Gap, RestOfIteration, Verdict
+from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 
 NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
@@ -164,8 +164,7 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     if verdict.uncured and verdict.put_off_by:
         return f"{verdict.put_off_by.name} only delays the failure; {remedy or LESS}"
     if "later: capacity" in verdict.tags and verdict.gets_past:
-        later = f": {_rest_text(verdict.rest)}" if verdict.rest else ""
-        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later{later}; {LESS}"
+        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {LESS}"
     if verdict.uncured:
         return f"no allocator setting tried serves these allocations; {remedy or LESS}"
     if "undecided" in verdict.tags:
@@ -173,15 +172,14 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or LESS}"
 
 
-def _rest_text(rest: RestOfIteration) -> str:
-    """Return what the last whole iteration shows of the rest of the one that failed."""
-    more, needed = format_size(rest.more_bytes), format_size(rest.needed_bytes)
-    return f"by the last whole iteration, at least {more} more are needed after this point, {needed} in all"
-
-
 def _cure_advice(verdict: Verdict, variable: str) -> str:
     """Return the preferred setting, how far it is known to serve, and what to do where it leaves little."""
     cure, row = f"{variable}={verdict.cured_by[0]}", verdict.preferred
+    if not verdict.confirmed and (rest := verdict.rest_exceeds):
+        return (
+            f"try {cure}: the recorded allocations pass under it; but if the iteration goes on like the last one, "
+            f"{format_size(rest.needed_bytes)} are needed, more than this process may use: then {LESS}"
+        )
     if not verdict.confirmed and verdict.ends_at_failure:
         return (
             f"try {cure}: the recorded allocations pass under it, but the recording ends with this failure; whether "

@@ -139,6 +139,12 @@ class Verdict:
     """Requested bytes by category at that event; sums to ``live_requested_bytes``."""
 
     @property
+    def rest_exceeds(self) -> RestOfIteration | None:
+        """``rest`` where that is more than the process may use."""
+        known = self.rest if self.available_bytes is not None else None
+        return known if known and known.needed_bytes > (self.available_bytes or 0) else None
+
+    @property
     def wanted_bytes(self) -> int:
         """A + R: what the program had and wanted more at the failure; A alone where R is unknown."""
         return self.live_requested_bytes + (self.requested_bytes or 0)

@@ -128,9 +128,10 @@ def _cure(verdict: Verdict) -> str:
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:
     clauses = []
     if "later: capacity" in verdict.tags and demand_after:
-        needs = "the rest of the iteration needs at least" if verdict.rest else "the run later needs"
-        by = ", by the last whole one" if verdict.rest else ""
-        clauses.append(f"{needs} {format_size(demand_after)}{by}")
+        clauses.append(f"the run later needs {format_size(demand_after)}")
+    elif verdict.rest_exceeds:
+        needed = format_size(verdict.rest_exceeds.needed_bytes)
+        clauses.append(f"an iteration like the last needs {needed}")
     if "fraction" in verdict.tags:
         clauses.append("the memory fraction refused it although enough was free on the device")
     if "foreign" in verdict.tags:

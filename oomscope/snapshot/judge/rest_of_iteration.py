@@ -23,6 +23,8 @@ STAYING: Final = (Category.PARAMETER, Category.OPTIMIZER_STATE)
 """What is made once and kept for good."""
 STEP: Final = "Optimizer.step#"
 """How torch names the span of a step (torch/optim/optimizer.py)."""
+LEAST_ALIKE: Final = 3
+"""Allocations of the iteration that failed, the one that failed among them."""
 MOST_STARTS: Final = 1000
 """Places in the first iteration at which its loop may begin that are looked at."""
 
@@ -43,6 +45,8 @@ def rest_of_iteration(
     last = _in_order(table.born, (table.born > begin) & (table.born <= end))
     now = _in_order(table.born, (table.born > end) & (table.born < failed))
     sizes = [*table.size[now].tolist(), int(timeline.trace.size[failed])]
+    if len(sizes) < LEAST_ALIKE:
+        return None
     reached = _reached(table.size[last].tolist(), alive[last].tolist(), sizes, is_first=len(ends) == 1)
     if reached is None:
         return None

@@ -3,8 +3,8 @@
 Lengths of batches vary, and a list may be added to in every fifth iteration only. What tells a leak from the rest then
 is that blocks of one line stay, that none of them is ever given up later, and that as much stays in the last quarter of
 the iterations as in those before. A queue gives up its oldest blocks, a buffer that is full and states that are made
-once stop, and a cache that fills slows down. One by sizes that is far from full does not, so blocks no two of which are
-of one size are not called a leak.
+once stop, and a cache that fills slows down. One by sizes that is far from full does not, so blocks are not called a
+leak where no size comes again in another iteration.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def steadily_left(timeline: Timeline, ends: Indices, until: int | None) -> dict[
 
 def _is_steady(window: Indices, size: Indices, windows: int) -> bool:
     """Whether blocks of these iterations and sizes were left at one rate throughout, and not once for each size."""
-    if len(np.unique(window)) < MIN_LEAVING or len(np.unique(size)) == len(size):
+    sizes_of_iterations = np.unique(np.stack((window, size)), axis=1)
+    if len(np.unique(window)) < MIN_LEAVING or len(np.unique(size)) == sizes_of_iterations.shape[1]:
         return False
     quarters = np.bincount(window * QUARTERS // windows, weights=size, minlength=QUARTERS)
     return bool(quarters.min() >= MIN_SHARE * quarters.mean())

@@ -193,7 +193,6 @@ class _Case:
         whole: Requests | None,
     ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
-        demand_after = rest.needed_bytes if demand_after is None and rest else demand_after
         requests, baseline = self._reproduced(Last(event, failure.requested_bytes, failure.stream or 0))
         reproduced = self.is_repeated and baseline.failed_event == event
         tried = try_settings(

@@ -147,11 +147,12 @@ def ranks_have_samples() -> AbstractContextManager[None]:
 @contextmanager
 def _answered(**answers: bool) -> Iterator[None]:
     """Let functions of these names give these answers on this thread while the block runs."""
-    _thread.answers = answers
+    before = getattr(_thread, "answers", {})
+    _thread.answers = before | answers
     try:
         yield
     finally:
-        _thread.answers = {}
+        _thread.answers = before
 
 
 def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -28,10 +28,12 @@ NOTE: Final = (
 )
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
-DRAWN_NOTE: Final = "tokens that torch.multinomial draws count as ordinary ones: none ends a sequence early"
+DRAWN_NOTE: Final = (
+    "what torch.multinomial draws is from the middle of its range: tokens are ordinary ones, none ends a sequence"
+)
 _LEAST_VOCABULARY: Final = 17
 _FIRST_DRAWN: Final = {0: 0, 3: 1, 257: 2}
-"""By what the card answers under ``zeros``, ``threes`` and ``larger``: of how many entries no two agree."""
+"""The first entry drawn, by what the card answers under ``zeros``, ``threes`` and ``larger``."""
 
 
 def choices_are_assumed(note: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -261,7 +261,8 @@ class _ComputedOnBoth(TorchDispatchMode):
 
 def _computing(function: Function, name: str, *, is_folding: bool = False) -> Function:
     """Return ``function``, computed on the host too; while a compiler folds constants also where it takes no tensor."""
-    changes_first = name in _CHANGED or (name.startswith("__i") and name != "__invert__")
+    is_in_place = name.endswith("_") and not name.startswith("_")
+    changes_first = name in _CHANGED or is_in_place or (name.startswith("__i") and name != "__invert__")
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:

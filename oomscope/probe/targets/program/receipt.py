@@ -114,6 +114,8 @@ class Receipt:
     """The card that is reported: the one that ran out of memory, else the one of which most was reserved."""
     card_peaks: list[int] = field(default_factory=list)
     """The most that was reserved of each card."""
+    visible_cards: str = ""
+    """``CUDA_VISIBLE_DEVICES``, by which the process sees some of the cards, under numbers of its own."""
     budget: dict[str, Any] | None = None
     """Of a real card: what the process may use (:class:`oomscope.probe.measurement.DeviceBudget` as JSON)."""
     fraction: float = 1.0
@@ -149,6 +151,15 @@ class Receipt:
     unanswered: dict[str, Any] = field(default_factory=dict)
     """What a virtual card could not answer (:class:`oomscope.probe.measurement.Unanswered` as JSON)."""
     notes: list[str] = field(default_factory=list)
+
+    def peak_of(self, card: str) -> int:
+        """Return the most that was reserved of a card, by its name."""
+        return sum(peak for index, peak in enumerate(self.card_peaks) if self.name_of(index) == card)
+
+    def name_of(self, index: int) -> str:
+        """Return by what name all processes know the card with this ``index``."""
+        names = [name.strip() for name in self.visible_cards.split(",") if name.strip()]
+        return names[index] if index < len(names) else str(index)
 
     @property
     def ran_out(self) -> bool:

@@ -97,6 +97,7 @@ class ProgramRecording:
         """Wait for the card, then write what was recorded; nothing is recorded after that."""
         receipt, recorder = self._receipt, self._recorder
         stats = [recorder.stats(device) for device in range(receipt.devices or 1)]
+        receipt.visible_cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         receipt.card_peaks = [each.get("reserved_bytes.all.peak", 0) for each in stats]
         index = self._reported_card(stats)
         torch.cuda.synchronize(index)

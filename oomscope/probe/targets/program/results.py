@@ -139,7 +139,8 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
 def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudget | None) -> DeviceBudget:
     """Return the card as a process saw it: a virtual one, ``budget``, less what other processes of the program held.
 
-    That is what they held when the process was refused memory, else at most.
+    That is what they held when the process was refused memory. Where it was not, other ranks count with their peaks,
+    unless these cannot have been at the same time.
     """
     if budget is None:
         return DeviceBudget(**(receipt.budget or {})).under(receipt.fraction)
@@ -147,10 +148,15 @@ def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudg
     if refused is not None and refused.device == index:
         held = budget.limit_bytes - budget.non_torch_bytes - refused.held_bytes - refused.free_bytes
     else:
-        peaks = (each.card_peaks[index : index + 1] for each in receipts if each is not receipt)
-        left = budget.available_bytes - receipt.stats.get("reserved_bytes.all.peak", 0)
-        held = budget.other_process_bytes + min(sum(chain.from_iterable(peaks)), max(0, left))
+        strayed = sum(each.peak_of(receipt.name_of(index)) for each in receipts if _is_another_rank(each, receipt))
+        fits = strayed <= budget.available_bytes - receipt.stats.get("reserved_bytes.all.peak", 0)
+        held = budget.other_process_bytes + (strayed if fits else 0)
     return replace(budget, other_process_bytes=max(held, budget.other_process_bytes)).under(receipt.fraction)
+
+
+def _is_another_rank(one: Receipt, other: Receipt) -> bool:
+    """Whether two processes are ranks of one world, which run at the same time."""
+    return one.rank is not None and other.rank is not None and one.rank != other.rank
 
 
 def _versions(receipt: Receipt) -> dict[str, str]:
@@ -212,9 +218,10 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     if len(used := {index: size for index, size in enumerate(receipt.card_peaks) if size}) > 1:
         held = ", ".join(f"{format_size(size)} of cuda:{index}" for index, size in used.items())
         notes.append(f"{len(used)} cards were used, and this is cuda:{receipt.device}, which {why}: at most {held}")
+    card = receipt.name_of(receipt.device or 0)
     for each in others:
-        if each.rank != receipt.rank and (strayed := sum(each.card_peaks[receipt.device or 0 :][:1])):
-            where = f"cuda:{receipt.device}, the card of rank {receipt.rank}"
+        if _is_another_rank(each, receipt) and (strayed := each.peak_of(card)):
+            where = f"cuda:{card}, the card of rank {receipt.rank}"
             remedy = "torch.cuda.set_device(LOCAL_RANK), or map_location, may be missing"
             notes.append(f"rank {each.rank} held at most {format_size(strayed)} of {where}: {remedy}")
     if others and (receipt.world_size or 1) == 1:

@@ -139,3 +139,14 @@ def test_what_is_given_up_before_the_failure_is_no_leak(stays, lasts):
             alive.append((number, keep(machine, 12)))
 
     assert find_leak(recorded(body, len(stays))) is None
+
+
+def test_a_cache_by_length_in_each_of_four_layers_is_no_leak() -> None:
+    """Of a length that is new, each layer keeps a block of one size; most lengths have not come yet."""
+    order = [(7 * number) % 61 for number in range(40)]
+
+    def cached(machine: Machine, number: int) -> None:
+        for _ in range(4):
+            keep(machine, 1 + order[number])
+
+    assert find_leak(recorded(cached)) is None

@@ -204,3 +204,16 @@ say([*said, state().unknown_reads - before, unknown(both) > 0])
         values=values,
     )
     assert said == [[100, 200, 300], [100, 200, 300], 200, 0, True]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_an_unknown_mask_wrote_in_place_is_unknown(values: str) -> None:
+    said = answered(
+        """
+numbers, more = torch.zeros(6, dtype=torch.int64, device=d), torch.arange(6, device=d)
+numbers.masked_scatter_(torch.rand(6, device=d) > 0.5, more)
+say(unknown(numbers))
+""",
+        values=values,
+    )
+    assert said == 48
