@@ -12,9 +12,10 @@ from functools import cached_property
 from oomscope.errors import UsageError
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
+from oomscope.snapshot.infer.annotated import annotated_ends
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.judge.headline import Refused, headroom_headline, headroom_without_card, on_another_card
-from oomscope.snapshot.judge.rest_of_iteration import rest_of_iteration, step_ends
+from oomscope.snapshot.judge.rest_of_iteration import rest_of_iteration
 from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, judge
 from oomscope.snapshot.replay.budget import Budget, budget_of, last_failure
 from oomscope.snapshot.replay.recording import Recording, recording_of
@@ -149,7 +150,9 @@ class Analysis(Inferred):
         """Return what the last whole iteration tells of the rest of the one that failed."""
         if failure is None or failure.event is None:
             return None
-        ends = self.iterations.ends if len(self.iterations) else step_ends(self.timeline, self.snapshot.annotations)
+        ends = self.iterations.ends  # one step alone shows a first iteration, but no more
+        if not len(self.iterations):
+            ends = annotated_ends(self.timeline.trace, self.snapshot.annotations).ends
         return rest_of_iteration(self.timeline, ends, self.evidence.category, failure.event)
 
     def _recorded_failure(self) -> FailedRequest | None:

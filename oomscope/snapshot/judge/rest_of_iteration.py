@@ -8,7 +8,6 @@ left and that may be let go count as gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import Indices
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.trace import Annotation, Category
+from oomscope.snapshot.trace import Category
 from oomscope.snapshot.verdict_types import RestOfIteration
 
 STAYING: Final = (Category.PARAMETER, Category.OPTIMIZER_STATE)
 """What is made once and kept for good."""
-STEP: Final = "Optimizer.step#"
-"""How torch names the span of a step (torch/optim/optimizer.py)."""
 LEAST_ALIKE: Final = 3
 """Allocations of the iteration that failed, the one that failed among them."""
 MOST_STARTS: Final = 1000
@@ -63,16 +60,6 @@ def rest_of_iteration(
     needed = int(table.size[is_kept].sum()) + most
     live = int(table.size[alive].sum())
     return RestOfIteration(needed_bytes=needed, more_bytes=needed - live) if needed > live else None
-
-
-def step_ends(timeline: Timeline, annotations: Iterable[Annotation]) -> Indices:
-    """Return the last event of each annotated step of an optimizer: one alone shows a first iteration, but no more."""
-    time_us = timeline.trace.time_us
-    if not len(time_us) or (time_us < 0).any():
-        return np.zeros(0, dtype=np.int64)
-    ended = [mark.time_us for mark in annotations if mark.name.startswith(STEP) and mark.stage == "END"]
-    ends: Indices = np.unique(np.searchsorted(time_us, np.array(ended, dtype=np.int64), side="right") - 1)
-    return ends[ends >= 0]
 
 
 def _in_order(born: Indices, chosen: NDArray[np.bool_]) -> Indices:
