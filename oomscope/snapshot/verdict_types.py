@@ -141,8 +141,9 @@ class Verdict:
     @property
     def rest_exceeds(self) -> RestOfIteration | None:
         """``rest`` where that is more than the process may use."""
-        known = self.rest if self.available_bytes is not None else None
-        return known if known and known.needed_bytes > (self.available_bytes or 0) else None
+        if self.rest is None or self.available_bytes is None or self.rest.needed_bytes <= self.available_bytes:
+            return None
+        return self.rest
 
     @property
     def wanted_bytes(self) -> int:

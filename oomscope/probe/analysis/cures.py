@@ -87,10 +87,8 @@ def with_cures(
     if not rows:
         return result
     judged = confirmed(verdict, rows, untried=untried, demand_after=measurement.demand_after)
-    lost = next((row for row in rows if row.note), None)
-    notes = (
-        (f"a run under {lost.name} tells nothing of this process: {lost.note}",) if lost and not judged.cured_by else ()
-    )
+    unclear = [] if judged.cured_by else [row for row in rows if row.note]
+    notes = tuple(f"the run under {row.name} shows no cure: {row.note}" for row in unclear[:1])
     return replace(result, verdict=judged, notes=(*result.notes, *notes))
 
 

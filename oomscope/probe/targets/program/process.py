@@ -221,7 +221,7 @@ def _is_capturing() -> bool:
 
 
 def _only_makes_states() -> bool:
-    """Whether an optimizer steps to make its states alone, at a rate of 0, which torch's checkpoints have it do."""
+    """Whether this step only makes an optimizer's states: torch.distributed.checkpoint runs one at a rate of 0."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not (
         frame.f_code.co_name == "_init_optim_state" and _CHECKPOINTS in frame.f_code.co_filename
