@@ -133,7 +133,7 @@ def probe(
     target = TargetOptions.of(given).checked(ctx.meta[_PROGRAM])
     _refuse_nothing(target.option or words or preset or dialect)
     if target.command is None:
-        warm.prepare(with_compiler=target.option is not None)
+        warm.prepare()
     source = config_source(words, preset, settings_overrides(given), dialect)
     files = Files(html=html, tables=tables, names=PROBE_TABLES, snapshot=snapshot)
     files.refuse(("the configuration", source.path), ("--harness", target.harness), force=force)

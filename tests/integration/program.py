@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 OOMSCOPE = Path(sys.executable).with_name("oomscope")
-QUICK_TORCH = (Path(__file__).parent / "programs" / "quick_torch.py").read_text()
-"""A module for programs to import first."""
 
 
 def oomscope(*arguments: str | Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import GiB, MiB
 from oomscope.virtual.loading import LIBRARIES
 from tests.forked import probe
-from tests.integration.program import QUICK_TORCH, oomscope
+from tests.integration.program import oomscope
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fragmentation"
 EXPANDABLE = "expandable_segments:True"
@@ -117,8 +117,7 @@ def test_a_cure_that_leaves_little_is_called_tight(tmp_path: Path):
 
 
 def test_a_program_that_was_started_is_started_again_under_each_setting(tmp_path: Path):
-    (tmp_path / "quick_torch.py").write_text(QUICK_TORCH)
-    (tmp_path / "train.py").write_text(f"import quick_torch\n{PATTERNS}{PROGRAM}")
+    (tmp_path / "train.py").write_text(PATTERNS + PROGRAM)
     target = ProgramTarget(repo=str(tmp_path), command=f"{sys.executable} train.py")
     verdict = verdict_on(target, GiB)
     assert verdict.cured_by[0] == EXPANDABLE

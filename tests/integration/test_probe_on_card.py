@@ -219,9 +219,8 @@ def test_programs_that_end_right_after_backward_lose_nothing(tmp_path: Path) -> 
 UNTOUCHED = """
 from oomscope import virtual
 virtual.load()
-from oomscope.probe.process.forkserver import COMPILER, preload
+from oomscope.probe.process.forkserver import preload
 preload()
-preload([COMPILER])
 import torch
 print(torch.cuda.is_initialized(), virtual.state().entered)
 """

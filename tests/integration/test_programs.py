@@ -23,7 +23,7 @@ from oomscope.probe.recording.values.choices import NOTE as CHOICES_NOTE
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import is_measuring
-from tests.integration.program import QUICK_TORCH, commit, new_repo, oomscope
+from tests.integration.program import commit, new_repo, oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL = (PROGRAMS / "small.py").read_text()
@@ -425,7 +425,6 @@ def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
 
 
 TRAIN = """\
-import quick_torch
 import torch
 from torch import nn
 
@@ -462,7 +461,7 @@ def test_a_leak_and_an_earlier_step_of_a_flat_script_are_found_with_their_lines(
     for subject, before, after in CHANGES:
         assert before in text
         text = text.replace(before, after, 1)
-        commits[subject] = commit(repo, subject, {"train.py": text, "quick_torch.py": QUICK_TORCH})
+        commits[subject] = commit(repo, subject, {"train.py": text})
         lines[commits[subject]] = 1 + text.splitlines().index("    output = net(batch)")
     words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--iterations", "5", "--steps")
     options = ("--bad", "requested>165MiB", "--repo", repo, "--state", tmp_path / "state", "--json", "--quiet")

@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 from oomscope.virtual.settings import CardSettings
-from tests.integration.program import QUICK_TORCH
 
 PROGRAM = """
 import oomscope.virtual
 oomscope.virtual.load()
-import quick_torch, torch
+import torch
 net = torch.nn.Linear(4096, 4096).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 kept = []
@@ -26,7 +25,6 @@ while True:
 
 
 def test_a_failure_is_explained_before_the_process_ends(tmp_path: Path) -> None:
-    (tmp_path / "quick_torch.py").write_text(QUICK_TORCH)
     (tmp_path / "train.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "oomscope", "record", "--watch", "--", sys.executable, "train.py"]
     environment = dict(os.environ) | CardSettings(total_bytes=1 << 30).variables()

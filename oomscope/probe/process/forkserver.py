@@ -17,12 +17,10 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
-from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.machine.processes import MESSAGE_BYTES
 from oomscope.probe.machine.supervisor import fork_supervised
 from oomscope.probe.targets.importing import uncollected
@@ -43,12 +41,9 @@ _PRELOADED = (
     "oomscope.probe.recording.cards",
     "oomscope.probe.recording.session",
 )
-COMPILER = "torch._dynamo"
-"""torch's compiler, all of which torch's first optimizer imports: longer work than all else that a parent imports. The
-bundled model has optimizers of its own, and does without."""
 
 
-def serve(descriptor: int, fresh_names: Set[str], *, with_compiler: bool) -> list[str]:
+def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
     """Fork a worker for each order; return in each of them, with its arguments.
 
     In the parent itself it never returns: the process ends when the socket is closed.
@@ -56,10 +51,9 @@ def serve(descriptor: int, fresh_names: Set[str], *, with_compiler: bool) -> lis
     Args:
         descriptor: the socket's number.
         fresh_names: the top-level modules that a fresh worker has when it comes to its target.
-        with_compiler: whether the workers' targets will want torch's compiler.
     """
     with uncollected():
-        preload((*_PRELOADED, COMPILER) if with_compiler else _PRELOADED)
+        preload()
     early = sorted(top_level_names() - fresh_names)
     gc.collect()
     gc.freeze()  # what is there now is never garbage: no worker has to look through it, and pages stay shared
@@ -84,7 +78,6 @@ def preload(names: Iterable[str] = _PRELOADED) -> None:
     after which no fork could choose its card or use one; the environment stays as it was.
     """
     environment = dict(os.environ)
-    os.environ.setdefault(INDUCTOR, tempfile.gettempdir())  # else the compiler makes a folder there while imported
     for name in names:
         importlib.import_module(name)
     for name in os.environ.keys() - environment.keys():
@@ -138,5 +131,5 @@ def _become(order: dict[str, Any], output: int, progress: int, control: int) -> 
     sys.dont_write_bytecode = bool(os.environ.get(NO_BYTECODE))
     np.random.seed()  # as after a start: Python reseeds its own generator after a fork, numpy does not
     arguments = [order["job"], order["result"], str(progress)]
-    sys.argv[1:] = sys.orig_argv[-3:] = arguments
+    sys.argv[1:] = sys.orig_argv[-2:] = arguments
     return arguments

@@ -32,7 +32,7 @@ from oomscope.probe.machine.environment import (
 )
 from oomscope.probe.machine.processes import Family, receive
 from oomscope.probe.process import launch
-from oomscope.probe.process.forkserver import COMPILER, NEEDS_FRESH, NO_BYTECODE
+from oomscope.probe.process.forkserver import NEEDS_FRESH, NO_BYTECODE
 from oomscope.probe.process.launch import FRESH, WORKER, Order
 from oomscope.probe.process.worker import SERVE
 from oomscope.probe.result import ProbeResult
@@ -55,18 +55,17 @@ class Parent:
 
     Args:
         environment: what its workers see, but for :data:`OF_THE_JOB`.
-        with_compiler: whether it imports torch's compiler too.
 
     Raises:
         OSError: it could not be started.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, with_compiler: bool) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._early: list[str] | None = None
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             self._process = subprocess.Popen(
-                [*WORKER, SERVE, str(far.fileno()), COMPILER if with_compiler else ""],
+                [*WORKER, SERVE, str(far.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -161,7 +160,7 @@ class WarmParents:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._parents: dict[tuple[bool, frozenset[tuple[str, str]]], Parent] = {}
+        self._parents: dict[frozenset[tuple[str, str]], Parent] = {}
         self._has_lost_one = False
 
     def run(
@@ -187,12 +186,12 @@ class WarmParents:
         except launch.VoidError:
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
-    def prepare(self, *, with_compiler: bool) -> None:
+    def prepare(self) -> None:
         """Start a parent for a job that is still to be read, so that it imports meanwhile; not where a GPU is."""
         if _can_fork() and not has_gpu():
             environment = usual_environment(own_environment()) | {PROBE_MARK: "1"}
             with contextlib.suppress(OSError), self._lock:
-                self._parent(environment, with_compiler=with_compiler)
+                self._parent(environment)
 
     @property
     def running(self) -> list[Parent]:
@@ -218,22 +217,21 @@ class WarmParents:
             try:
                 if self._has_lost_one:
                     return FRESH(order)
-                parent = self._parent(order.environment, with_compiler=isinstance(job.target, CheckoutTarget))
+                parent = self._parent(order.environment)
                 return FRESH(order) if _would_notice(parent, job, stop) else parent.fork(order, stop)
             except OSError:
                 self._has_lost_one = True
                 self._end_all()
                 return FRESH(order)
 
-    def _parent(self, environment: Mapping[str, str], *, with_compiler: bool) -> Parent:
+    def _parent(self, environment: Mapping[str, str]) -> Parent:
         """Return the parent that serves jobs in ``environment``; the one used first makes room."""
-        served = frozenset(item for item in environment.items() if item[0] not in OF_THE_JOB)
-        key = with_compiler or (True, served) in self._parents, served
+        key = frozenset(item for item in environment.items() if item[0] not in OF_THE_JOB)
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:
                 self._parents.pop(next(iter(self._parents))).close()
-            parent = Parent(environment, with_compiler=with_compiler)
+            parent = Parent(environment)
         self._parents[key] = parent
         return parent
 

@@ -22,10 +22,10 @@ from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
 from oomscope.probe.machine.forked_run import leave
 from oomscope.probe.machine.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets.compiler import import_compiler_late
 
 SERVE = "--serve"
-"""The first argument of a worker that is to be a warm parent; the second is the number of its socket, the
-third not empty if it is to import torch's compiler."""
+"""The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
 
 
 def _told_over(descriptor: int) -> Callable[[Progress], None]:
@@ -41,9 +41,10 @@ def _told_over(descriptor: int) -> Callable[[Progress], None]:
 
 def main(arguments: list[str]) -> None:
     """Measure the job in the file that ``arguments`` names."""
+    import_compiler_late()
     warm = arguments[0] == SERVE
     if warm:
-        arguments = _serve(int(arguments[1]), with_compiler=bool(arguments[2]))
+        arguments = _serve(int(arguments[1]))
     die_with_parent()
     job_path, result_path, descriptor = arguments
     progress = _told_over(int(descriptor))
@@ -83,7 +84,7 @@ def _measured(
     return measure(job, progress=progress, keep=keep, folder=folder)
 
 
-def _serve(descriptor: int, *, with_compiler: bool) -> list[str]:
+def _serve(descriptor: int) -> list[str]:
     """Be a warm parent; return in each worker that it forks, with its arguments.
 
     Warm parents are for machines without a GPU, so it has the virtual card, which must be there before torch is.
@@ -96,7 +97,7 @@ def _serve(descriptor: int, *, with_compiler: bool) -> list[str]:
     fresh_names = {name for name in sys.modules if "." not in name}
     from oomscope.probe.process import forkserver
 
-    return forkserver.serve(descriptor, fresh_names, with_compiler=with_compiler)
+    return forkserver.serve(descriptor, fresh_names)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Captures a whole training step in a CUDA graph and replays it for ever, as PyTorch's notes on CUDA graphs do."""
 
-import quick_torch  # noqa: F401
 import torch
 
 model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()

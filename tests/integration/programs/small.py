@@ -6,9 +6,6 @@ import os
 import subprocess
 import sys
 
-if sys.argv[1] != "resumes":  # checkpoints take the compiler's modules
-    import quick_torch  # noqa: F401
-
 import torch
 import torch.nn as nn
 
@@ -132,7 +129,6 @@ def forked() -> None:
 
 def workers() -> None:
     """Data comes from two worker processes, through pinned memory."""
-    import torch._prims.rng_prims  # which quick_torch leaves out, and torch.Generator asks for
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(

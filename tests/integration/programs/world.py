@@ -10,9 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-if sys.argv[1] not in {"recorded", "tensor_parallel"}:  # distributed tensors take both to find their shapes
-    import quick_torch  # noqa: F401
-
 import torch
 import torch.distributed as dist
 from torch import nn

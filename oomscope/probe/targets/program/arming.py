@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from oomscope.capture.arming import STARTUP, AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
+from oomscope.probe.targets.compiler import import_compiler_late
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -57,6 +58,7 @@ def arm_from_environment() -> None:
     import random
 
     random.seed(_seed())  # before the program can: what it seeds itself, counts
+    import_compiler_late()
     AroundImport("torch", before=_before_torch, then=_after_torch).install()
 
 

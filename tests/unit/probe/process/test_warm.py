@@ -145,7 +145,7 @@ def test_a_harness_that_runs_out_of_memory_gives_the_same_bytes(parents, checkou
         seen[name] = told(result), without_times(snapshot), int((checkout / "imported").read_text())
     assert seen["fresh"][0]["outcome"] == "oom"
     assert seen["warm"][:2] == seen["fresh"][:2]
-    assert seen["warm"][2] < 100 < 800 < seen["fresh"][2], "the parent is to have imported what a probe needs"
+    assert max(seen["fresh"][2], seen["warm"][2]) < 100, "a step imports torch's compiler, or what else a probe needs"
 
 
 def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_whole_family_is_killed(parents, checkout: Path) -> None:
     assert all_end(pids)
 
 
-@pytest.mark.parametrize("file", ["torch.py", "src/mpmath/__init__.py"])
+@pytest.mark.parametrize("file", ["torch.py", "src/pydantic/__init__.py"])
 def test_every_place_of_a_checkout_is_looked_at(parents, checkout: Path, file: str) -> None:
     (checkout / file).parent.mkdir(parents=True, exist_ok=True)
     (checkout / file).write_text("")
@@ -245,7 +245,7 @@ def test_a_parent_that_was_started_ahead_serves_the_first_job_and_leaves_no_file
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     parents = WarmParents()
     try:
-        parents.prepare(with_compiler=True)
+        parents.prepare()
         [ahead] = parents.running
         assert parent_of_a_worker(parents, checkout) == ahead.pid
         assert parents.running == [ahead]

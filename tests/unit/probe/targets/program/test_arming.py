@@ -17,7 +17,7 @@ from oomscope.virtual import CardSettings
 from oomscope.virtual.settings import VARIABLE
 
 SETTINGS = ProgramSettings(folder="/nowhere", backend="virtual", iterations=3, max_entries=10)
-HOOKS = "import sys; print([type(finder).__name__ for finder in sys.meta_path].count('AroundImport'))"
+HOOKS = "import sys; print([getattr(finder, '_name', None) for finder in sys.meta_path].count('torch'))"
 
 
 def python(program: str, **environment: str) -> str:

@@ -1,0 +1,73 @@
+"""Programs that compile nothing do without torch's compiler, and those that do meet torch as it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+BEGIN = """
+import gc, json, sys
+from oomscope import virtual
+virtual.load()
+from oomscope.probe.targets.compiler import import_compiler_late
+if {late}:
+    import_compiler_late()
+import torch
+
+net = torch.nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(net.parameters())
+
+def step(x):
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    torch.utils.checkpoint.checkpoint(net, x, use_reentrant=True).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return x + 1
+
+def needs_the_compiler():
+    return "torch._dynamo" in sys.modules
+
+step(torch.randn(2, 4, requires_grad=True))
+"""
+COMPILED = """
+import torch._dynamo
+
+def names_of(kind):
+    functions = (found for found in gc.get_objects() if type(found) is type(step))
+    codes = {made.__code__ for made in functions if str(made.__module__).startswith(kind)}
+    return sorted((code.co_name, code.co_names) for code in codes if code.co_name in ("inner", "_use_grad"))
+
+written = []
+
+def backend(module, examples):
+    written.append([str(node.target).partition(" at 0x")[0] for node in module.graph.nodes])
+    return module.forward
+
+torch.compile(step, backend=backend)(torch.randn(2, 4, requires_grad=True))
+counted = {kind: dict(counts) for kind, counts in torch._dynamo.utils.counters.items() if kind in ("frames", "stats")}
+print(json.dumps([written, counted, names_of("torch")]))
+"""
+
+
+def told(program: str, *, late: bool) -> object:
+    text = BEGIN.format(late=late) + program
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_plain_step_does_not_import_it() -> None:
+    assert told("print(json.dumps(needs_the_compiler()))", late=True) is False
+
+
+def test_what_is_compiled_is_what_torch_compiles() -> None:
+    late, plain = (told(COMPILED, late=late) for late in (True, False))
+    assert late == plain
+    assert late[0] != []
+
+
+def test_other_questions_reach_the_compiler() -> None:
+    asked = "print(json.dumps([torch._compile.is_compiling(), needs_the_compiler()]))"
+    assert told(asked, late=True) == [False, True]
+    assert told("print(json.dumps(hasattr(torch._compile, '__all__')))", late=True) is False
