@@ -18,6 +18,7 @@ from oomscope.config.load import config_from_mapping
 from oomscope.config.schema import Config
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.integration.parity_worker import train, train_cases
+from tests.made_once import made_once
 from tests.ranks import run_ranks
 
 TOLERANCE = 1e-5
@@ -233,13 +234,19 @@ def alone() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What each case gets, its stages joined; each world is started once."""
-    joined = {}
-    for world in (2, 4):
-        folder, configs = tmp_path_factory.mktemp(f"world{world}"), cases_of(world)
-        run_ranks(train_cases, configs, folder, world=world, folder=folder)
-        joined |= {case: join_stages(case, folder, config) for case, config in configs.items()}
-    return joined
+    """What each case gets, its stages joined; each world is started once for all workers of a test run."""
+
+    def train_worlds(folder: Path) -> None:
+        for world in (2, 4):
+            (folder / str(world)).mkdir()
+            run_ranks(train_cases, cases_of(world), folder / str(world), world=world, folder=folder / str(world))
+
+    folder = made_once(tmp_path_factory, "parity", train_worlds)
+    return {
+        case: join_stages(case, folder / str(world), config)
+        for world in (2, 4)
+        for case, config in cases_of(world).items()
+    }
 
 
 def join_stages(case: str, folder: Path, config: Config) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What the program was doing at each event, read off stacks, annotations and metadata: forward, backward, a step.
 
 A frame tells by its function and path (PyTorch's own names first, conventions of user code second); the innermost
-telling frame of a stack counts, so a forward inside backward is a recomputation. Events in between go on doing what
-the last telling allocation did, but not past the end of an annotated step: what follows is unknown until something
-tells.
+telling frame of a stack counts, so a forward inside backward is a recomputation, and one inside an optimizer's step is
+its closure. Events in between go on doing what the last telling allocation did, but not past the end of an annotated
+step: what follows is unknown until something tells.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes, active_blocks
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.infer.spans import spans_of
 from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
 
 
@@ -60,6 +61,10 @@ class Mark(IntFlag):
     """DistributedDataParallel makes the buckets of its gradients."""
     UPDATE = 32768
     """Computes a step of an optimizer whose states are made elsewhere, or a list of results at once (foreach)."""
+    FUNCTIONAL = 65536
+    """A function of layers. Others call these too: optimizers such as Muon, and the user's own backward functions."""
+    CALLS_CLOSURE = 131072
+    """The step of an optimizer of PyTorch's: what it calls outside PyTorch is its closure."""
 
 
 PHASES: Final = {
@@ -96,6 +101,7 @@ PYTHON_CLUES: Final = (
     _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),
     _clue(Mark.OPTIMIZER | Mark.STATE_INIT, OPTIMIZER_FILE, r"^_?init(ialize)?_(group|states?)$"),
     _clue(Mark.OPTIMIZER | Mark.UPDATE, r"(^|/)torch/optim/", r"^_(multi_tensor|single_tensor|fused)_(?!sgd)"),
+    _clue(Mark.OPTIMIZER | Mark.CALLS_CLOSURE, r"(^|/)torch/optim/(?!optimizer\.py)", r"^step$"),
     _clue(Mark.OPTIMIZER, r"(^|/)torch/optim/", r"^(?!__init__)"),
     _clue(Mark.OPTIMIZER, OPTIMIZER_FILE, r"^_?(step|step_\w+|\w+_step)$"),
     _clue(Mark.OPTIMIZER_CODE, OPTIMIZER_FILE, r"."),
@@ -104,7 +110,7 @@ PYTHON_CLUES: Final = (
     _clue(Mark.BACKWARD, r"(^|/)torch/autograd/graph\.py$", r"."),
     _clue(Mark.MODULE_MOVE, r"(^|/)torch/nn/modules/module\.py$", r"^(_apply|convert|to|cuda|to_empty|half|bfloat16)$"),
     _clue(Mark.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^(_call_impl|_wrapped_call_impl|__call__)$"),
-    _clue(Mark.FORWARD, r"(^|/)torch/nn/functional\.py$", r"."),
+    _clue(Mark.FORWARD | Mark.FUNCTIONAL, r"(^|/)torch/nn/functional\.py$", r"."),
     _clue(Mark.FORWARD, "", r"^forward$"),
     _clue(Mark.BUCKETS, r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$"),
     _clue(Mark.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"."),
@@ -134,8 +140,13 @@ _ANNOTATED: Final = (
 )
 """Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words. The
 first match counts."""
+_MODEL_RUNS: Final = (Doing.FORWARD, Doing.BACKWARD)
 _STEPPING: Final = (Doing.OPTIMIZER, Doing.ZERO_GRAD)
 """What is over with its span."""
+
+
+def _phase_of(mark: Mark) -> Doing:
+    return next((what for phase, what in PHASES.items() if phase in mark), Doing.UNKNOWN)
 
 
 def _mark_of(frame: Frame) -> Mark:
@@ -157,7 +168,7 @@ class StackReader:
 
     def __call__(self, stack: Stack) -> tuple[Doing, Mark]:
         """Return what the program does under ``stack`` (by its innermost telling frame), and all that frames say."""
-        doing, said = Doing.UNKNOWN, Mark.NOTHING
+        doing, said, is_anyones = Doing.UNKNOWN, Mark.NOTHING, True
         for frame in stack:
             function = frame.filename, frame.name
             if function not in self._functions:
@@ -166,8 +177,9 @@ class StackReader:
                     self._makes_states.add(frame.filename)
             mark = self._functions[function]
             said |= mark
-            if mark and doing == Doing.UNKNOWN:
-                doing = next((what for phase, what in PHASES.items() if phase in mark), doing)
+            if is_anyones and (what := _phase_of(mark)) != Doing.UNKNOWN:
+                is_anyones = Mark.FUNCTIONAL in mark
+                doing = Doing.FORWARD if doing == Doing.FORWARD and Mark.CALLS_CLOSURE in mark else what
         if doing == Doing.FORWARD and Mark.BACKWARD in said:
             return Doing.BACKWARD, said | Mark.RECOMPUTE
         return doing, said
@@ -205,8 +217,9 @@ class Activity(NamedTuple):
 def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Activity:
     """Return what the program was doing during a trace.
 
-    Metadata of the events counts before annotated spans, these before stacks: of allocations, served or not. The stack
-    of a free is left alone: depending on how it was recorded it is the allocation's.
+    Metadata of the events counts before annotated spans, these before stacks: of allocations, served or not. What runs
+    the model inside an annotated step is its closure (``Optimizer.step(closure)``, as Lightning calls it). The stack of
+    a free is left alone: depending on how it was recorded it is the allocation's.
     """
     trace = timeline.trace
     read = StackReader()
@@ -214,17 +227,15 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     doing_of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
     mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
     asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
-    event = _of_moments(trace)
+    told = np.where(asks, doing_of_stack[trace.stack_id], 0)
     annotated, is_past, silent_steps = _of_annotations(trace, annotations)
-    event = np.where(event > 0, event, annotated)
-    event = np.where(event > 0, event, np.where(asks, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
-    if (
-        len(trace.stacks) > 1
-    ):  # autograd runs backward in threads without Python frames (torch/csrc/autograd/engine.cpp)
-        before = _carried_on(event)
-        in_engine = asks & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
+    event = _of_moments(trace)
+    event = np.where(event > 0, event, _with_closures(annotated, told, is_past)).astype(np.int8)
+    if len(trace.stacks) > 1:  # autograd's threads have no Python frames (torch/csrc/autograd/engine.cpp)
+        in_engine = asks & (trace.stack_id == 0) & np.isin(_carried_on(event), _MODEL_RUNS)
         event[in_engine & (event == 0)] = Doing.BACKWARD
     at = _carried_on(event, is_past)
+    event = np.where((event == 0) & (annotated == Doing.OPTIMIZER), at, event)
     after = np.where(at > 0, at, _between_steps(event))
     own, marks = _of_blocks(timeline, event, mark_of_stack, read)
     span = np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)]
@@ -234,6 +245,14 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
 def _of_moments(trace: Trace) -> NDArray[np.int8]:
     known = [OF_METADATA.get(moment.phase, Doing.UNKNOWN) for moment in trace.moments]
     return np.array(known, dtype=np.int8)[trace.moment_id]
+
+
+def _with_closures(annotated: NDArray[np.int8], told: NDArray[np.int8], is_past: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """Return what spans and stacks say of each event; in a step, nothing where no stack tells what goes on."""
+    stepping = annotated == Doing.OPTIMIZER
+    begins = stepping & (np.append(True, ~stepping[:-1]) | is_past)
+    in_step = np.where(np.isin(told, _MODEL_RUNS), told, np.where((told > 0) | begins, Doing.OPTIMIZER, 0))
+    return np.where(stepping, in_step, np.where(annotated > 0, annotated, told))
 
 
 def _of_annotations(
@@ -246,15 +265,9 @@ def _of_annotations(
     """
     doing, is_past = np.zeros(len(trace), dtype=np.int8), np.zeros(len(trace) + 1, dtype=bool)
     silent_steps = np.zeros(len(trace) + 1, dtype=np.int64)
-    if not len(trace) or (trace.time_us < 0).any():
-        return doing, is_past[:-1], silent_steps
-    started: dict[str, int] = {}
-    for mark in sorted(annotations, key=lambda mark: (mark.time_us, mark.stage == "START")):
-        what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
-        if mark.stage == "START":
-            started[mark.name] = mark.time_us
-        elif what is not None and mark.name in started:
-            first, past = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
+    for name, first, past in sorted(spans_of(trace, annotations), key=lambda span: (span.first, -span.past)):
+        what = next((doing for pattern, doing in _ANNOTATED if pattern.search(name)), None)
+        if what is not None:
             doing[first:past] = what
             is_past[past] |= what in _STEPPING
             silent_steps[past] += what == Doing.OPTIMIZER and first == past

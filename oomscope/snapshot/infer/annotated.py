@@ -7,7 +7,7 @@ optimizer alone; two of one class are told apart by the line that calls their st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from oomscope.snapshot.accounting.lifetimes import Indices
 from oomscope.snapshot.infer.activity import Doing, Mark, StackReader
+from oomscope.snapshot.infer.spans import spans_of
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.trace import Action, Annotation, Stack, Trace
 
@@ -55,32 +56,15 @@ class _Step(NamedTuple):
 
 def annotated_ends(trace: Trace, annotations: Sequence[Annotation]) -> AnnotatedEnds:
     """Return the last event of each iteration; none where no span or no time tells."""
-    if not len(trace) or (trace.time_us < 0).any():
-        return AnnotatedEnds(np.zeros(0, dtype=np.int64))
+    spans = [span for span in spans_of(trace, annotations) if span.past > 0]
     if any(mark.name.startswith(PROFILER_STEP) for mark in annotations):
-        spans = _spans(trace, annotations, PROFILER_STEP)
-        return AnnotatedEnds(_events_before([past for _, _, past in spans]))
-    steps = _told_apart([_step(trace, *span) for span in _spans(trace, annotations, OPTIMIZER_STEP)])
+        return AnnotatedEnds(_events_before([span.past for span in spans if span.name.startswith(PROFILER_STEP)]))
+    steps = _told_apart([_step(trace, *span) for span in spans if span.name.startswith(OPTIMIZER_STEP)])
     return AnnotatedEnds(_events_before(_iterations(trace, steps)), _are_one_a_key(steps))
 
 
 def _events_before(events: list[int]) -> Indices:
     return np.unique([event - 1 for event in events]).astype(np.int64)
-
-
-def _spans(trace: Trace, annotations: Iterable[Annotation], prefix: str) -> list[tuple[str, int, int]]:
-    """Return name, first event and the event past the last one of each span that ended in the trace, in order."""
-    started: dict[str, int] = {}
-    found: list[tuple[str, int, int]] = []
-    marks = (mark for mark in annotations if mark.name.startswith(prefix))
-    for mark in sorted(marks, key=lambda mark: (mark.time_us, mark.stage == "START")):
-        if mark.stage == "START":
-            started[mark.name] = mark.time_us
-        elif mark.stage == "END":
-            since = started.pop(mark.name, mark.time_us)
-            first, past = np.searchsorted(trace.time_us, [since, mark.time_us + 1])
-            found.append((mark.name, int(first), int(past)))
-    return [span for span in found if span[2] > 0]
 
 
 def _step(trace: Trace, name: str, first: int, past: int) -> _Step:
