@@ -223,11 +223,11 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     """
     trace = timeline.trace
     read = StackReader()
-    told = [read(stack) for stack in trace.stacks]
-    doing_of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
-    mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
+    of_stack = [read(stack) for stack in trace.stacks]
+    doing_of_stack = np.array([doing for doing, _ in of_stack], dtype=np.int8)
+    mark_of_stack = np.array([mark for _, mark in of_stack], dtype=np.int32)
     asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
-    told = np.where(asks, doing_of_stack[trace.stack_id], 0)
+    told = np.where(asks, doing_of_stack[trace.stack_id], 0).astype(np.int8)
     annotated, is_past, silent_steps = _of_annotations(trace, annotations)
     event = _of_moments(trace)
     event = np.where(event > 0, event, _with_closures(annotated, told, is_past)).astype(np.int8)
