@@ -17,7 +17,7 @@ from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_plot
 from oomscope.report.charts.trend import status_keys, trend_plot
-from oomscope.report.commands import explain, gate_history
+from oomscope.report.commands import explain_sentences, gate_history
 from oomscope.report.commands.sweep import tally_text
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
@@ -82,10 +82,10 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
 def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[str, Plot | Strip]]:
     panels: list[tuple[str, Plot | Strip]] = []
     if len(drawing.bins) > 1:
-        title = f"device {device.index}: {explain.status_text(device)}"
+        title = f"device {device.index}: {explain_sentences.status_text(device)}"
         panels.append((title, timeline_plot(drawing, COLUMNS, available=device.available_bytes)))
     if drawing.plan and drawing.plan.segments:
-        title = f"device {device.index}: segments {explain.when_text(device)}, to scale"
+        title = f"device {device.index}: segments {explain_sentences.when_text(device)}, to scale"
         panels.append((title, strip_of(drawing.plan)))
     return panels
 

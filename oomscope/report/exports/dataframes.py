@@ -19,7 +19,7 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.probe.tuning.sweep import Sweep, SweepRow
-from oomscope.report.commands.explain import moment
+from oomscope.report.commands.explain_sentences import moment
 from oomscope.snapshot.accounting.attribution import SiteOf
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.compare.changes import LineChange

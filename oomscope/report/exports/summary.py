@@ -16,7 +16,7 @@ from oomscope.bisect.search.measured import bytes_of
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.probe.result import ProbeResult
-from oomscope.report.commands import bisect_sentences, diff, explain, gate_sentences, probe
+from oomscope.report.commands import bisect_sentences, diff, explain_sentences, gate_sentences, probe
 from oomscope.report.sentences import shortened
 from oomscope.report.verdict_text import code_lines
 from oomscope.snapshot.compare.diff import Difference
@@ -151,14 +151,14 @@ def _(result: Explanation) -> Summary:
     return Summary(
         command="explain",
         outcome="oom" if failed else "no_failure",
-        answer=explain.status_text(device),
-        advice=explain.advice(device),
+        answer=explain_sentences.status_text(device),
+        advice=explain_sentences.advice(device),
         **_verdict(device.verdict),
         peak_requested_bytes=device.peak.requested_bytes,
         peak_reserved_bytes=device.peak.reserved_bytes,
         available_bytes=device.available_bytes,
         available_is_bound=device.available_is_bound,
-        margin_bytes=explain.margin_bytes(device),
+        margin_bytes=explain_sentences.margin_bytes(device),
         failed_bytes=device.verdict.requested_bytes,
         **_place(place.phase, place.iteration, place.site),
         lines=_held((device.failure or device.composition).sites),
@@ -167,7 +167,7 @@ def _(result: Explanation) -> Summary:
 
 @_summary.register
 def _(result: RankSet) -> Summary:
-    return replace(_summary(result.worst), answer=explain.ranks_status_text(result))
+    return replace(_summary(result.worst), answer=explain_sentences.ranks_status_text(result))
 
 
 @_summary.register

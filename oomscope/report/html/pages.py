@@ -27,7 +27,7 @@ from oomscope.report.charts.segments_over_time import kept_text, state_data
 from oomscope.report.charts.sweep import sweep_plot
 from oomscope.report.charts.timeline import timeline_chart, timeline_data
 from oomscope.report.charts.trend import trend_plot
-from oomscope.report.commands import diff, explain, gate, gate_history
+from oomscope.report.commands import diff, explain, explain_sentences, gate, gate_history
 from oomscope.report.commands.bisect import PageDetail, bisect_report, view_of
 from oomscope.report.commands.probe import probe_report
 from oomscope.report.commands.sweep import sweep_report
@@ -118,7 +118,7 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
             figures = _device_figures(
                 *(drawing, flames[device.index], device.index, own),
                 table=explain.table_name(device),
-                when=explain.when_text(device),
+                when=explain_sentences.when_text(device),
                 available=device.available_bytes,
             )
             return explain.PageDetail(figures, Stacks(drawing.live, _shown(own, STACKS_SHOWN)))

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oomscope.report.commands.explain import explain_report, setting_advice
+from oomscope.report.commands.explain import explain_report
+from oomscope.report.commands.explain_sentences import setting_advice
 from oomscope.report.exports.dataframes import tables_of
 from oomscope.report.exports.summary import summary_of
 from oomscope.report.html.pages import explain_page

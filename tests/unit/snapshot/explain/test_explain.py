@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.report.commands.explain import peak_text, status_text
+from oomscope.report.commands.explain_sentences import peak_text, status_text
 from oomscope.report.exports.summary import summary_of
 from oomscope.report.verdict_text import advice_text
 from oomscope.snapshot.compare.diff import Named, diff
