@@ -12,12 +12,13 @@ import pytest
 
 from tests.docs.place import make
 from tests.forked import probes
+from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory as every page finds it."""
-    return make(tmp_path_factory.mktemp("docs") / "place")
+    return made_once(tmp_path_factory, "docs", lambda folder: make(folder / "place")) / "place"
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from oomscope.errors import ExitCode
 from oomscope.virtual import build
 from oomscope.virtual.build import platform_tag
 from oomscope.virtual.sonames import CARD, FILES
+from tests.made_once import made_once
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, AFTER = (ROOT / "fixtures" / "snapshots" / f"tinytrain-v0.{release}.pickle.gz" for release in (1, 2))
@@ -47,17 +48,20 @@ def built(kind: str, folder: Path, **environment: str) -> subprocess.CompletedPr
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel for this machine."""
-    folder = tmp_path_factory.mktemp("dist")
-    done = built("wheel", folder)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
+
+    def build_wheel(folder: Path) -> None:
+        done = built("wheel", folder)
+        assert done.returncode == 0, done.stderr
+
+    (wheel,) = made_once(tmp_path_factory, "dist", build_wheel).glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment without extras."""
-    return environment_with(wheel, tmp_path_factory.mktemp("base"))
+    folder = made_once(tmp_path_factory, "base", lambda folder: environment_with(wheel, folder))
+    return Path(sysconfig.get_path("scripts", vars={"base": str(folder)}))
 
 
 def environment_with(wheel: Path, folder: Path, *extras: str) -> Path:
