@@ -7,6 +7,7 @@ small program takes. Where nothing is compiled, nobody needs to be told.
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import sys
 from collections.abc import Callable
@@ -42,6 +43,7 @@ class _Functions:
     def __init__(self) -> None:
         self._by_code: dict[CodeType, WeakSet[FunctionType]] = {}
         self._answered: WeakSet[FunctionType] = WeakSet()
+        self._collected = False
 
     def follow(self, module: str, name: str) -> None:
         """Let what the decorator makes from now on ask the stand-in."""
@@ -69,6 +71,9 @@ class _Functions:
             vars(function).pop(_KEPT_ANSWER, None)
 
     def _disable(self, function: FunctionType, *_: Any, **__: Any) -> FunctionType:
+        if not self._collected and gc.isenabled():
+            gc.collect()  # as the import would: it makes 130,000 objects, and cycles may hold memory of the card
+        self._collected = True
         self._answered.add(function)
         return function
 

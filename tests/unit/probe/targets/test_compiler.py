@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 BEGIN = """
-import gc, json, sys
+import gc, json, sys, weakref
 from oomscope import virtual
 virtual.load()
 from oomscope.probe.targets.compiler import import_compiler_late
@@ -16,6 +16,10 @@ if {late}:
 import torch
 
 net = torch.nn.Linear(4, 4)
+garbage = torch.nn.Linear(4, 4)
+garbage.itself = [garbage]
+gone = weakref.finalize(garbage, print, "collected")
+del garbage
 optimizer = torch.optim.AdamW(net.parameters())
 
 def step(x):
@@ -59,6 +63,11 @@ def told(program: str, *, late: bool) -> object:
 
 def test_a_plain_step_does_not_import_it() -> None:
     assert told("print(json.dumps(needs_the_compiler()))", late=True) is False
+
+
+def test_the_first_optimizer_has_garbage_collected() -> None:
+    for late in (True, False):
+        assert told("print(json.dumps(gone.alive))", late=late) is False
 
 
 def test_what_is_compiled_is_what_torch_compiles() -> None:
