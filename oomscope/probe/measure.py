@@ -108,7 +108,7 @@ class _Runs:
 
     def __post_init__(self) -> None:
         """Begin the first run."""
-        self.check: ValueRule | None = "threes"
+        self.check: ValueRule | None = "larger"
         self.believed: tuple[str, ...] = ()
         self.first = self.begin(self.settings, self.backend, self.progress)
 

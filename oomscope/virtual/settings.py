@@ -17,7 +17,7 @@ VARIABLE = "OOMSCOPE_CARD"
 _MOST_DEVICES = 64
 
 AddressPolicy = Literal["spans", "ascending", "scattered"]
-ValueRule = Literal["zeros", "ones", "threes", "larger"]
+ValueRule = Literal["zeros", "ones", "larger", "largest"]
 Peers = Literal["alike", "processes"]
 
 

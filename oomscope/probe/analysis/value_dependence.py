@@ -1,13 +1,15 @@
 """Whether a run on a virtual card can be believed: what it read of the card that the card does not know.
 
 A read of bytes that nobody copied to the card is answered by a rule: zeros, in the first run. Such a run is repeated
-under another rule, threes. Where the two ask the allocator for the same sizes in the same order, the values did not
-matter.
+under another rule, larger numbers. Where the two ask the allocator for the same sizes in the same order, the values did
+not matter.
 
-Where they do not, a third run tells a *decision* from a *size*. A program that branches by an unknown value
-(``if norm > 1``) has two ways to go, so that a third number leads to one of these again; one that sizes a tensor by it
-asks for a third size. A decision is answered by the way that takes more memory, and a note names both. A size has no
-answer. Of several decisions two combinations are tried; a size with bounds (of a slice) may look like a decision.
+Where they do not, a further run under the first rule shows whether the program does the same in each run at all. If it
+does, one under a third rule, the largest numbers, tells a *decision* from a *size*. A program that branches by an
+unknown value (``if norm > 1``) has two ways to go, so that a third number leads to one of these again; one that sizes a
+tensor by it asks for a third size. A decision is answered by the way that takes more memory, and a note names both. A
+size has no answer. Of several decisions two combinations are tried; a size with an upper bound (of a slice) may look
+like a decision.
 
 In the same way a program that fails under one rule, for a check of its own, is believed where two others agree.
 """
@@ -33,7 +35,11 @@ from oomscope.virtual.settings import ValueRule
 REMEDY: Final = "use --backend cuda, or compute these values on the host"
 _MOST_LINES: Final = 3
 _OTHER: Final = "a second run with other values"
-_SAME: Final = f"{_OTHER} asked for the same bytes"
+_AGAIN: Final = "a second run of it"
+_CHANGES: Final = "the program allocates differently in each run"
+_SEED: Final = "seed what it draws lengths or order from"
+_SAME_ONES: Final = "with ones in place of zeros the program asked for the same bytes"
+_SAME: Final = "with large numbers in place of zeros the program asked for the same bytes"
 
 
 def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
@@ -49,7 +55,7 @@ class Settled(NamedTuple):
     """What it read, and how it was found out that it can be believed."""
     values: ValueRule = "zeros"
     """The rule that it was made under."""
-    check: ValueRule | None = "threes"
+    check: ValueRule | None = "larger"
     """The rule under which further runs must ask for the same; None where no other rule repeats the reported run."""
 
 
@@ -69,43 +75,45 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     if measurement is None:
         return _where_zeros_fail(job, first, repeat)
     read = _read(job, measurement.unanswered)
-    threes = repeat("threes")
-    difference = _difference(job, measurement, threes)
+    larger = repeat("larger")
+    difference = _difference(job, measurement, larger)
     if difference is None:
-        return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, threes)}")
+        return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, larger)}")
+    if (changing := _difference(job, measurement, repeat("zeros"), _AGAIN)) is not None:
+        return Failure(kind="untestable", message=f"{_CHANGES}: {changing}; {_SEED}")
     failure = _untestable(f"{read}, and {difference}")
-    if threes is None or threes.measurement is None:
+    if larger is None or larger.measurement is None:
         ones = repeat("ones")
         if _difference(job, measurement, ones) is None:
-            return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, ones)}", check="ones")
+            return Settled(first, f"{read}; {_SAME_ONES}{_turns(measurement, ones)}", check="ones")
         return failure
-    if measurement.truncated or threes.measurement.truncated:
+    if measurement.truncated or larger.measurement.truncated:
         return failure
-    larger = repeat("larger")
-    is_like_zeros = _difference(job, measurement, larger) is None
-    if not (is_like_zeros or _difference(job, threes.measurement, larger) is None):
+    largest = repeat("largest")
+    is_like_zeros = _difference(job, measurement, largest) is None
+    if not (is_like_zeros or _difference(job, larger.measurement, largest) is None):
         return failure
-    other, worse = sorted((threes, first), key=_weight)  # of equals the first run is reported
+    other, worse = sorted((larger, first), key=_weight)  # of equals the first run is reported
     same = _end(worse) == _end(other)
     ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
     note = f"{read}, and decide what the program does: of the ways that were tried, it {ways} ({difference})"
-    like_larger = first if is_like_zeros else threes
-    return Settled(worse, note, "zeros" if worse is first else "threes", "larger" if worse is like_larger else None)
+    like_largest = first if is_like_zeros else larger
+    return Settled(worse, note, "zeros" if worse is first else "larger", "largest" if worse is like_largest else None)
 
 
 def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
-    """Return a run under threes, where one under larger numbers asks for the same; else how the first one failed."""
+    """Return a run under larger numbers, where one under the largest asks for the same; else how the first failed."""
     assert first.failure is not None  # noqa: S101 - there is no measurement
-    threes = repeat("threes")
-    measurement = threes.measurement if threes is not None else None
-    if threes is None or measurement is None or _difference(job, measurement, larger := repeat("larger")) is not None:
+    larger = repeat("larger")
+    measurement = larger.measurement if larger is not None else None
+    if larger is None or measurement is None or _difference(job, measurement, again := repeat("largest")) is not None:
         places = _places(first.unanswered.lines, site_rule(job).name_of)
         before = f"it had read values that a virtual card does not compute{f', {places}' if places else ''}"
         return replace(first.failure, message=f"{first.failure.message} ({before})")
     read = _read(job, measurement.unanswered)
     fails = f"where they are 0 the program fails ({first.failure.message})"
-    note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, larger)}"
-    return Settled(threes, note, "threes", "larger")
+    note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, again)}"
+    return Settled(larger, note, "larger", "largest")
 
 
 def agreed(job: ProbeJob, measurement: Measurement) -> str:
@@ -134,23 +142,23 @@ def _end(ending: Ending) -> str:
     return f"requests {format_size(ending.measurement.stats.requested_bytes_peak)} at its peak"
 
 
-def _difference(job: ProbeJob, measurement: Measurement, ending: Ending | None) -> str | None:
-    """Return what another run did that is not what the measured one did; None where both asked for the same."""
+def _difference(job: ProbeJob, measurement: Measurement, ending: Ending | None, run: str = _OTHER) -> str | None:
+    """Return what another ``run`` did that is not what the measured one did; None where both asked for the same."""
     other = ending.measurement if ending is not None else None
     if other is None:
         why = ending.failure.message if ending is not None and ending.failure is not None else "its process was lost"
-        return f"{_OTHER} fails: {why}"
+        return f"{run} fails: {why}"
     if measurement.truncated or other.truncated:
         return "events were dropped, so that it is not known whether sizes depend on them"
     found = first_difference(measurement.trace, other.trace)
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)
         place = f" at {site.file}:{site.line} {site.function}" if site else ""
-        return f"{_OTHER} asks for {found}{place}"
+        return f"{run} asks for {found}{place}"
     moved = _moved_peaks(measurement, other)
     if not moved or _turns(measurement, ending):
         return None
-    return f"in {_OTHER} {next(iter(moved.values()))}"
+    return f"in {run} {next(iter(moved.values()))}"
 
 
 def _turns(measurement: Measurement, ending: Ending | None) -> str:

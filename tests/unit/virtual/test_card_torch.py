@@ -199,7 +199,7 @@ def test_values_that_the_host_copied_decide_sizes_and_others_are_counted() -> No
         say([parts, known, chosen[chosen > 0].shape[0], state().unknown_reads > 0, lengths.sum().item()])
         """
     assert on_card(script, preamble="torch", values="zeros") == [[3, 5, 2], 0, 0, True, 0]
-    assert on_card(script, preamble="torch", values="threes") == [[3, 5, 2], 0, 1077936128, True, 3]
+    assert on_card(script, preamble="torch", values="larger") == [[3, 5, 2], 0, 1108606977, True, 257]
 
 
 def test_sorting_on_a_card_that_torch_has_no_code_of_its_own_for() -> None:

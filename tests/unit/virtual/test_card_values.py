@@ -20,17 +20,17 @@ def test_what_was_copied_there_is_held() -> None:
     assert said == ["abcdefgh", 0, 1, 50]
 
 
-def test_never_written_bytes_read_as_zeros_or_as_threes_of_the_likeliest_type() -> None:
+def test_never_written_bytes_read_as_zeros_or_as_numbers_of_the_likeliest_type() -> None:
     script = """
         p = malloc(MiB)
         to_device(p, b"abc")
         say([to_host(p, 20).hex(), *(to_host(p + 8, size).hex() for size in (1, 2, 4, 8, 9))])
         """
     assert on_card(script, values="zeros") == [(b"abc" + bytes(17)).hex(), *(bytes(n).hex() for n in (1, 2, 4, 8, 9))]
-    three = b"\x03" + bytes(7)
-    scalars = [b"\x01", b"\x40\x40", struct.pack("<f", 3.0), three, three + b"\x03"]
-    long = b"abc" + bytes(5) + three + three[:4]
-    assert on_card(script, values="threes") == [said.hex() for said in (long, *scalars)]
+    many = struct.pack("<q", 512)
+    scalars = [b"\x09", b"\xb6\x42", struct.pack("<f", 91.0), many, many + b"\x00"]
+    long = b"abc" + many[3:] + many + many[:4]
+    assert on_card(script, values="largest") == [said.hex() for said in (long, *scalars)]
 
 
 def test_other_rules_give_other_numbers_and_other_counts_of_booleans() -> None:
@@ -40,13 +40,13 @@ def test_other_rules_give_other_numbers_and_other_counts_of_booleans() -> None:
         """
     ones = [b"\x01", b"\x80\x3f", struct.pack("<f", 1.0), *(struct.pack(f"<{n}q", *[1] * n) for n in (1, 2))]
     assert on_card(script, values="ones") == [said.hex() for said in ones]
-    five = b"\x01\x00\xa0\x40"
-    assert int(struct.unpack("<f", five)[0]) == 5
-    larger = [b"\x05", b"\x00\x42", five, *(struct.pack(f"<{n}q", *[257] * n) for n in (1, 2))]
+    number = b"\x01\x00\x14\x42"
+    assert int(struct.unpack("<f", number)[0]) == 37
+    larger = [b"\x05", b"\x00\x42", number, *(struct.pack(f"<{n}q", *[257] * n) for n in (1, 2))]
     assert on_card(script, values="larger") == [said.hex() for said in larger]
-    threes = [bytes.fromhex(said) for said in on_card(script, values="threes")]
-    for three, other in zip(threes[1:], larger[1:], strict=True):
-        assert three.count(0) != other.count(0)
+    largest = [bytes.fromhex(said) for said in on_card(script, values="largest")]
+    for one, other in zip(largest[1:], larger[1:], strict=True):
+        assert one.count(0) != other.count(0)
 
 
 def test_what_a_kernel_may_have_written_never_reads_the_same_under_both_rules() -> None:
@@ -54,14 +54,14 @@ def test_what_a_kernel_may_have_written_never_reads_the_same_under_both_rules() 
     script = """
         p = malloc(MiB)
         said = []
-        for number in (1, 3, 7):
+        for number in (1, 257, 7):
             to_device(p, number.to_bytes(8, "little"))
             launch_with_buffer(p)
             said.append(int.from_bytes(to_host(p, 8), "little"))
         say(said)
         """
-    assert on_card(script, values="zeros") == [1, 3, 7]
-    assert on_card(script, values="threes") == [3, 4, 3]
+    assert on_card(script, values="zeros") == [1, 257, 7]
+    assert on_card(script, values="larger") == [257, 258, 257]
 
 
 def test_a_memset_holds() -> None:

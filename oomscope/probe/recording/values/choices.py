@@ -32,8 +32,8 @@ DRAWN_NOTE: Final = (
     "what torch.multinomial draws is from the middle of its range: tokens are ordinary ones, none ends a sequence"
 )
 _LEAST_VOCABULARY: Final = 17
-_FIRST_DRAWN: Final = {0: 0, 3: 1, 257: 2}
-"""The first entry drawn, by what the card answers under ``zeros``, ``threes`` and ``larger``."""
+_FIRST_DRAWN: Final = {0: 0, 257: 1, 512: 2}
+"""The first entry drawn, by what the card answers under ``zeros``, ``larger`` and ``largest``."""
 
 
 def choices_are_assumed(note: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oomscope.capture.arming import STARTUP, AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
@@ -26,8 +26,6 @@ _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 """Set by torchrun in each process that it starts."""
 _PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", _LOCAL_WORLD)
 """The place in the world that the program was started with."""
-_imported_before: Final[set[str]] = set()
-"""What the program imported before torch, and may have seeded."""
 
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -58,6 +56,7 @@ def arm_from_environment() -> None:
     import random
 
     random.seed(_seed())  # before the program can: what it seeds itself, counts
+    AroundImport("numpy.random", then=_seed_numpy).install()
     import_compiler_late()
     AroundImport("torch", before=_before_torch, then=_after_torch).install()
 
@@ -68,9 +67,17 @@ def _seed() -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def _seed_numpy() -> None:
+    """Seed numpy, and what it takes where a program asks for a generator without a seed (``default_rng()``)."""
+    import random
+
+    module: Any = sys.modules["numpy.random"]
+    module.seed(_seed() % 2**32)
+    module.bit_generator.randbits = random.Random(_seed()).getrandbits  # noqa: S311 - nobody is to be surprised
+
+
 def _before_torch() -> None:
     """Take the card into this process; one that cannot have it ends here, and its receipt says why."""
-    _imported_before.update({"numpy"} & sys.modules.keys())
     from oomscope.errors import MachineUnfitError, OomscopeError
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
@@ -129,8 +136,6 @@ def _after_torch() -> None:
 
             play_one_rank(settings.world_size)
         torch.manual_seed(_seed())
-        if "numpy" in sys.modules and "numpy" not in _imported_before:
-            sys.modules["numpy"].random.seed(_seed() % 2**32)
         MeasuredProcess(settings).arm()
     except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
         sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")

@@ -80,7 +80,7 @@ bool set_number(Settings &s, const NumberKey &key, const std::string &value) {
 }
 
 // By the numbers of ValueRule and AddressOrder.
-constexpr const char *value_rules[] = {"zeros", "ones", "threes", "larger"};
+constexpr const char *value_rules[] = {"zeros", "ones", "larger", "largest"};
 constexpr const char *address_orders[] = {"spans", "ascending", "scattered"};
 
 template <class Enum, size_t count>

@@ -10,7 +10,7 @@ namespace card {
 enum class AddressOrder { spans, ascending, scattered };
 
 // What unknown values are read as (memory/copies.cpp).
-enum class ValueRule { zeros, ones, threes, larger };
+enum class ValueRule { zeros, ones, larger, largest };
 
 struct Settings {
   card_description description{};

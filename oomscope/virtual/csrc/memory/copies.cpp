@@ -93,20 +93,23 @@ struct Number {
   unsigned char bfloat16[2], float32[4], int64[8];
 };
 
-// By rule. Of the larger numbers (32, 5.0000005 and 257) other bytes are 0 than of threes: in a list of booleans, too, a
-// program counts another number of true ones. A single byte is true, and as an integer 5 where others say 1.
+// By rule. The larger numbers are 32, 37.000004 and 257, the largest 91, 91 and 512: above the least size that programs
+// commonly allow (a capacity of 4). Other bytes of them are 0: in a list of booleans, too, a program counts another number
+// of true ones. A single byte is true; as an integer it is 5 or 9.
 constexpr Number numbers[] = {
     {},
     {{0x80, 0x3f}, {0x00, 0x00, 0x80, 0x3f}, {1}},
-    {{0x40, 0x40}, {0x00, 0x00, 0x40, 0x40}, {3}},
-    {{0x00, 0x42}, {0x01, 0x00, 0xa0, 0x40}, {1, 1}},
+    {{0x00, 0x42}, {0x01, 0x00, 0x14, 0x42}, {1, 1}},
+    {{0xb6, 0x42}, {0x00, 0x00, 0xb6, 0x42}, {0, 2}},
 };
+
+constexpr char single_bytes[] = {0, 1, 5, 9};
 
 // Byte `i` of `bytes` unknown ones that are read at once: of the rule's number, in the type that is most often as long;
 // a single byte is a bool, a longer read is taken for int64.
 char answer(size_t i, size_t bytes) {
   const Number &number = numbers[static_cast<size_t>(settings().values)];
-  if (bytes == 1) return settings().values == ValueRule::larger ? 5 : settings().values != ValueRule::zeros;
+  if (bytes == 1) return single_bytes[static_cast<size_t>(settings().values)];
   if (bytes == 2) return static_cast<char>(number.bfloat16[i]);
   if (bytes == 4) return static_cast<char>(number.float32[i]);
   return static_cast<char>(number.int64[i % 8]);

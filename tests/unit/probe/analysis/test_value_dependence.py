@@ -109,28 +109,28 @@ def test_a_run_that_read_nothing_is_not_repeated() -> None:
 
 
 def test_the_answer_stands_where_the_requests_are_the_same() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB, 2)), threes=Ending(measurement=measured(MiB, 2)))
+    runs = Runs(zeros=Ending(measurement=measured(MiB, 2)), larger=Ending(measurement=measured(MiB, 2)))
     result = runs.probed()
     assert result.outcome == "fits"
     assert result.notes == (
         (
             "values that a virtual card does not compute were read 3 times (at train.py:12); "
-            "a second run with other values asked for the same bytes"
+            "with large numbers in place of zeros the program asked for the same bytes"
         ),
     )
-    assert runs.rules == ["zeros", "threes"]
+    assert runs.rules == ["zeros", "larger"]
     assert runs.stages.count("values") == 1
 
 
 def test_a_size_is_no_answer_and_has_its_line() -> None:
     runs = Runs(
         zeros=Ending(measurement=measured(MiB, 0, 7)),
-        threes=Ending(measurement=measured(MiB, 4, 7)),
-        larger=Ending(measurement=measured(MiB, 9, 7)),
+        larger=Ending(measurement=measured(MiB, 4, 7)),
+        largest=Ending(measurement=measured(MiB, 9, 7)),
     )
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
-    assert runs.rules == ["zeros", "threes", "larger"]
+    assert runs.rules == ["zeros", "larger", "zeros", "largest"]
     said = ", and a second run with other values asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
     assert said in result.failure.message
 
@@ -144,8 +144,8 @@ def test_a_peak_that_moves_is_no_answer() -> None:
     for moved, other in ((peak(8 * MiB), peak(7 * MiB)), ({"other_peaks": (MiB,)}, {"other_peaks": (2,)})):
         runs = Runs(
             zeros=Ending(measurement=measured(MiB)),
-            threes=Ending(measurement=measured(MiB, **moved)),
-            larger=Ending(measurement=measured(MiB, **other)),
+            larger=Ending(measurement=measured(MiB, **moved)),
+            largest=Ending(measurement=measured(MiB, **other)),
         )
         result = runs.probed()
         assert (result.outcome, result.failure.kind) == ("error", "untestable")
@@ -158,11 +158,11 @@ def test_a_reserved_peak_may_move_where_threads_take_turns() -> None:
     def of(*sizes: int, **stats: Any) -> Ending:
         return Ending(measurement=measured(snapshot=Snapshot(segments=(), traces=(of_threads(*sizes),)), **stats))
 
-    result = Runs(zeros=of(MiB, 2 * MiB), threes=of(2 * MiB, MiB, stats=moved)).probed()
+    result = Runs(zeros=of(MiB, 2 * MiB), larger=of(2 * MiB, MiB, stats=moved)).probed()
     assert result.outcome == "fits"
     assert "but the reserved peak is 11.00 MiB instead of 9.00 MiB: threads of the program allocate" in result.notes[0]
     other = replace(STATS, reserved_bytes_peak=12 * MiB)
-    in_order = Runs(zeros=of(MiB), threes=of(MiB, stats=moved), larger=of(MiB, stats=other))
+    in_order = Runs(zeros=of(MiB), larger=of(MiB, stats=moved), largest=of(MiB, stats=other))
     assert in_order.probed().outcome == "error"
 
 
@@ -178,21 +178,21 @@ def of_lines(*sizes: int) -> Ending:
 READ_NOTE = "values that a virtual card does not compute were read 3 times (at train.py:12)"
 
 
-@pytest.mark.parametrize(("zeros", "threes", "larger"), [(4, 8, 8), (8, 4, 4), (4, 8, 4)])
-def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, threes: int, larger: int) -> None:
-    runs = Runs(zeros=needing(zeros * MiB), threes=needing(threes * MiB), larger=needing(larger * MiB))
+@pytest.mark.parametrize(("zeros", "larger", "largest"), [(4, 8, 8), (8, 4, 4), (4, 8, 4)])
+def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, larger: int, largest: int) -> None:
+    runs = Runs(zeros=needing(zeros * MiB), larger=needing(larger * MiB), largest=needing(largest * MiB))
     result = runs.probed()
     assert (result.outcome, result.peak.requested_bytes) == ("fits", 8 * MiB)
     ways = "requests 8.00 MiB at its peak, or requests 4.00 MiB at its peak; the worse is reported"
-    other = f"a second run with other values asks for {threes}.00 MiB instead of {zeros}.00 MiB at train.py:20 step"
+    other = f"a second run with other values asks for {larger}.00 MiB instead of {zeros}.00 MiB at train.py:20 step"
     assert result.notes == (
         f"{READ_NOTE}, and decide what the program does: of the ways that were tried, it {ways} ({other})",
     )
-    assert runs.rules == ["zeros", "threes", "larger"]
+    assert runs.rules == ["zeros", "larger", "zeros", "largest"]
 
 
 def test_ways_with_the_same_peak_are_told_as_one() -> None:
-    runs = Runs(zeros=of_lines(1, 2), threes=of_lines(2, 1), larger=of_lines(2, 1))
+    runs = Runs(zeros=of_lines(1, 2), larger=of_lines(2, 1), largest=of_lines(2, 1))
     assert (
         "of the ways that were tried, it requests 9.00 MiB at its peak either way (a second" in runs.probed().notes[0]
     )
@@ -201,21 +201,36 @@ def test_ways_with_the_same_peak_are_told_as_one() -> None:
 def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule() -> None:
     refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
     short = needing(4 * MiB, out_of_memory=refused)
-    runs = Runs(zeros=needing(8 * MiB), threes=short, larger=short)
+    runs = Runs(zeros=needing(8 * MiB), larger=short, largest=short)
     result = runs.probed()
     assert result.outcome == "oom"
     assert (
         "it runs out of memory, or requests 8.00 MiB at its peak; the worse is reported (a second run"
         in result.notes[0]
     )
-    assert [(each.values, each.unlimited) for each in runs.asked][3:] == [("threes", True)]
+    assert [(each.values, each.unlimited) for each in runs.asked][4:] == [("larger", True)]
+
+
+def test_a_program_that_does_something_else_in_each_run_is_told_so() -> None:
+    runs = iter([2, 5, 7])
+
+    class Changing(Runs):
+        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
+            return RunHere(lambda: needing(next(runs) * MiB))
+
+    result = Changing().probed()
+    assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    again = "a second run of it asks for 7.00 MiB instead of 2.00 MiB at train.py:20 step"
+    assert result.failure.message == (
+        f"the program allocates differently in each run: {again}; seed what it draws lengths or order from"
+    )
 
 
 FAILED = Ending(measurement=None, failure=Failure(kind="step", message="AssertionError"), unanswered=READ)
 
 
 def test_where_zeros_fail_a_check_of_the_program_two_other_rules_answer() -> None:
-    runs = Runs(zeros=FAILED, threes=needing(4 * MiB), larger=needing(4 * MiB))
+    runs = Runs(zeros=FAILED, larger=needing(4 * MiB), largest=needing(4 * MiB))
     result = runs.probed()
     assert (result.outcome, result.peak.requested_bytes) == ("fits", 4 * MiB)
     fails = "where they are 0 the program fails (AssertionError)"
@@ -226,8 +241,8 @@ def test_where_zeros_fail_a_check_of_the_program_two_other_rules_answer() -> Non
 @pytest.mark.parametrize(
     ("endings", "rules"),
     [
-        ({"threes": FAILED}, ["zeros", "threes"]),
-        ({"threes": needing(4 * MiB), "larger": needing(5 * MiB)}, ["zeros", "threes", "larger"]),
+        ({"larger": FAILED}, ["zeros", "larger"]),
+        ({"larger": needing(4 * MiB), "largest": needing(5 * MiB)}, ["zeros", "larger", "largest"]),
         ({"zeros": replace(FAILED, unanswered=Unanswered())}, ["zeros"]),
     ],
 )
@@ -242,11 +257,11 @@ def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
     assert runs.rules == rules
 
 
-def test_where_threes_are_out_of_range_ones_answer() -> None:
-    runs = Runs(zeros=needing(4 * MiB), threes=FAILED, ones=needing(4 * MiB))
+def test_where_large_numbers_are_out_of_range_ones_answer() -> None:
+    runs = Runs(zeros=needing(4 * MiB), larger=FAILED, ones=needing(4 * MiB))
     result = runs.probed()
     assert result.outcome == "fits"
-    assert result.notes == (f"{READ_NOTE}; a second run with other values asked for the same bytes",)
+    assert result.notes == (f"{READ_NOTE}; with ones in place of zeros the program asked for the same bytes",)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +278,7 @@ def test_where_threes_are_out_of_range_ones_answer() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=other, ones=needing(4 * MiB))
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), larger=other, ones=needing(4 * MiB))
     result = runs.probed()
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     assert said in result.failure.message
@@ -272,11 +287,11 @@ def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
 def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
     refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
     short = Ending(measurement=measured(MiB), out_of_memory=refused)
-    runs = Runs(zeros=short, threes=Ending(measurement=measured(MiB), out_of_memory=refused))
+    runs = Runs(zeros=short, larger=Ending(measurement=measured(MiB), out_of_memory=refused))
     assert runs.probed().outcome == "oom"
     assert [(each.values, each.unlimited) for each in runs.asked][:3] == [
         ("zeros", False),
-        ("threes", False),
+        ("larger", False),
         ("zeros", True),
     ]
 

@@ -10,7 +10,7 @@ from tests.unit.probe.recording.values.known import answered
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
     said = answered(
         """
@@ -41,7 +41,7 @@ say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(
     ]
 
 
-@pytest.mark.parametrize(("values", "token", "action"), [("zeros", 1250, 0), ("threes", 1251, 1), ("larger", 1252, 0)])
+@pytest.mark.parametrize(("values", "token", "action"), [("zeros", 1250, 0), ("larger", 1251, 1), ("largest", 1252, 0)])
 def test_other_draws_are_unknown_values_and_tokens_end_no_sequence(values: str, token: int, action: int) -> None:
     said = answered(
         """

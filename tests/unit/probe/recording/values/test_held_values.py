@@ -10,7 +10,7 @@ from tests.unit.probe.recording.values.known import answered, followed
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_functions_without_a_wrapper_read_stays_known(values: str) -> None:
     said = followed(
         """longer = torch.arange(2432, device=d)
@@ -29,7 +29,7 @@ say([is_held, chosen, state().unknown_reads - before])""",
     assert said == [[False, False], [2399, 9, 2397, 15], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_an_extension_s_kernel_may_have_written_is_unknown(values: str) -> None:
     said = followed(
         """numbers, buffer = torch.arange(8, device=d), torch.zeros(8, dtype=torch.long, device=d)
@@ -40,7 +40,7 @@ say([unknown(buffer + 1), unknown(numbers + 1)])""",
     assert said == [64, 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_is_written_past_a_copied_tensor_s_version_is_not_taken_for_the_copy(values: str) -> None:
     said = followed(
         """number = torch.zeros(1, dtype=torch.long).to(d)
@@ -58,7 +58,7 @@ say([unknown(each > 0) or bool(each > 0) for each in (number, other, third)])"""
     assert all(said), "none is a known 0"
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_leftovers_of_other_tensors_are_not_taken_for_values(values: str) -> None:
     said = followed(
         """freed = torch.zeros(4096, dtype=torch.bool, device=d)
@@ -85,7 +85,7 @@ say([unknown(converted == 0), unknown(halves == 7), unchanged, unknown(scale > 0
     assert all(said[:2] + said[3:]), "all were written by kernels"
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_a_kernel_of_a_library_was_given_reads_back_as_copied(values: str) -> None:
     said = followed(
         """lengths = torch.tensor([3, 1, 2]).to(d)
@@ -138,7 +138,7 @@ say([(numbers + 1).tolist(), state().unknown_reads])
     assert said == [[1, 2, 3, 4], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_views_with_gaps_or_repeated_elements_are_read_as_they_are(values: str) -> None:
     said = answered(
         """
@@ -155,7 +155,7 @@ say([read, state().unknown_reads, unknown(table)])
     assert said == [[*first, [1, 5, 9], [1.0, 5.0, 9.0], [False, True, True]], 0, 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_cpp_writes_into_a_copy_is_not_taken_for_the_copy(values: str) -> None:
     said = answered(
         """
@@ -170,7 +170,7 @@ say([unknown(each) > 0 for each in (changed, changed + 1, table, table + 1, lazy
     assert said == [True] * 5
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_tensor_is_known_after_a_resize_that_keeps_its_memory(values: str) -> None:
     said = answered(
         """
@@ -187,7 +187,7 @@ say([numbers.sum().item(), shorter.tolist(), state().unknown_reads, unknown(long
     assert said == [112, [5, 6], 0, True, True]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_is_copied_into_a_part_of_a_buffer_is_known(values: str) -> None:
     said = answered(
         """
@@ -206,7 +206,7 @@ say([*said, state().unknown_reads - before, unknown(both) > 0])
     assert said == [[100, 200, 300], [100, 200, 300], 200, 0, True]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_an_unknown_mask_wrote_in_place_is_unknown(values: str) -> None:
     said = answered(
         """

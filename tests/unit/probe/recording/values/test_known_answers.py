@@ -10,7 +10,7 @@ from tests.unit.probe.recording.values.known import answered
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_mask_of_copied_labels_selects_as_on_a_real_card(values: str) -> None:
     said = answered(
         """
@@ -29,7 +29,7 @@ leave()
     assert said == [[3, 16], [3], [0, 0, 1], [1, 2, 0], [[0, 1], [0, 2], [1, 0]], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_counts_of_numbers_and_repeats_are_known(values: str) -> None:
     said = answered(
         """
@@ -45,7 +45,7 @@ say([torch.bincount(numbers).tolist(), torch.bincount(numbers, minlength=6).toli
     assert said == [[1, 1, 0, 2], [1, 1, 0, 2, 0, 0], [1, 0, 1, 1], [repeated, repeated], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_is_asked_of_known_numbers_is_answered(values: str) -> None:
     said = answered(
         """
@@ -96,7 +96,7 @@ say([found, torch.cuda.memory_stats()["allocation.all.allocated"] - before, othe
     assert said == [[True] * 3, 1, [0, 1, 2, 3]]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_mask_that_backward_expands_stays_known(values: str) -> None:
     said = answered(
         """
@@ -112,7 +112,7 @@ leave()
     assert said == [[4, 8], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_factorisation_that_linalg_checks_succeeds(values: str) -> None:
     said = answered(
         """
@@ -165,7 +165,7 @@ say([*(each.tolist() for each in chosen), list(unknown.shape), state().unknown_r
     assert said == [first, second, [10, 0], [rows[0], rows[2]], [rows[1], rows[1]], rows[1], [2, 4], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_sparse_gradients_have_as_many_rows_as_known_tokens(values: str) -> None:
     said = answered(
         """

@@ -28,12 +28,12 @@ counter = torch.tensor([1, 2, 3], device=d)
 counter += 1
 counter[0] = 7
 say([one_sequence, hidden, counter.tolist(), state().unknown_read_bytes - before])""",
-        values="threes",
+        values="larger",
     )
     assert said == [True, 9, [7, 3, 4], 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_labels_are_known_after_backward_until_they_are_changed(values: str) -> None:
     said = followed(
         """labels = torch.tensor([2, 0, 6, 1]).to(d)
@@ -52,7 +52,7 @@ say([list(chosen.shape), list(rows.shape), state().unknown_reads - before, unkno
     assert said == [[2, 7], [4, 7], 0, 4]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_classes_of_copied_labels_are_counted(values: str) -> None:
     said = followed(
         """labels = torch.tensor([2, 0, 6, 1]).to(d)
@@ -117,7 +117,7 @@ say([count.item(), (count / 2).item(), state().unknown_reads])"""
     assert said == [5, 2.5, 0]
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_integers_are_known_however_many_are_copied_to_the_card(values: str) -> None:
     said = answered(
         """

@@ -39,6 +39,16 @@ def test_a_process_waits_for_torch() -> None:
     assert python(HOOKS) == "1\n"
 
 
+def test_numpy_is_seeded_whenever_it_is_imported_and_its_own_seed_counts() -> None:
+    drawn = "import numpy; rng = numpy.random.default_rng(); print(numpy.random.rand(), rng.random(), rng.random())"
+    assert python(drawn) == python(drawn)
+    seeded = "import numpy; numpy.random.seed(5); print(numpy.random.rand(), numpy.random.default_rng(5).random())"
+    assert (
+        python(seeded)
+        == subprocess.run([sys.executable, "-c", seeded], capture_output=True, text=True, check=True).stdout
+    )
+
+
 def test_a_worker_of_a_probe_that_the_program_runs_is_left_alone() -> None:
     assert python(HOOKS, **{PROBE_MARK: "abc"}) == "0\n"
 
