@@ -67,7 +67,7 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
 def _refuse_equal(change_set: ChangeSet) -> None:
     if not change_set.keys:
         raise UsageError(
-            "good and bad do not differ in any key, variable or package",
+            "; ".join(("good and bad do not differ in any key, variable or package", *change_set.remarks)),
             where=f"{change_set.good}..{change_set.bad}",
             remedy="give two that differ (credentials and variables of the shell do not count)",
         )
@@ -116,6 +116,8 @@ class DeltaBisect:
     def run(self) -> BisectResult:
         """Check both ends, search, measure each change found by itself, and return the answer."""
         count, units = len(self.change_set.keys), self.change_set.units()
+        for remark in self.change_set.remarks:
+            self.prober.note(remark)
         self._announce(len(units))
         answered = BisectResult(
             axis=self.axis,

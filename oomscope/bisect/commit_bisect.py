@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.changes.excerpts import with_change
+from oomscope.bisect.changes.lock_files import is_readable
 from oomscope.bisect.changes.narrow import TurningPoint, narrow
 from oomscope.bisect.lines.culprit import LineSearcher
 from oomscope.bisect.lines.good_end import find_good_end
@@ -33,7 +34,9 @@ from oomscope.probe.result import ProbeResult
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
 
-_PACKAGES = re.compile(r"(^|/)([^/]*requirements[^/]*(/[^/]+)?\.txt|[^/]*\.lock|pyproject\.toml|environment\.ya?ml)$")
+_PACKAGES = re.compile(
+    r"(^|/)([^/]*requirements[^/]*(/[^/]+)?\.txt|[^/]*\.lock|pylock[^/]*\.toml|pyproject\.toml|environment\.ya?ml)$"
+)
 """Files that say which packages a program needs."""
 _SHOWN = 3
 """Of them in a note."""
@@ -224,9 +227,11 @@ class CommitBisect:
             return
         if found and not self.request.preparation.setup:
             names = ", ".join(found[:_SHOWN]) + (", …" if found[_SHOWN:] else "")
+            read = next(filter(is_readable, found), None)
+            lists = f"copies of both versions of {read}" if read else "the output of pip freeze in two environments"
             yield (
                 f"good and bad differ in {names}, but oomscope installs nothing: every commit ran with the packages "
-                "installed here; --axis environment --packages A..B compares lock files"
+                f"installed here; --axis environment --packages A..B compares {lists}"
             )
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> ProbeEvidence:

@@ -46,6 +46,11 @@ class ChangeSet(ABC):
     def keys(self) -> tuple[str, ...]:
         """The names of the changes, by number."""
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a report has to say of the changes; by default nothing."""
+        return ()
+
     def units(self) -> list[Changes]:
         """Return the changes in groups that make sense only together, prerequisites first; by default each alone."""
         return [frozenset({change}) for change in range(len(self.keys))]
@@ -135,6 +140,11 @@ class CombinedChanges(ChangeSet):
     def keys(self) -> tuple[str, ...]:
         """The names of all changes."""
         return tuple(key for part in self.parts for key in part.keys)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said of all parts."""
+        return tuple(remark for part in self.parts for remark in part.remarks)
 
     def units(self) -> list[Changes]:
         """Return the units of all parts: none needs what another part changes."""

@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -26,14 +25,14 @@ from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
-from oomscope.errors import InputError, TargetError, UsageError
+from oomscope.errors import TargetError, UsageError
 from oomscope.probe.process.tempdirs import tempdir
 from oomscope.units import Bytes
 
 _PREFIX: Final = "package:"
 _VARIABLE: Final = "PYTHONPATH"
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?\s*(?P<rest>[=<>!~@;].*)?")
-_HASH = re.compile(r"\s--hash[= ]\S+")
+_NAMED: Final = 8
+"""Packages that cannot be compared, in a note."""
 
 
 def installed_version(name: str) -> str | None:
@@ -54,6 +53,7 @@ class PackageDeltas(ChangeSet):
         overlays: where folders of packages are kept.
         inherited: the user's PYTHONPATH, which stays behind the folder.
         installed: the version of a distribution in the environment.
+        left_out: packages of either side that cannot be compared, with the reasons.
 
     Raises:
         UsageError: a package that one side lacks is installed, so that it cannot be left out.
@@ -65,6 +65,7 @@ class PackageDeltas(ChangeSet):
     ends: tuple[str, str] = ("the good packages", "the bad packages")
     inherited: str = ""
     installed: Callable[[str], str | None] = installed_version
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be mixed."""
@@ -86,6 +87,14 @@ class PackageDeltas(ChangeSet):
         """Return the package with both its requirements; None where it is not named."""
         name = key.removeprefix(_PREFIX)
         return KeyChange(key=key, good=self.low.get(name), bad=self.high.get(name), delta=delta)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Which packages are not compared."""
+        shown, more = self.left_out[:_NAMED], len(self.left_out) - _NAMED
+        if not shown:
+            return ()
+        return (f"packages that are not compared: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}",)
 
     def requirements(self, changes: Changes) -> tuple[str, ...]:
         """Return what has to be installed over the environment for ``changes``, sorted."""
@@ -131,42 +140,7 @@ class PackageDeltas(ChangeSet):
 
     def _is_installed(self, name: str, requirement: str) -> bool:
         version = self.installed(name)
-        return version is not None and requirement.replace(" ", "").partition("==")[2] == version
-
-
-def read_requirements(path: Path) -> dict[str, str]:
-    """Return the requirements of a lock file by normalised name: ``pip freeze``, or what pip-compile writes.
-
-    Comments and hashes are taken off. Options are ignored (pip's own variables say where packages come from), and so
-    are editable packages, which have no version to change.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not a requirement.
-    """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
-    joined = re.sub(r"(?:.*\\\n)+.*", _on_one_line, text)
-    found: dict[str, str] = {}
-    for number, line in enumerate(joined.splitlines(), start=1):
-        bare = _HASH.sub("", re.sub(r"(^|\s)#.*$", "", line)).strip()
-        where = f"{path}:{number}"
-        if bare.startswith(("-r", "--requirement", "-c", "--constraint")):
-            raise InputError("names another file", where=where, remedy="put all packages into one file")
-        if not bare or bare.startswith("-"):
-            continue
-        match = _REQUIREMENT.fullmatch(bare)
-        if match is None:
-            raise InputError(f"{bare!r} is not a requirement", where=where, remedy="write NAME==VERSION on each line")
-        found[re.sub(r"[-_.]+", "-", match["name"]).lower()] = bare  # PyPA, "Names and normalization"
-    return found
-
-
-def _on_one_line(lines: re.Match[str]) -> str:
-    """Join continued lines; empty ones after them keep the numbers of the lines that follow."""
-    return lines[0].replace("\\\n", " ") + "\n" * lines[0].count("\n")
+        return version is not None and requirement.partition(";")[0].replace(" ", "").partition("==")[2] == version
 
 
 _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--disable-pip-version-check")

@@ -93,7 +93,9 @@ class SearchOptions(Options):
         "--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."
     )
     packages: str | None = option(
-        "--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, searched like keys."
+        "--packages",
+        metavar="FILE..FILE",
+        help="Packages of both sides, searched like keys: pip freeze, uv.lock, poetry.lock or pylock.toml.",
     )
     hunks: bool = option(
         "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
@@ -315,7 +317,8 @@ class Search:
             InputError: a file of variables or packages cannot be read.
         """
         from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
-        from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
+        from oomscope.bisect.changes.lock_files import read_both
+        from oomscope.bisect.changes.packages import Overlays, PackageDeltas
 
         options = self.options
         found: list[ChangeSet] = []
@@ -330,12 +333,14 @@ class Search:
             found.append(EnvironmentDeltas(low=low, high=high, ends=ends))
         if options.packages:
             good, bad = two_files(options.packages, "--packages")
+            both = read_both(good, bad)
             packages = PackageDeltas(
-                low=read_requirements(good),
-                high=read_requirements(bad),
+                low=both.good,
+                high=both.bad,
                 overlays=Overlays(self.places.packages.absolute()),
                 ends=(str(good), str(bad)),
                 inherited=os.environ.get("PYTHONPATH", ""),
+                left_out=both.left_out,
             )
             found.append(packages)
         return tuple(found)

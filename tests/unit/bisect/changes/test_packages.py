@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.change_bisect import bisect_environment
-from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
+from oomscope.bisect.changes.packages import Overlays, PackageDeltas
 from oomscope.bisect.requests import EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.places import Places
-from oomscope.errors import InputError, TargetError, UsageError
+from oomscope.errors import TargetError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -60,6 +60,12 @@ def test_what_is_installed_cannot_be_left_out(tmp_path: Path) -> None:
         deltas(tmp_path, low={"numpy": "numpy==1"})
 
 
+def test_a_marker_does_not_hide_what_is_installed(tmp_path: Path) -> None:
+    low = {"numpy": "numpy==1.26.0"}
+    high = {"numpy": "numpy==2.0.0 ; python_version >= '3.11'"}
+    assert deltas(tmp_path, low=low, high=high).requirements(frozenset({0})) == ()
+
+
 def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
     packages = deltas(tmp_path, inherited="/theirs")
     experiment = packages.experiment(frozenset(), Experiment(job=ProbeJob(target=BundledTarget(config={}))))
@@ -71,31 +77,6 @@ def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": theirs}
         said = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
         assert said.stdout.strip() == wanted
-
-
-def test_a_lock_file(tmp_path: Path) -> None:
-    file = tmp_path / "lock.txt"
-    file.write_text(
-        "# made by a tool\n--index-url https://example.org/simple\n-e git+https://example.org/x#egg=x\n"
-        "Flash_Attn==2.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n    # via x\n"
-        "einops[all]==0.7.0 ; python_version >= '3.11'\nmine @ file:///w/mine-1.0.whl\n\nnumpy==2.0.0  # why\n"
-    )
-    assert read_requirements(file) == {
-        "flash-attn": "Flash_Attn==2.0",
-        "einops": "einops[all]==0.7.0 ; python_version >= '3.11'",
-        "mine": "mine @ file:///w/mine-1.0.whl",
-        "numpy": "numpy==2.0.0",
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [("numpy\n==1\n", ":2: '==1' is not a requirement"), ("-r base.txt\n", ":1: names another file")]
-)
-def test_a_line_that_is_none_is_named(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "lock.txt"
-    file.write_text(text)
-    with pytest.raises(InputError, match=words):
-        read_requirements(file)
 
 
 def wheel(folder: Path, name: str, version: str, source: str) -> None:
@@ -148,7 +129,11 @@ def search(tmp_path: Path, low: str, high: str) -> BisectResult:
         repo=repo.path,
         revision="HEAD",
         subject=harness_code(harness, SETTINGS),
-        layers=(PackageDeltas(low=next(sides), high=next(sides), overlays=Overlays(places.packages)),),
+        layers=(
+            PackageDeltas(
+                low=next(sides), high=next(sides), overlays=Overlays(places.packages), left_out=("mine (git)",)
+            ),
+        ),
         places=places,
     )
     return bisect_environment(request, probe=read_sizes, environment={})
@@ -163,6 +148,7 @@ def test_the_package_at_fault_of_two_lock_files(tmp_path: Path, index: Path) -> 
     assert key.delta.requested_bytes == 1999
     kept = list((tmp_path / "state" / "packages").iterdir())
     assert len(kept) == len(result.probes), "one folder a mixture, and nothing else is left"
+    assert result.notes == ("packages that are not compared: mine (git)",)
 
 
 def test_a_mixture_that_pip_cannot_make_is_untestable(tmp_path: Path, index: Path) -> None:

@@ -59,8 +59,26 @@ def test_packages_that_no_probe_installed_are_named_where_there_is_no_culprit(tm
     result = bisect_commits(request, probe=size_of, environment={})
     said = "good and bad differ in requirements-dev.txt, requirements/train.txt, uv.lock, but oomscope installs"
     assert [said in note for note in result.notes] == ([] if isinstance(subject.target, CommandTarget) else [True])
+    compared = "compares copies of both versions of requirements-dev.txt"
+    assert all(note.endswith(compared) for note in result.notes)
     installed = replace(request, preparation=Preparation(setup="true"))
     assert bisect_commits(installed, probe=size_of, environment={}).notes == ()
+
+
+def test_a_note_promises_to_compare_only_files_that_can_be_read(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    good = repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
+    repo.commit("newer packages", {"pixi.lock": "x"})
+    request = CommitRequest(
+        repo=repo.path,
+        range=RevisionRange(good=good, bad="HEAD"),
+        subject=subject,
+        places=Places(tmp_path / "state"),
+    )
+    result = bisect_commits(request, probe=size_of, environment={})
+    said = [note.rpartition("; ")[2] for note in result.notes]
+    wanted = "--axis environment --packages A..B compares the output of pip freeze in two environments"
+    assert said == ([] if isinstance(subject.target, CommandTarget) else [wanted])
 
 
 def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:
