@@ -35,3 +35,13 @@ def not_obeyed(line: str) -> str:
 def printable(text: str) -> str:
     """Return ``text`` with control characters but newline and tab, misleading characters and stray bytes escaped."""
     return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` in quotation marks for a sentence, as it was given: a ``repr`` would double backslashes.
+
+    What would break the line is escaped.
+    """
+    mark = '"' if "'" in text and '"' not in text else "'"
+    escaped = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return f"{mark}{escaped}{mark}"

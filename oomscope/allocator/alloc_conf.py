@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from oomscope.allocator.engine.constants import DIVISION_INTERVALS, LARGE_SEGMENT_DEFAULT
 from oomscope.errors import AllocatorConfError
+from oomscope.printable import quoted
 from oomscope.units import MiB
 
 VARIABLE = "PYTORCH_ALLOC_CONF"
@@ -146,11 +147,11 @@ class _Parser:
         if name not in self._readers:
             near = difflib.get_close_matches(name, self._readers, 1)
             remedy = f"did you mean {near[0]}?" if near else "see torch's notes on PYTORCH_ALLOC_CONF for the keys"
-            raise self._error(f"Unrecognized key {token.text!r} in CUDA allocator config", token, remedy)
+            raise self._error(f"Unrecognized key {quoted(token.text)} in CUDA allocator config", token, remedy)
         since = SINCE.get(name, (2, 0))
         if self._version < since:
             known = f"torch {since[0]}.{since[1]}"
-            raise self._error(f"Unrecognized key {token.text!r}, which {known} introduced", token, "leave it out")
+            raise self._error(f"Unrecognized key {quoted(token.text)}, which {known} introduced", token, "leave it out")
         return name
 
     def _split_size(self, name: str) -> int:
@@ -239,7 +240,7 @@ class _Parser:
     def _bool(self) -> bool:
         token = self._take("'True' or 'False'")
         if token.text not in {"True", "False"}:
-            raise self._error(f"Expected 'True' or 'False' but got {token.text!r}", token)
+            raise self._error(f"Expected 'True' or 'False' but got {quoted(token.text)}", token)
         return token.text == "True"
 
     def _integer(self) -> int:
@@ -253,14 +254,14 @@ class _Parser:
         """Read the number that a token starts with, as ``std::stoull`` does: the rest is ignored, a minus wraps."""
         match = _INTEGER.match(token.text)
         if match is None or abs(int(match[0])) > _SIZE_MAX:
-            raise self._error(f"expected a number but got {token.text!r}", token)
+            raise self._error(f"expected a number but got {quoted(token.text)}", token)
         return int(match[0]) % (_SIZE_MAX + 1)
 
     def _real(self) -> tuple[Token, float]:
         token = self._take("a number")
         match = _REAL.match(token.text)
         if match is None:
-            raise self._error(f"expected a number but got {token.text!r}", token)
+            raise self._error(f"expected a number but got {quoted(token.text)}", token)
         return token, float(match[0])
 
     def _sees(self, text: str) -> bool:
@@ -275,7 +276,7 @@ class _Parser:
     def _expect(self, text: str) -> None:
         token = self._take(repr(text))
         if token.text != text:
-            raise self._error(f"expected {text!r} but got {token.text!r}", token)
+            raise self._error(f"expected {quoted(text)} but got {quoted(token.text)}", token)
 
     def _error(self, message: str, token: Token, remedy: str | None = None) -> AllocatorConfError:
         return AllocatorConfError(message, where=f"{VARIABLE}, column {token.column}", remedy=remedy)

@@ -22,6 +22,7 @@ from oomscope.allocator.engine.constants import (
     UNLIMITED,
 )
 from oomscope.errors import AllocatorConfError
+from oomscope.printable import quoted
 from oomscope.torch_versions import DEFAULT_RULES, OLDEST_RULES
 
 
@@ -121,7 +122,7 @@ def parse_version(text: str) -> Version:
     """
     parts = text.split(".")
     if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
-        raise AllocatorConfError(f"{text!r} is no torch version", remedy="give one such as 2.13")
+        raise AllocatorConfError(f"{quoted(text)} is no torch version", remedy="give one such as 2.13")
     version = int(parts[0]), int(parts[1])
     if version < OLDEST_RULES:
         raise AllocatorConfError(f"torch {text} is older than any allocator known here", remedy="give 2.0 or newer")

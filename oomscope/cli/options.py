@@ -14,6 +14,7 @@ import click
 
 from oomscope.cli.completion import complete_card
 from oomscope.errors import OomscopeError, UsageError
+from oomscope.printable import quoted
 from oomscope.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Jobs(click.ParamType):  # type: ignore[type-arg]
         try:
             return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
         except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number from 1 to {MOST_JOBS}, nor auto", param, ctx)
+            self.fail(f"{quoted(value)} is not a whole number from 1 to {MOST_JOBS}, nor auto", param, ctx)
 
 
 def cores() -> int:

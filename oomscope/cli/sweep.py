@@ -25,6 +25,7 @@ from oomscope.cli.terminal.hints import nearest
 from oomscope.cli.terminal.output import SWEEP_TABLES, Files, print_json, print_report, remark, tables_of
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, UsageError, gravest
+from oomscope.printable import quoted
 
 if TYPE_CHECKING:
     from oomscope.probe.tuning.sweep import Axis, Sweep
@@ -131,7 +132,7 @@ def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:
     names = (word.partition("=")[0] for word in others if "," in word)
     meant = next(((name, near) for name in names if "." not in name and (near := nearest(name, SHORTHANDS))), None)
     if meant is not None:
-        raise UsageError(f"nothing is called {meant[0]!r}", remedy=f"did you mean {meant[1]}?")
+        raise UsageError(f"nothing is called {quoted(meant[0])}", remedy=f"did you mean {meant[1]}?")
     if not axes:
         raise UsageError("nothing to vary", remedy="give a key several values, such as recompute=none,selective,full")
     return axes, others

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oomscope.errors import ConfigError
+from oomscope.printable import quoted
 
 _SHORT = 8
 """Numbers of a list that a message quotes."""
@@ -55,8 +56,7 @@ class InvalidConfigError(ConfigError):
 def shown(value: object) -> str:
     """Return a user's value as a message quotes it: text in quotes, on one line, cut where it is long."""
     if isinstance(value, str):
-        text = repr(value)
-        text = '"' + text[1:-1].replace('"', "'") + '"'
+        text = '"' + quoted(value)[1:-1].replace('"', "'") + '"'
     elif value is None:
         text = "null"
     elif isinstance(value, bool):

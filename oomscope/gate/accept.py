@@ -13,6 +13,7 @@ from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.metrics import REQUESTED
 from oomscope.gate.suite.suite import Case, Suite
+from oomscope.printable import quoted
 
 FREELY = frozenset({Status.NO_BASELINE, Status.INCOMPATIBLE, Status.BETTER, Status.SAME})
 """Accepted without being named."""
@@ -44,7 +45,9 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
     known = [case.name for case in night.cases]
     for name in named:
         if name not in known:
-            raise InputError(f"no case is called {name!r}", where="--accept", remedy=f"cases are {', '.join(known)}")
+            raise InputError(
+                f"no case is called {quoted(name)}", where="--accept", remedy=f"cases are {', '.join(known)}"
+            )
     asked = {case.name: case for case in suite.cases}
     changed, left, left_as = {}, {}, []
     for measured in night.cases:
@@ -94,7 +97,7 @@ def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Ba
     """
     if case.key is None or known is None or known.digest != case.key.config:
         raise InputError(
-            f"{case.name!r} was measured under another suite", where=night.suite, remedy="run the gate again"
+            f"{quoted(case.name)} was measured under another suite", where=night.suite, remedy="run the gate again"
         )
     before = baseline.find(case.name, case.key)
     values = {name: case.values[name] for name in known.counted if name in case.values}

@@ -20,6 +20,7 @@ from oomscope.config.schema.section import Section
 from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.suite.metrics import METRICS, MOST, Bands
 from oomscope.gate.suite.schema import BOUNDS, MetricBands, MetricName, parse_document
+from oomscope.printable import quoted
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
@@ -223,6 +224,6 @@ def parse_baseline(data: bytes, path: Path) -> Baseline:
     entries = {name: tuple(row.entry() for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):
-            message = f"{name!r} has two entries for one kind of machine"
+            message = f"{quoted(name)} has two entries for one kind of machine"
             raise InvalidConfigError([Problem(message, str(path), "keep one of them")])
     return Baseline(entries=entries)

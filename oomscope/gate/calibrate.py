@@ -17,6 +17,7 @@ from oomscope.gate.night.cases import Probe, plan_of
 from oomscope.gate.night.compare import REPORT_IT
 from oomscope.gate.suite.metrics import METRICS, Band, Bands, values_of
 from oomscope.gate.suite.suite import Case
+from oomscope.printable import quoted
 from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ProbeResult
 
@@ -100,11 +101,11 @@ def _refuse(case: Case, first: ProbeResult, last: ProbeResult, number: int) -> N
     if last.outcome == "error":
         said = last.failure.reason if last.failure else "no reason was given"
         if last.failure and last.failure.kind == "internal":
-            raise OomscopeError(f"{case.name!r} met a defect: {said}", where=case.where, remedy=REPORT_IT)
-        raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="repair it first")
+            raise OomscopeError(f"{quoted(case.name)} met a defect: {said}", where=case.where, remedy=REPORT_IT)
+        raise TargetError(f"{quoted(case.name)} failed: {said}", where=case.where, remedy="repair it first")
     if last.verdict is not None and is_of_the_machine(last):
-        what = f"{case.name!r} ran out of memory on repeat {number}: {last.verdict.headline}"
+        what = f"{quoted(case.name)} ran out of memory on repeat {number}: {last.verdict.headline}"
         raise MachineUnfitError(what, where=case.where, remedy=_ALONE)
     if last.outcome != first.outcome or Key.of(case.digest, last) != Key.of(case.digest, first):
-        what = f"{case.name!r} ended differently on repeat {number} than on the first"
+        what = f"{quoted(case.name)} ended differently on repeat {number} than on the first"
         raise TargetError(what, where=case.where, remedy=_ALONE)

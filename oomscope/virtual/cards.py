@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oomscope.errors import UsageError
+from oomscope.printable import quoted
 from oomscope.units import KiB, MiB
 
 
@@ -149,7 +150,9 @@ def find_card(name: str) -> Card:
     near = get_close_matches(key, [*CARDS, *_ALIASES], n=3, cutoff=0.65)
     meant = list(dict.fromkeys(_ALIASES.get(match, match) for match in near))
     known = f"did you mean {' or '.join(meant)}?" if meant else f"known cards: {', '.join(CARDS)}"
-    raise UsageError(f"no card is called {name!r}", remedy=f"{known.rstrip('?')}, or give its size with --limit SIZE")
+    raise UsageError(
+        f"no card is called {quoted(name)}", remedy=f"{known.rstrip('?')}, or give its size with --limit SIZE"
+    )
 
 
 def card_is_supported(card: Card, arch_list: Iterable[str]) -> bool:

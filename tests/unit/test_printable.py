@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.printable import printable
+from oomscope.printable import printable, quoted
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,16 @@ def test_nothing_but_lines_is_left_of_control_characters(text: str) -> None:
     shown = printable(text)
     assert all(letter in "\n\t" or unicodedata.category(letter) != "Cc" for letter in shown)
     assert printable(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"peak (\d+)", r"'peak (\d+)'"),
+        ("it's", '"it\'s"'),
+        ('"it\'s"', "'\"it's\"'"),
+        ("two\nlines\x1b[0m", r"'two\nlines\x1b[0m'"),
+    ],
+)
+def test_text_is_quoted_as_it_was_given(text: str, shown: str) -> None:
+    assert quoted(text) == shown

@@ -17,6 +17,7 @@ from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import AllocatorConfError, InputError, UsageError
+from oomscope.printable import quoted
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.snapshot.replay.fixes import pairs_of
@@ -124,7 +125,7 @@ def read_environment(path: Path) -> dict[str, str]:
         variable = _VARIABLE.fullmatch(text)
         if variable is None:
             where, remedy = f"{path}:{number}", "write one variable on each line"
-            raise InputError(f"{text!r} is not NAME=VALUE", where=where, remedy=remedy)
+            raise InputError(f"{quoted(text)} is not NAME=VALUE", where=where, remedy=remedy)
         found[variable[1]] = _unquoted(variable[2])
     return found
 
@@ -139,7 +140,9 @@ def parse_variables(words: tuple[str, ...], option: str) -> dict[str, str]:
     for word in words:
         variable = _VARIABLE.fullmatch(word)
         if variable is None:
-            raise UsageError(f"{word!r} is not NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4")
+            raise UsageError(
+                f"{quoted(word)} is not NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4"
+            )
         found[variable[1]] = variable[2]
     return found
 

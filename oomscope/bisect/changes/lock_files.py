@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from oomscope.errors import InputError
+from oomscope.printable import quoted
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?\s*(?P<rest>[=<>!~@;].*)?")
 _HASH = re.compile(r"\s--hash[= ]\S+")
@@ -126,7 +127,9 @@ def _of_lines(text: str, path: Path) -> dict[str, str]:
             continue
         match = _REQUIREMENT.fullmatch(bare)
         if match is None:
-            raise InputError(f"'{bare}' is not a requirement", where=where, remedy="write NAME==VERSION on each line")
+            raise InputError(
+                f"{quoted(bare)} is not a requirement", where=where, remedy="write NAME==VERSION on each line"
+            )
         if _holds(bare.partition(";")[2]):
             found[_normalised(match["name"])] = bare
     return found

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import UsageError
+from oomscope.printable import quoted
 from oomscope.probe.demand import demand_bytes, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size, parse_size
@@ -68,7 +69,7 @@ class Bad:
                 return cls(name=name)
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f"{text!r} is not a class of results", where="--bad", remedy=_REMEDY)
+            raise UsageError(f"{quoted(text)} is not a class of results", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
         quantity: Class = "reserved" if match["quantity"].lower() == "reserved" else "requested"
         return cls(name=quantity, threshold=size, written=match["size"])

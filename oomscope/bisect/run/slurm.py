@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
 from oomscope.errors import MachineUnfitError, UsageError
+from oomscope.printable import quoted
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
@@ -222,7 +223,9 @@ def _option(word: str) -> tuple[str, str | bool]:
     name = name.strip().removeprefix("--").replace("_", "-")
     if not _NAME.fullmatch(name) or any(ord(letter) < 32 for letter in value):
         raise UsageError(
-            f"{word!r} is not an option of sbatch", where="--slurm", remedy="write NAME=VALUE, such as partition=gpu"
+            f"{quoted(word)} is not an option of sbatch",
+            where="--slurm",
+            remedy="write NAME=VALUE, such as partition=gpu",
         )
     if name in OURS:
         raise UsageError(f"{name} cannot be chosen", where="--slurm", remedy="leave it out: each probe is one task")

@@ -25,6 +25,7 @@ from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.bisect.vcs.source_text import Source
 from oomscope.errors import GitError, TargetError, UsageError
 from oomscope.files import real_path
+from oomscope.printable import quoted
 
 FIXUP, SETUP, LINK = "--fixup", "--setup", "--link"
 TIMEOUT_S = 1800.0
@@ -59,7 +60,7 @@ class Fixup:
         """
         where, colon, repair = (part.strip() for part in text.partition(":"))
         if not (colon and where and repair):
-            raise UsageError(f"{text!r} is not a repair", where=FIXUP, remedy=_RANGE_REMEDY)
+            raise UsageError(f"{quoted(text)} is not a repair", where=FIXUP, remedy=_RANGE_REMEDY)
         file = Path(repair).expanduser()
         if file.suffix not in _PATCH_SUFFIXES and not os.path.isfile(file):  # noqa: PTH113 # commands may be long
             return cls(range=where, command=repair)

@@ -17,6 +17,7 @@ from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.bisect.vcs.source_text import Source
 from oomscope.errors import ConfigError, GitError, UsageError
+from oomscope.printable import quoted
 from oomscope.probe.job import CheckoutTarget, HarnessTarget, bundled_job, checkout_job
 from oomscope.probe.machine.checks import check_card
 from oomscope.probe.ranks import chosen_ranks
@@ -124,7 +125,9 @@ def path_in_repo(path: str, option: str = "--config") -> str:
     outside = PurePosixPath(normal).is_absolute() or normal.startswith("..") or normal == "."
     if outside or any(ord(letter) < 32 for letter in path):
         raise UsageError(
-            "is not a path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
+            "is not a path inside a repository",
+            where=f"{option} {quoted(path)}",
+            remedy="give it from the repository's root",
         )
     return normal
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oomscope.errors import GitError, UsageError
+from oomscope.printable import quoted
 
 _SEPARATOR = ".."
 _SUFFIXES = {".yaml", ".yml", ".json", ".sh"}
@@ -71,14 +72,14 @@ def parse_range(text: str) -> RevisionRange | FileRange:
             return FileRange(good=good, bad=bad)
     good_rev, separator, bad_rev = text.partition(_SEPARATOR)
     if not separator:
-        raise UsageError(f"{text!r} is not a range", remedy=_REMEDY)
+        raise UsageError(f"{quoted(text)} is not a range", remedy=_REMEDY)
     if bad_rev.startswith("."):
-        raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
+        raise UsageError(f"{quoted(text)} names a symmetric difference, which has no good end", remedy=_REMEDY)
     for name in (good_rev, bad_rev):
         if Path(name).suffix in _SUFFIXES and not _is_file(name):
             raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
     if not good_rev:
-        raise UsageError(f"{text!r} names no good end", remedy=f"{_REMEDY}, or add --find-good")
+        raise UsageError(f"{quoted(text)} names no good end", remedy=f"{_REMEDY}, or add --find-good")
     return _revisions(good_rev, bad_rev or "HEAD")
 
 
@@ -101,7 +102,7 @@ def parse_open(text: str) -> RevisionRange:
     """
     good, separator, bad = text.partition(_SEPARATOR) if _SEPARATOR in text else ("", "", text)
     if good:
-        raise UsageError(f"{text!r} names a good end", where="--find-good", remedy=f"write ..{bad or 'HEAD'}")
+        raise UsageError(f"{quoted(text)} names a good end", where="--find-good", remedy=f"write ..{bad or 'HEAD'}")
     return _revisions("", bad or ("HEAD" if separator else ""))
 
 
@@ -121,7 +122,7 @@ def checked_revision(revision: str) -> str:
     """
     odd = revision.startswith(("-", "^")) or _SEPARATOR in revision or any(ord(letter) < 32 for letter in revision)
     if not revision.strip() or odd:
-        raise GitError("is not a revision", where=repr(revision), remedy="give a commit, tag or branch")
+        raise GitError("is not a revision", where=quoted(revision), remedy="give a commit, tag or branch")
     return revision
 
 

@@ -13,6 +13,7 @@ from oomscope.bisect.run.places import JournalUse
 from oomscope.cli.options import FILE, MOST, Options, Size, option
 from oomscope.cli.sources import TARGETS, TargetOptions
 from oomscope.errors import UsageError
+from oomscope.printable import quoted
 from oomscope.probe.targets.settings import harness_settings
 from oomscope.units import parse_size
 
@@ -207,7 +208,7 @@ class Search:
                 raise UsageError(what, remedy=remedy)
         for word in self.overrides:
             if "=" not in word:
-                raise UsageError(f"{word!r} is not a KEY=VALUE", remedy="write paths after --")
+                raise UsageError(f"{quoted(word)} is not a KEY=VALUE", remedy="write paths after --")
 
     def refuse_about_commits(self, what: str, *, has_repo: bool) -> None:
         """Refuse the options that are about a range of commits.
@@ -357,4 +358,4 @@ def two_files(text: str, option: str) -> tuple[Path, Path]:
     found = parse_range(text)
     if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):
         return found.good, found.bad
-    raise UsageError(f"{text!r} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")
+    raise UsageError(f"{quoted(text)} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")

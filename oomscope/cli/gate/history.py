@@ -11,6 +11,7 @@ from oomscope.cli.gate.options import ledger_option, ledger_path, read_night
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.terminal.output import Files, print_json, print_report, say
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
+from oomscope.printable import quoted
 
 SCHEMA_VERSION = 1
 
@@ -51,7 +52,9 @@ def history_command(
     from oomscope.gate.suite.metrics import METRICS
 
     if metric not in METRICS:
-        raise UsageError(f"unknown metric {metric!r}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}")
+        raise UsageError(
+            f"unknown metric {quoted(metric)}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}"
+        )
     place = ledger_path(ledger)
     files = Files(html=html, png=png)
     files.refuse(("--ledger", place), force=force)
@@ -68,7 +71,7 @@ def history_command(
     known = {trend.name for trend in found}
     for name in names:
         if name not in known:
-            what = f"no night of a case {name!r}{f' of {suite}' if suite else ''}"
+            what = f"no night of a case {quoted(name)}{f' of {suite}' if suite else ''}"
             raise InputError(what, where=str(place), remedy="see oomscope gate history for all cases")
     if not known:
         what = f"no night of {suite}" if suite else "the ledger has no night yet"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from oomscope.config.schema.section import Count, Section
+from oomscope.printable import quoted
 
 _TERM = re.compile(r"\((?P<group>[^()]+)\)\*(?P<groups>\d+)|(?P<sign>[EtmL|])(?:\*(?P<signs>\d+))?")
 _SIGNS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
@@ -51,7 +52,7 @@ def _terms(text: str) -> Iterator[re.Match[str]]:
     while position < len(text):
         term = _TERM.match(text, position)
         if term is None:
-            raise ValueError(f"at {text[position : position + 12]!r}: write E, t, m, L and |, x*n or (...)*n")
+            raise ValueError(f"at {quoted(text[position : position + 12])}: write E, t, m, L and |, x*n or (...)*n")
         yield term
         position = term.end()
 
@@ -75,7 +76,7 @@ def _written_stage(stage: Any) -> str:
     names = [str(layer).strip().lower() for layer in stage]
     for name in names:
         if name not in _SIGNS:
-            raise ValueError(f"{name!r} is none of {', '.join(_SIGNS)}")
+            raise ValueError(f"{quoted(name)} is none of {', '.join(_SIGNS)}")
     return "".join(_SIGNS[name] for name in names)
 
 

@@ -21,6 +21,7 @@ from oomscope.gate.suite.schema import (
     line_of,
     read_document,
 )
+from oomscope.printable import quoted
 from oomscope.probe.job import OWN_KINDS, OwnKind
 
 
@@ -122,7 +123,7 @@ class Suite:
         for name in names:
             if name not in known:
                 raise InputError(
-                    f"no case is called {name!r}", where=str(self.path), remedy=f"cases are {', '.join(known)}"
+                    f"no case is called {quoted(name)}", where=str(self.path), remedy=f"cases are {', '.join(known)}"
                 )
         return self if not names else Suite(path=self.path, cases=tuple(known[name] for name in dict.fromkeys(names)))
 
@@ -143,7 +144,7 @@ def load_suite(path: Path) -> Suite:
     problems, first = [], dict[str, Case]()
     for case in cases:
         if (before := first.setdefault(case.name, case)) is not case:
-            message = f"two cases are called {case.name!r} (the first in line {before.line})"
+            message = f"two cases are called {quoted(case.name)} (the first in line {before.line})"
             problems.append(Problem(message, case.where, "give each a name of its own"))
     if problems:
         raise InvalidConfigError(problems)

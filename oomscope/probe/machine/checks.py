@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from oomscope.allocator.alloc_conf import VARIABLE
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
+from oomscope.printable import quoted
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
@@ -103,4 +104,4 @@ def _check_workspace(config: str) -> None:
     Source: PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
     """
     if not re.search(r":(\d+):(\d+)", config):
-        raise ConfigError(f"cannot read {config!r}", where=CUBLAS_VARIABLE, remedy="give it as :4096:8")
+        raise ConfigError(f"cannot read {quoted(config)}", where=CUBLAS_VARIABLE, remedy="give it as :4096:8")

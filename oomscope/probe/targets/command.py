@@ -23,6 +23,7 @@ from typing import Final
 
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import InputError, OomscopeError, TargetError
+from oomscope.printable import quoted
 from oomscope.probe.analysis.failures import Refusal, refusal_in_text
 from oomscope.probe.git_bisect import UNTESTABLE
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress, StartedTarget
@@ -88,9 +89,9 @@ def words_of(command: str) -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         reason = str(error).lower()
-        raise HarnessError(f"{command!r} cannot be split: {reason}", where="--command", remedy=_SHELL) from None
+        raise HarnessError(f"{quoted(command)} cannot be split: {reason}", where="--command", remedy=_SHELL) from None
     if not words or not words[0] or "\0" in command:
-        raise HarnessError(f"{command!r} does not name a program", where="--command", remedy=_SHELL)
+        raise HarnessError(f"{quoted(command)} does not name a program", where="--command", remedy=_SHELL)
     return words
 
 
@@ -114,9 +115,11 @@ def metric_of(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise HarnessError(f"{pattern!r} is not a regular expression: {error}", where=where, remedy=remedy) from None
+        raise HarnessError(
+            f"{quoted(pattern)} is not a regular expression: {error}", where=where, remedy=remedy
+        ) from None
     if compiled.groups != 1:
-        raise HarnessError(f"{pattern!r} has {compiled.groups} groups", where=where, remedy=remedy)
+        raise HarnessError(f"{quoted(pattern)} has {compiled.groups} groups", where=where, remedy=remedy)
     return compiled
 
 
@@ -124,7 +127,7 @@ def _check_glob(pattern: str) -> None:
     where, remedy = "--snapshot-glob", "give a pattern from the checkout's root, such as 'out/*.pickle'"
     outside = PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts
     if outside or not pattern.strip() or "\0" in pattern or os.path.normpath(pattern) == ".":
-        raise HarnessError(f"{pattern!r} does not name files in the checkout", where=where, remedy=remedy)
+        raise HarnessError(f"{quoted(pattern)} does not name files in the checkout", where=where, remedy=remedy)
 
 
 def run_command(job: ProbeJob, target: CommandTarget, progress: Callable[[Progress], None]) -> ProbeResult:
@@ -229,17 +232,19 @@ def metric_in(said: Said, pattern: str) -> tuple[int, str]:
         TargetError: nothing matched ``pattern``, or what did is not a size.
     """
     if said.match is None:
-        raise TargetError(f"the command printed nothing that {pattern!r} matches", remedy=_PRINTS)
+        raise TargetError(f"the command printed nothing that {quoted(pattern)} matches", remedy=_PRINTS)
     text, line = said.match
     shown = line.strip()[:_SHOWN]
     try:
         size = parse_size(text)
     except InputError:
-        raise TargetError(f"the command printed {text!r}, which is not a size", where=shown, remedy=_PRINTS) from None
+        raise TargetError(
+            f"the command printed {quoted(text)}, which is not a size", where=shown, remedy=_PRINTS
+        ) from None
     number = text.strip()
     if "." in number and not number[-1].isalpha() and float(number.replace("_", "").replace(",", "")) % 1:
         remedy = "put the unit into the group"
-        raise TargetError(f"the command printed {text!r}, a fraction without a unit", where=shown, remedy=remedy)
+        raise TargetError(f"the command printed {quoted(text)}, a fraction without a unit", where=shown, remedy=remedy)
     return size, shown
 
 
@@ -277,7 +282,7 @@ def answer(
     if pattern is None:
         return _base(job, "fits")
     if recorded is None:
-        raise TargetError(f"the command wrote no snapshot that {pattern!r} names", remedy=_WRITES)
+        raise TargetError(f"the command wrote no snapshot that {quoted(pattern)} names", remedy=_WRITES)
     return recorded
 
 

@@ -25,6 +25,7 @@ from typing import Final, cast
 
 import oomscope
 from oomscope.errors import InputError, TargetError
+from oomscope.printable import quoted
 from oomscope.probe.job import CheckoutTarget, EntryTarget, HarnessTarget
 from oomscope.probe.recording.settings import listed
 from oomscope.probe.targets.context import Context, Target
@@ -123,10 +124,12 @@ def check_entry(entry: str) -> None:
     """
     module, colon, function = entry.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
-        raise HarnessError(f"{entry!r} is not an entry", where="--entry", remedy=f"write pkg.module:function; {_ENTRY}")
+        raise HarnessError(
+            f"{quoted(entry)} is not an entry", where="--entry", remedy=f"write pkg.module:function; {_ENTRY}"
+        )
     if module.partition(".")[0] == oomscope.__name__:
         raise HarnessError(
-            f"{entry!r} is in oomscope, which is never taken from the checkout",
+            f"{quoted(entry)} is in oomscope, which is never taken from the checkout",
             where="--entry",
             remedy="run the checkout's own oomscope with --command",
         )

@@ -11,6 +11,7 @@ from typing import get_args
 
 from oomscope.config.schema import OffloadModule, RecomputeModule
 from oomscope.errors import UsageError
+from oomscope.printable import quoted
 
 _NO_RECOMPUTE = (
     "recompute.recompute_granularity=null",
@@ -81,7 +82,8 @@ def _modules(axis: str, choice: str, known: tuple[str, ...]) -> str:
         if module not in known:
             others = "none, selective, full, uniform:N, block:N" if axis == "recompute" else "none, layers:N, optimizer"
             raise UsageError(
-                f"{axis} has no choice {module!r}", remedy=f"give {others}, or modules joined by +: {', '.join(known)}"
+                f"{axis} has no choice {quoted(module)}",
+                remedy=f"give {others}, or modules joined by +: {', '.join(known)}",
             )
     return ",".join(modules)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from oomscope.config.key_lookup import SECTIONS, meant_key, meant_section
 from oomscope.errors import UsageError
+from oomscope.printable import quoted
 from oomscope.probe.tuning.shorthand import SHORTHANDS
 from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side
 
@@ -40,11 +41,11 @@ class Axis:
         name, equals, text = word.partition("=")
         values = tuple(_split(text)) if equals else ()
         if not equals or not name:
-            raise UsageError(f"{word!r} names nothing to vary", remedy="write KEY=VALUE,VALUE")
+            raise UsageError(f"{quoted(word)} names nothing to vary", remedy="write KEY=VALUE,VALUE")
         _check_name(name)
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
-            raise UsageError(f"{name} has the value {twice!r} twice", remedy="give each value once")
+            raise UsageError(f"{name} has the value {quoted(twice)} twice", remedy="give each value once")
         axis = cls(name, values)
         for value in values:
             axis.overrides(value)
@@ -61,11 +62,11 @@ def _check_name(name: str) -> None:
         return
     section, dot, key = name.partition(".")
     if not dot:
-        raise UsageError(f"{name!r} is not a key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
+        raise UsageError(f"{quoted(name)} is not a key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
     if section not in SECTIONS:
-        raise UsageError(f"{name!r} is not a key", remedy=meant_section(section))
+        raise UsageError(f"{quoted(name)} is not a key", remedy=meant_section(section))
     if key not in SECTIONS[section].model_fields:
-        raise UsageError(f"{name!r} is not a key", remedy=meant_key(section, key))
+        raise UsageError(f"{quoted(name)} is not a key", remedy=meant_key(section, key))
 
 
 def _split(text: str) -> list[str]:
