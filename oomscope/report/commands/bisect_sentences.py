@@ -18,6 +18,7 @@ from oomscope.bisect.results.result import (
 )
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import bytes_of
+from oomscope.probe.result import ProbeResult
 from oomscope.report.sentences import count, in_module, known_size, short_hash, site_text
 from oomscope.units import Bytes, MiB, format_size
 
@@ -118,7 +119,7 @@ def guilty_commit(result: BisectResult) -> str | None:
 
 
 def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
-    """Return requested and reserved bytes of the last good and the first bad probe, in words."""
+    """Return requested and reserved bytes of the last good and the first bad probe, and of which rank they are."""
     if result.last_good is None or result.first_bad is None:
         return []
     probes = (result.last_good.result, result.first_bad.result)
@@ -130,7 +131,18 @@ def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
     else:
         reserved = _change(before.reserved_bytes, after.reserved_bytes)
         reserved += ", on a card without a limit" if any(probe.demand_peak for probe in probes) else ""
-    return [("Requested", _change(before.requested_bytes, after.requested_bytes)), ("Reserved", reserved)]
+    rows = [("Requested", _change(before.requested_bytes, after.requested_bytes)), ("Reserved", reserved)]
+    return [*rows, *_ranks(*probes)]
+
+
+def _ranks(before: ProbeResult, after: ProbeResult) -> list[tuple[str, str]]:
+    """Return which rank either probe reports, where a world has several."""
+    if max(before.world_size, after.world_size) == 1:
+        return []
+    names = [f"{probe.rank} of {probe.world_size}" for probe in (before, after)]
+    same = names[0] if names[0] == names[1] else " → ".join(names)
+    chosen = ", the worst measured" if len(before.ranks) > 1 or len(after.ranks) > 1 else ""
+    return [("Rank", same + chosen)]
 
 
 def _change(before: int, after: int) -> str:

@@ -13,6 +13,7 @@ from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit, StepRow, SuspectedChange
 from oomscope.bisect.results.sections import Narrowed
 from oomscope.bisect.search.line import Answer
+from oomscope.probe.result import RankSummary
 from oomscope.report.commands import bisect_sentences
 from oomscope.report.commands.bisect import bisect_report, growth_table, plan_report
 from oomscope.report.parts import Report
@@ -180,6 +181,25 @@ def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -
     printed_alone = replace(result, backend="command", outcome="fits", peak=replace(result.peak, reserved_bytes=None))
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed_alone))
     assert dict(bisect_sentences.before_and_after(search))["Reserved"].startswith("not known")
+
+
+def test_the_rank_of_either_probe_is_named_where_there_are_several() -> None:
+    assert "Rank" not in dict(bisect_sentences.before_and_after(searches.COMMITS))
+    search = of_ranks(searches.COMMITS, (1, 1))
+    assert dict(bisect_sentences.before_and_after(search))["Rank"] == "1 of 2, the worst measured"
+    assert "Rank" in rendered(search)
+    search = of_ranks(searches.COMMITS, (1, 0))
+    assert dict(bisect_sentences.before_and_after(search))["Rank"] == "1 of 2 → 0 of 2, the worst measured"
+
+
+def of_ranks(search: BisectResult, ranks: tuple[int, int]) -> BisectResult:
+    """Return ``search`` as one of a world of two: the ranks of the last good and the first bad probe."""
+    each = tuple(RankSummary(rank=rank, outcome="fits", peak=None, margin_bytes=None) for rank in range(2))
+    good, bad = (
+        replace(evidence, result=replace(evidence.result, rank=rank, world_size=2, ranks=each))
+        for evidence, rank in zip((search.last_good, search.first_bad), ranks, strict=True)
+    )
+    return replace(search, last_good=good, first_bad=bad)
 
 
 def test_merges_and_paths_in_the_count_of_commits() -> None:
