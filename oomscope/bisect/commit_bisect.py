@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -13,13 +13,20 @@ from oomscope.bisect.changes.narrow import TurningPoint, narrow
 from oomscope.bisect.lines.culprit import LineSearcher
 from oomscope.bisect.lines.good_end import find_good_end
 from oomscope.bisect.lines.line import Known, Line
-from oomscope.bisect.lines.merges import MergeOpener, Walked
+from oomscope.bisect.lines.merges import MergeOpener, Walked, acquitted_by
 from oomscope.bisect.lines.steps import StepWalk
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
 from oomscope.bisect.results.predicate import bad_text
 from oomscope.bisect.results.reporter import SearchPlan
-from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeyChange, ProbeEvidence, SearchOutcome
+from oomscope.bisect.results.result import (
+    BisectResult,
+    CommitCulprit,
+    KeyChange,
+    ProbeEvidence,
+    SearchOutcome,
+    SuspectedChange,
+)
 from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.line import Search, SearchFinding
 from oomscope.bisect.search.repeats import percent
@@ -127,8 +134,11 @@ class CommitBisect:
             walked = opener.walk(line, answer)
         answered = replace(self._with_answer(base, walked), steps=walked.steps)
         if self.request.steps is not None:
-            found = StepWalk(self.request.steps, opener, searcher.noise_of(line)).walk(line)
+            noise = searcher.noise_of(line)
+            found = StepWalk(self.request.steps, opener, noise).walk(line)
             answered = answered if found is None else replace(answered, steps=found[0], waterfall=found[1])
+            if answered.suspects and noise is None:
+                answered = self._without_acquitted(answered, walked, (line, *(opener.branches if opener else ())))
         if answered.outcome == "no_culprit":
             for note in self._unheeded_packages():
                 self.prober.note(note)
@@ -192,10 +202,7 @@ class CommitBisect:
         )
         commit = line.commit(found.first_bad)
         if walked.suspects or found.kind == "suspects":
-            suspects = walked.suspects or line.suspects(found)
-            reason = walked.answer.reason or f"those before {commit.short} cannot be tested"
-            message = f"one of {len(suspects)} commits is at fault: {reason}"
-            return replace(base, outcome="suspects", suspects=suspects, message=message)
+            return self._with_suspects(base, walked, walked.suspects or line.suspects(found))
         culprit = CommitCulprit(
             commit=commit.hash,
             subject=commit.subject,
@@ -215,6 +222,20 @@ class CommitBisect:
         sureness = "" if confidence is None else f", {percent(confidence)} sure"
         message = f"{commit.short} is the first bad commit{sureness}: {records[1].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
+
+    def _with_suspects(self, base: BisectResult, walked: Walked, suspects: tuple[SuspectedChange, ...]) -> BisectResult:
+        first_bad = walked.line.commit(walked.answer.found.first_bad).short if walked.answer.found else self.bad.short
+        reason = walked.answer.reason or f"those before {first_bad} cannot be tested"
+        message = f"one of {len(suspects)} commits is at fault: {reason}"
+        if len(suspects) == 1:
+            message = f"only {(suspects[0].commit or '')[:10]} is left: {reason}, and all others are acquitted"
+        return replace(base, outcome="suspects", suspects=suspects, message=message)
+
+    def _without_acquitted(self, answered: BisectResult, walked: Walked, lines: Sequence[Line]) -> BisectResult:
+        """Return ``answered`` without the suspects that the walk along the steps has acquitted."""
+        acquitted = acquitted_by(lines, self.repository, self.good)
+        left = tuple(suspect for suspect in answered.suspects if suspect.commit not in acquitted)
+        return self._with_suspects(answered, walked, left) if left else answered
 
     def _unheeded_packages(self) -> Iterator[str]:
         """Yield a note if files that name packages differ between the ends, and no probe installed what they name."""

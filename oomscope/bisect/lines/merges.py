@@ -13,7 +13,7 @@ from oomscope.bisect.lines.culprit import LineAnswer, LineSearcher
 from oomscope.bisect.lines.line import Line
 from oomscope.bisect.results.result import StepRow, SuspectedChange
 from oomscope.bisect.results.sections import WalkedLine
-from oomscope.bisect.search.line import SearchFinding
+from oomscope.bisect.search.line import Answer, SearchFinding
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError
 from oomscope.units import Bytes
@@ -44,9 +44,14 @@ class MergeOpener:
     _branches: dict[tuple[str, str, int], Line | None] = field(default_factory=dict)
 
     @property
-    def lines(self) -> tuple[WalkedLine, ...]:
+    def branches(self) -> tuple[Line, ...]:
         """The branches that were looked into."""
-        return tuple(branch.document for branch in self._branches.values() if branch is not None)
+        return tuple(branch for branch in self._branches.values() if branch is not None)
+
+    @property
+    def lines(self) -> tuple[WalkedLine, ...]:
+        """The branches that were looked into, as a result lists them."""
+        return tuple(branch.document for branch in self.branches)
 
     def walk(self, line: Line, answer: LineAnswer, good: tuple[Commit, ...] = ()) -> Walked:
         """Return the line and answer inside the merge at fault, as deep as merges go; the given ones elsewhere.
@@ -140,6 +145,23 @@ class MergeOpener:
         known = {commit.hash: commit for commit in (*parents, *commits)}
         contents = dict(zip(known, line.subject.contents(list(known.values())), strict=True))
         return [each for each in commits if not each.parents or contents[each.hash] != contents[each.parents[0]]]
+
+
+def acquitted_by(lines: Sequence[Line], repository: Repository, good: Commit) -> set[str]:
+    """Return the hashes of the commits since ``good`` that what was measured along ``lines`` acquits.
+
+    A commit that answered good is not the first bad one. Nor is any that it contains, unless one of those answered bad:
+    what is bad is taken to stay so.
+    """
+    answers: dict[Answer, dict[str, Commit]] = {answer: {} for answer in Answer}
+    for line in lines:
+        for position, record in line.records.items():
+            answers[record.answer] |= {commit.hash: commit for commit in line.positions[position]}
+    found: set[str] = set()
+    for name, commit in answers[Answer.GOOD].items():
+        contained = {name, *(each.hash for each in repository.between((good,), commit))}
+        found |= {name} if contained & answers[Answer.BAD].keys() else contained
+    return found - answers[Answer.BAD].keys()
 
 
 def brought_by(branch: Line) -> Bytes:

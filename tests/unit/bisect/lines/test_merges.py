@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.lines.line import Line
+from oomscope.bisect.lines.merges import acquitted_by
+from oomscope.bisect.results.result import BisectResult, ProbeRecord
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
 
@@ -129,3 +134,37 @@ def test_a_deadline_inside_a_merge_leaves_suspects(
     assert len(result.suspects) == suspects
     assert all("not probed" not in suspect.reason or suspect.reason == "not probed" for suspect in result.suspects)
     assert sum(not record.cached for record in result.probes) == probes
+
+
+def test_what_the_steps_show_to_be_good_is_no_suspect(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for name, size in (("side 0", "501"), ("side 1", "502")):
+        world.repo.commit(name, {"size.txt": size})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"size.txt": "500", "main": "1"})
+    merge_with(world, "import")
+    world.repo.commit("bad", {"size.txt": "1200"})
+    world.repo.git("checkout", "--quiet", "side")
+    for name, size in (("side 2", "503"), ("side 3", "504")):
+        world.repo.commit(name, {"size.txt": size})
+    world.repo.git("checkout", "--quiet", "main")
+    merge_with(world, "1210")
+    result = world.bisect(good, steps=StepsWanted())
+    assert named(result) == ["merge side", "bad"], "side 3, which contains the others, is good"
+    assert result.message.startswith("one of 2 commits is at fault: those before ")
+
+
+def test_what_is_good_acquits_nothing_that_is_older_than_a_bad_commit_in_it(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    hashes = [world.repo.commit(size, {"size.txt": size}) for size in ("501", "import", "1200", "503")]
+    repository = Repository.open(world.repo.path)
+    commits = repository.line(repository.resolve(good), repository.resolve("HEAD")).commits
+    line = Line(tuple((commit,) for commit in commits), (), None, None)  # type: ignore[arg-type]
+    answers = (Answer.GOOD, Answer.UNTESTABLE, Answer.BAD, Answer.GOOD)
+    line.records |= {place: record(answer) for place, answer in enumerate(answers)}
+    assert acquitted_by((line,), repository, repository.resolve(good)) == {hashes[0], hashes[3]}
+
+
+def record(answer: Answer) -> ProbeRecord:
+    return ProbeRecord(number=1, role="search", answer=answer, reason="")
