@@ -185,8 +185,7 @@ class DeltaBisect:
             return base
         changes = [self.change_set.change(name) for name in names(self.change_set, fault)]
         suspects = tuple(
-            SuspectedChange(key=change.key, subject=f"{change.good} → {change.bad}", reason=OUT_OF_TIME)
-            for change in changes
+            SuspectedChange(key=change.key, subject=" → ".join(change.texts), reason=OUT_OF_TIME) for change in changes
         )
         message = f"what is at fault is among {len(changes)} keys: {OUT_OF_TIME}"
         return self._with_evidence(replace(base, outcome="suspects", message=message, suspects=suspects), search, fault)

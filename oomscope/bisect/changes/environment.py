@@ -11,7 +11,7 @@ from pathlib import Path
 
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet, names
-from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.results.result import KeyChange, Side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
@@ -60,7 +60,8 @@ class EnvironmentDeltas(ChangeSet):
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the variable or setting with both its values; None where it is not set."""
         good, bad = self._by_key[key]
-        return KeyChange(key=key, good=good, bad=bad, delta=delta)
+        absent_from: Side | None = "good" if good is None else "bad" if bad is None else None
+        return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     def values(self, changes: Changes) -> dict[str, str | None]:
         """Return the variables that differ, as they are with ``changes`` made; None for one that is not set."""

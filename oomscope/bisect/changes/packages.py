@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
-from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.results.result import KeyChange, Side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
@@ -86,7 +86,9 @@ class PackageDeltas(ChangeSet):
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the package with both its requirements; None where it is not named."""
         name = key.removeprefix(_PREFIX)
-        return KeyChange(key=key, good=self.low.get(name), bad=self.high.get(name), delta=delta)
+        good, bad = self.low.get(name), self.high.get(name)
+        absent_from: Side | None = "good" if good is None else "bad" if bad is None else None
+        return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     @property
     def remarks(self) -> tuple[str, ...]:

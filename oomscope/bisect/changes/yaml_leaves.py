@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oomscope.bisect.changes.change_set import ChangeSet, names
-from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.results.result import KeyChange, Side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
@@ -91,8 +91,10 @@ class ConfigLeaves(ChangeSet):
         if not self._places:
             return KeyChange(key=key, good=self.before.short, bad=self.after.short, delta=delta)
         place = self._places[self.keys.index(key)]
-        good, bad = (_as_json(leaves.get(place)) for leaves in self._documents)
-        return KeyChange(key=key, good=good, bad=bad, delta=delta)
+        low, high = self._documents
+        good, bad = (_as_json(leaves.get(place)) for leaves in (low, high))
+        absent_from: Side | None = "good" if place not in low else "bad" if place not in high else None
+        return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the code is measured with ``changes`` made in the good file."""
@@ -104,8 +106,11 @@ class ConfigLeaves(ChangeSet):
         """Return commands that lay the code out with the good file, and a comment with the changes to make."""
         clone, checkout, *then = self.subject.commands(self.code)
         show = _show(self.repository, self.before, self.path, self.code)
-        made = [f"{key}={self.change(key).bad!r}" for key in names(self, changes)]
-        note = [f"# set {shlex.quote(', '.join(made))} in {self.path}"] if made else []
+        made = [self.change(key) for key in names(self, changes)]
+        kept = [f"{each.key}={each.texts[1]}" for each in made if each.absent_from != "bad"]
+        removed = [each.key for each in made if each.absent_from == "bad"]
+        note = [f"# set {shlex.quote(', '.join(kept))} in {self.path}"] if kept else []
+        note += [f"# remove {shlex.quote(', '.join(removed))} from {self.path}"] if removed else []
         return (clone, checkout, show, *note, *then)
 
     @property

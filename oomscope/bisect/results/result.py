@@ -19,6 +19,7 @@ SCHEMA_VERSION = 3
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 OUT_OF_TIME: Final = "the deadline passed"
 """What the message holds on a search that was ended by its deadline."""
+Side = Literal["good", "bad"]
 Axis = Literal["commits", "config", "environment", "both"]
 Role = Literal[
     "good end",
@@ -75,6 +76,14 @@ class KeyChange(Document):
     bad: Any
     delta: Bytes | None = None
     """Measured with this key (and those it cannot do without) changed in the good file; None where untestable."""
+    absent_from: Side | None = None
+    """The side that lacks the key, whose value is then None; a key may also have the value null."""
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both values for people: ``(absent)`` where a side lacks the key, ``null`` for that value."""
+        good, bad = ("null" if value is None else str(value) for value in (self.good, self.bad))
+        return "(absent)" if self.absent_from == "good" else good, "(absent)" if self.absent_from == "bad" else bad
 
 
 @dataclass(frozen=True, kw_only=True)

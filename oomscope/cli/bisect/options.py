@@ -170,7 +170,11 @@ class Search:
         name_bytes = f"--bad {bad}" if bad.name == "requested" else "--steps"
         own, name_one = self.target.option, "name one: your own code brings its own model"
         excluded: tuple[tuple[object, str, str], ...] = (
-            (own and options.config and options.axis != "both", f"both --config and {own}", name_one),
+            (
+                own and options.config and options.axis != "both",
+                f"both --config and {own}",
+                f"{name_one}; give --axis both to search its code and the file that --config names",
+            ),
             (own and self.dialect, f"both --from and {own}", name_one),
             (
                 bad.name == "exit" and self.target.command is None,

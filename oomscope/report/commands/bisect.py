@@ -141,7 +141,7 @@ def key_table(title: str, keys: Sequence[KeyChange], *, is_whole: bool = False) 
     return parts.Table(
         title=title,
         columns=columns("Key", "Good", "Bad", "By itself"),
-        rows=[(change.key, str(change.good), str(change.bad), delta(change)) for change in keys],
+        rows=[(change.key, *change.texts, delta(change)) for change in keys],
     )
 
 

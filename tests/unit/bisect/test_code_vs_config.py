@@ -11,6 +11,7 @@ import yaml
 
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.vcs.ranges import RevisionRange
@@ -34,7 +35,7 @@ def run(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) ->
     config = yaml.safe_load(content)
     if int(scale) < config.get("needs", 0):
         return error("step", "the configuration asks for what is not there")
-    return measure(int(scale) * config["model"]["width"] * config["batch"])
+    return measure(int(int(scale) * config["model"]["width"] * (config.get("batch") or 1)))
 
 
 class World:
@@ -47,12 +48,13 @@ class World:
     def commit(self, scale: object, config: str) -> str:
         return self.repo.commit(f"{scale} {config}", {"scale.txt": f"{scale}\n", PATH: config})
 
-    def search(self, good: str, path: str = PATH) -> BisectResult:
+    def search(self, good: str, path: str = PATH, **options: object) -> BisectResult:
         request = CommitRequest(
             repo=self.repo.path,
             range=RevisionRange(good=good, bad="HEAD"),
             subject=harness_code(self.harness, SETTINGS),
             places=self.places,
+            **options,  # type: ignore[arg-type]
         )
         before = fingerprint(self.repo.path)
         result = bisect_code_vs_config(request, path, probe=run, environment={})
@@ -106,6 +108,26 @@ def test_the_configuration_alone(world: World) -> None:
     assert result.square is not None
     assert result.square.interaction is not None
     assert result.square.interaction.requested_bytes == 2 * 1111 - 200 - 1111 + 100
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "texts", "command"),
+    [
+        ("", "batch: 11\n", ("(absent)", "11"), f"# set batch=11 in {PATH}"),
+        ("batch: null\n", "batch: 11\n", ("null", "11"), f"# set batch=11 in {PATH}"),
+        ("batch: 0.1\n", "", ("0.1", "(absent)"), f"# remove batch from {PATH}"),
+    ],
+)
+def test_a_key_that_one_file_lacks_is_told_from_null(
+    world: World, before: str, after: str, texts: tuple[str, str], command: str
+) -> None:
+    good = world.commit(100, f"model: {{width: 1}}\nlr: 1\n{before}")
+    world.commit(100, f"model: {{width: 1}}\nlr: 1\n{after}")
+    result = world.search(good, bad=Bad.parse("requested>50" if before.endswith("0.1\n") else "requested>500"))
+    assert isinstance(result.culprit, KeysCulprit), result.message
+    assert [change.texts for change in result.culprit.keys] == [texts]
+    assert result.first_bad is not None
+    assert command in result.first_bad.commands
 
 
 def test_only_both_together(world: World) -> None:

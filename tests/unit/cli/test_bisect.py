@@ -234,6 +234,7 @@ def test_the_changes_of_an_environment(searched: Searched, tmp_path: Path) -> No
         ("a.pickle.gz", "oomscope explain a.pickle.gz reads a memory snapshot"),
         ("v1..v2", "nothing says what to measure"),
         ("v1..v2 --config a.yaml --harness h.py", "both --config and --harness"),
+        ("v1..v2 --axis config --config a.yaml --command x", "give --axis both to search"),
         ("v1..v2 --config a.yaml src", "write paths after --"),
         ("v1..v2 --config a.yaml --bad slow", "is not a class of results"),
         ("v1..v2 --config a.yaml --limit x", "is not a size"),

@@ -135,9 +135,12 @@ def test_keys_with_the_bytes_of_each() -> None:
     assert "Configuration keys" in text
     assert "requested +2.00 GiB, reserved +1.00 GiB" in text
     assert "not measured" in text
+    assert "full   null" in text
     variable = replace(searches.KEYS.culprit.keys[0], key="env:OMP_NUM_THREADS")
     outside = replace(searches.KEYS, axis="environment", culprit=replace(searches.KEYS.culprit, keys=(variable,)))
     assert "12 changes of the environment (" in rendered(outside)
+    unset = replace(variable, good=None, absent_from="good")
+    assert "(absent)" in rendered(replace(outside, culprit=replace(outside.culprit, keys=(unset,))))
     assert "Keys, variables and packages" in rendered(outside)
 
 

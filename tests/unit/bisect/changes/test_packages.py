@@ -53,6 +53,7 @@ def test_what_a_mixture_installs_is_what_is_not_there(tmp_path: Path) -> None:
     assert packages.requirements(frozenset({0, 1, 2})) == ("einops==0.7.0", "new==3", "same==1", "torch==2.12.0")
     change = packages.change("package:new")
     assert (change.good, change.bad) == (None, "new==3")
+    assert change.texts == ("(absent)", "new==3")
 
 
 def test_what_is_installed_cannot_be_left_out(tmp_path: Path) -> None:
