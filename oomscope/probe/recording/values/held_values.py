@@ -142,6 +142,19 @@ def write_values(tensor: torch.Tensor, values: torch.Tensor, *, are_noted: bool 
         note_known(tensor)
 
 
+def write_shortened(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Write the values of a new result that torch may have shortened: what its storage has room for behind it is zero.
+
+    Operations take an operand only where all of its storage is held.
+    """
+    room = tensor.untyped_storage().nbytes() // tensor.itemsize
+    if room > tensor.numel() and tensor.is_contiguous() and values.dtype == tensor.dtype:
+        with OutOfModes():
+            behind = torch.zeros(room - values.numel(), dtype=values.dtype, device="cpu")
+            tensor, values = tensor.as_strided((room,), (1,), 0), torch.cat([values.flatten(), behind])
+    write_values(tensor, values)
+
+
 class HeldOperands:
     """The operands of one call on the host, whole storages: what overlaps on the card overlaps here."""
 

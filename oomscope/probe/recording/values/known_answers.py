@@ -20,7 +20,13 @@ from typing import Any, Final
 import torch
 
 from oomscope import virtual
-from oomscope.probe.recording.values.held_values import HeldOperands, is_followed, is_on_host, write_values
+from oomscope.probe.recording.values.held_values import (
+    HeldOperands,
+    is_followed,
+    is_on_host,
+    write_shortened,
+    write_values,
+)
 from oomscope.probe.recording.values.known_integers import Function
 
 
@@ -132,7 +138,7 @@ def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function, 
     if not is_followed(numbers) or not numbers.numel() or not kept.take(numbers):
         return run(numbers, *how)
     expected = on_host(kept.on_host(numbers), *how)
-    dim = how[2] if len(how) > 2 and not isinstance(how[2], bool) and how[2] is not None else 0
+    dim = next((each for each in how if type(each) is int), 0)
     is_counted = counts_true and numbers.dtype is torch.bool
     count = int(kept.on_host(numbers).sum()) if is_counted else expected[0].shape[dim]
     with virtual.expecting(struct.pack("q", count), struct.pack("i", count)):
@@ -140,7 +146,7 @@ def _unique(run: Function, numbers: torch.Tensor, *how: Any, on_host: Function, 
     kept.put_back()
     for one, value in zip(result, expected, strict=True):
         if one is not None:  # the kernel for bool leaves undefined what was not asked for
-            write_values(one, value)
+            write_shortened(one, value)
     return result
 
 
@@ -201,6 +207,7 @@ _ANSWERING: Final[dict[str, Callable[..., Any]]] = {
     "index.Tensor": _index,
     "_unique2": functools.partial(_unique, on_host=torch.ops.aten._unique2, counts_true=True),
     "unique_consecutive": functools.partial(_unique, on_host=torch.ops.aten.unique_consecutive),
+    "unique_dim": functools.partial(_unique, on_host=torch.ops.aten.unique_dim),
     "bincount": _bincount,
     "_coalesce": _coalesce,
     "resize_": _resize,

@@ -185,3 +185,18 @@ leave()
         values=values,
     )
     assert said == [3, [[0, 1, 3], [1, 2, 0]], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "threes"])
+def test_what_unique_returns_stays_known_though_its_storage_is_longer(values: str) -> None:
+    said = answered(
+        """
+numbers = torch.tensor([0, 0, 0, 1, 1, 2, 3], device=d)
+classes, counts = numbers.unique(return_counts=True)
+rows = torch.stack([numbers, numbers], 1).unique(dim=0)
+say([int(counts.max()), int((classes + 1).max()), int((torch.unique_consecutive(numbers) + 1).max()), rows.tolist(),
+     torch.empty(4, int(counts.max()), device=d).shape[1], state().unknown_reads])
+""",
+        values=values,
+    )
+    assert said == [3, 4, 4, [[0, 0], [1, 1], [2, 2], [3, 3]], 3, 0]
