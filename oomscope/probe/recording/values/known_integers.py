@@ -17,7 +17,7 @@ import functools
 import inspect
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final
 
 import torch
@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import (
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.decisive_operands import decided_by_one
+from oomscope.probe.recording.values.filled_parts import fill_part, version_of
 from oomscope.probe.recording.values.held_values import (
     MOST_ELEMENTS,
     HeldOperands,
@@ -74,11 +75,11 @@ _MOVED: Final = (
     *("cat", "concat", "stack", "hstack", "vstack", "reshape", "flatten", "repeat", "repeat_interleave", "tile"),
     *("flip", "roll", "tril", "triu"),
     *("sort", "argsort", "topk", "gather", "index_select", "unfold", "unique_consecutive"),
-    *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte"),
+    *("clone", "contiguous", "to", "type", "bool", "int", "long", "byte", "type_as"),
 )
 _CHANGED: Final = (
     *("add_", "sub_", "mul_", "clamp_", "masked_fill_", "logical_and_", "logical_or_", "logical_not_", "copy_"),
-    *("bitwise_and_", "bitwise_or_"),
+    *("bitwise_and_", "bitwise_or_", "lt_", "le_", "gt_", "ge_", "eq_", "ne_", "div_"),
     *("scatter_", "scatter_add_", "index_add_", "index_fill_", "index_copy_", "index_put_"),
     "__setitem__",
 )
@@ -101,6 +102,8 @@ _READ_BY_LAYERS: Final = ("cross_entropy", "scaled_dot_product_attention", "pad"
 _ANSWERED: Final = ("equal", "allclose")
 """Functions that return a bool of Python."""
 _COMPUTED: Final = (*_COMPARED, *_COMBINED, *_REDUCED, *_MOVED, *_CHANGED, *_OPERATORS, *_READ)
+_REFUSED: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+"""What functions raise on the host where it can't do what the card can."""
 Function = Callable[..., Any]
 
 
@@ -222,12 +225,22 @@ def _filling(function: Function, name: str) -> Function:
         result = function(*args, **kwargs)
         if is_followed(result):
             value = kwargs.get("fill_value", args[-1] if args else None) if constant is None else constant
+            if isinstance(value, torch.Tensor) and value.numel() == 1:
+                value = _number_in(value)
             if isinstance(value, (bool, int, float)):
                 with OutOfModes():
                     write_values(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"))
         return result
 
     return called
+
+
+def _number_in(tensor: torch.Tensor) -> Any:
+    """Return the only number of a tensor; None where it is not known."""
+    if not tensor.is_cuda:
+        return tensor.item() if tensor.device.type == "cpu" else None
+    kept = HeldOperands()
+    return kept.on_host(tensor).item() if is_followed(tensor) and kept.take(tensor) else None
 
 
 def compiled_constants_are_known() -> AbstractContextManager[None]:
@@ -273,12 +286,15 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             return function(*args, **kwargs)
         kept = HeldOperands()
         unknown = [each for each in followed if not kept.take(each)]
+        version = version_of(args[0]) if name == "__setitem__" else None
         result = function(*args, **kwargs)
         if others or unknown:
-            if not changes_first:
+            if not changes_first or _is_apart(args[0], kept):
                 kept.put_back()
-            elif is_followed(args[0]):
+            if changes_first and is_followed(args[0]):
                 note_changed(args[0])
+                if version is not None and not others and all(each is args[0] for each in unknown):
+                    _assign_part(function, args, kept, version)
             _write_decided(name, kept.known_of(args), result)
             return result
         if name == "to":  # an integer is a device's index
@@ -287,7 +303,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         try:
             with OutOfModes():
                 expected = function(*map(kept.on_host, args), **{k: kept.on_host(v) for k, v in kwargs.items()})
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        except _REFUSED:
             return result  # what the host refuses stays unknown
         kept.put_back(changed=changes_first)
         for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
@@ -296,6 +312,21 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
         return result
 
     return called
+
+
+def _is_apart(changed: Any, kept: HeldOperands) -> bool:
+    """Whether none of the operands that are ``kept`` shares memory with a tensor that the function changed."""
+    is_plain = type(changed) in (torch.Tensor, torch.nn.Parameter) and changed.layout is torch.strided
+    return is_plain and changed.untyped_storage().data_ptr() not in kept.addresses
+
+
+def _assign_part(function: Function, args: tuple[Any, ...], kept: HeldOperands, version: int) -> None:
+    """Note what ``tensor[index] = value`` makes known of a tensor that was not known."""
+    tensor, index, value = args
+    with OutOfModes():
+        index, value = kept.on_host(index), kept.on_host(value)
+    with suppress(*_REFUSED):
+        fill_part(tensor, version, lambda on_host, is_told: function(on_host, index, True if is_told else value))
 
 
 def _write_decided(name: str, operands: list[torch.Tensor | bool], result: Any) -> None:
