@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from oomscope.virtual.elf import read_elf
 from oomscope.virtual.installed_torch import is_nvidia
@@ -19,6 +20,11 @@ from oomscope.virtual.sonames import CARD
 _UNDEFINED = re.compile(r"(?P<path>/\S+): undefined symbol: (?P<name>\w+)")  # dlerror of glibc
 _TABLES_OF = "cuGetExportTable of "  # csrc/driver/entry_points.cpp
 _NAMED_AT_MOST = 3
+_NOT_SUPPORTED = "CUDA error: operation not supported"
+_IPC = re.compile(r"(?:cuda|cu)Ipc")
+NO_IPC: Final = (
+    "sharing tensors of the card between processes (CUDA IPC) is not supported on the virtual card; use --backend cuda"
+)
 
 
 def unmet_by(text: str) -> str | None:
@@ -40,6 +46,16 @@ def unmet_by(text: str) -> str | None:
     named = ", ".join(unmet[:_NAMED_AT_MOST])
     rest = f" and {len(unmet) - _NAMED_AT_MOST} more" if len(unmet) > _NAMED_AT_MOST else ""
     return f"{found['path']} calls {named}{rest}, which the virtual card lacks; measure it with --backend cuda"
+
+
+def unshared_by(text: str, unsupported: Iterable[str]) -> str | None:
+    """Return :data:`NO_IPC` where ``text`` is the runtime's error, and the card refused to share memory; else None.
+
+    Args:
+        text: of an error.
+        unsupported: the calls that the card did not support (:class:`~oomscope.virtual.CardState`).
+    """
+    return NO_IPC if _NOT_SUPPORTED in text and any(map(_IPC.match, unsupported)) else None
 
 
 def own_runtimes(unsupported: Iterable[str]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from oomscope.probe.result import ErrorKind, Failure
 from oomscope.snapshot.trace import Frame, Moment, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
-from oomscope.virtual.extensions import own_runtimes, unmet_by
+from oomscope.virtual.extensions import own_runtimes, unmet_by, unshared_by
 
 # c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
 _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
@@ -160,7 +160,9 @@ def details(error: BaseException) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(said_by(error).split())
-    understood = absent_by(text) or (unmet_by(text) if virtual.is_loaded() else None)
+    understood = absent_by(text)
+    if understood is None and virtual.is_loaded():
+        understood = unmet_by(text) or unshared_by(text, virtual.state().unsupported)
     if understood is not None:
         return understood
     if isinstance(error, SystemExit):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.virtual.extensions import own_runtimes, unmet_by
+from oomscope.virtual.extensions import NO_IPC, own_runtimes, unmet_by
 from tests.unit.virtual.libraries import compile_library, needs_compiler
 from tests.unit.virtual.on_card import on_card
 
@@ -71,3 +71,17 @@ def test_what_others_lack_is_not_the_card_s(tmp_path: Path, name: str) -> None:
     assert unmet_by(f"{library}: undefined symbol: {name}") is None
     assert unmet_by(f"{tmp_path}/absent.so: undefined symbol: cudaMalloc") is None
     assert unmet_by("a ValueError") is None
+
+
+def test_sharing_tensors_between_processes_is_named() -> None:
+    script = """
+        from oomscope.probe.analysis.failures import describe
+        other = describe(RuntimeError("CUDA error: operation not supported"))
+        try:
+            torch.zeros(1, device="cuda").untyped_storage()._share_cuda_()
+        except RuntimeError as error:
+            say([describe(error), other])
+        """
+    said, other = on_card(script, preamble="torch")
+    assert said == NO_IPC
+    assert other == "RuntimeError: CUDA error: operation not supported"

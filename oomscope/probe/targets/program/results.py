@@ -27,6 +27,7 @@ from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
+from oomscope.virtual.extensions import NO_IPC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +279,7 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         return Failure(kind=kind, message=f"{who} was ended {when} and kept nothing{_status_of(ended)}")
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
         raised = f": {receipt.raised.text}" if receipt.raised else ""
+        kind = "untestable" if NO_IPC in raised else kind
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
 

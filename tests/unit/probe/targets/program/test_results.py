@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
 from oomscope.probe.targets.program.results import Ended, failure_in, representative
 from oomscope.units import MiB
+from oomscope.virtual.extensions import NO_IPC
 
 
 def receipt(peak: int = 100 * MiB, **fields: Any) -> Receipt:
@@ -49,6 +50,7 @@ REFUSED = Refused(
     snapshot="oom.pickle",
 )
 OUT = Raised(text="OutOfMemoryError: ...", details="", refusal={"failed_in": "device"})
+UNSHARED = Raised(text=NO_IPC, details="Traceback ...")
 WRONG = Raised(text="ValueError: no data (train.py:3 in main)", details="Traceback ...")
 EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
 
@@ -78,6 +80,7 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
             "exit",
             "before its first step (it ended with status 1): ValueError: no data (train.py:3 in main)",
         ),
+        ([receipt(state="ended", iterations=0, raised=UNSHARED)], 1, "untestable", f"(it ended with status 1): {NO_IPC}"),
         ([receipt(state="ended", iterations=1)], 3, "exit", "the program ended after 1 step (it ended with status 3)"),
         ([receipt(state="ended", iterations=2)], 125, "untestable", "the program ended after 2 steps"),
         ([receipt(state="running", iterations=2)], -11, "crash", "was ended after 2 steps and kept nothing"),
