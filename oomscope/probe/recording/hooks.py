@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import graph
@@ -28,6 +28,7 @@ from oomscope.probe.recording.replaced import backward_through, creates_graph
 from oomscope.snapshot.trace import Category
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
+_Member = TypeVar("_Member")
 
 
 class Follower:
@@ -146,12 +147,12 @@ class Follower:
         return True
 
     def _label_weights(self, model: torch.nn.Module) -> None:
-        self._blocks.tell(Category.KEPT, torch.nn.Module.buffers(model))
+        self._blocks.tell(Category.KEPT, buffers(model))
         self._blocks.tell(Category.PARAMETER, parameters(model))
 
     def _learn(self, model: torch.nn.Module) -> None:
         self._roots.add(model)
-        for name, module in torch.nn.Module.named_modules(model):
+        for name, module in named_modules(model):
             self._names.setdefault(module, name)
         for parameter in parameters(model):
             if parameter.requires_grad and parameter.is_leaf:
@@ -229,9 +230,39 @@ class Follower:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
 
 
+def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules of a model with their names, each once, whatever their classes make of ``named_modules``.
+
+    ``torch.nn.Module`` asks each child for its own; RemoteModule, whose modules are in another process, raises then.
+    """
+    seen: set[int] = set()
+    waiting = [("", model)]
+    while waiting:
+        name, module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield name, module
+            named = ((f"{name}.{own}" if name else own, child) for own, child in module._modules.items())
+            waiting += reversed([(own, child) for own, child in named if child is not None])
+
+
 def parameters(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
-    """Return the parameters also of a model with an attribute of that name (Megatron's DDP has a list ``buffers``)."""
-    return torch.nn.Module.parameters(model)
+    """Yield the parameters also of a model with an attribute of that name (Megatron's DDP has a list ``buffers``)."""
+    return _distinct(each for _, module in named_modules(model) for each in module._parameters.values())
+
+
+def buffers(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the buffers of a model in the same way."""
+    return _distinct(each for _, module in named_modules(model) for each in module._buffers.values())
+
+
+def _distinct(members: Iterable[_Member | None]) -> Iterator[_Member]:
+    """Yield each of ``members`` once."""
+    seen: set[int] = set()
+    for each in members:
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 import torch
@@ -162,6 +164,25 @@ def test_a_model_with_lists_for_parameters_and_buffers_is_followed(followed: Fol
     assert followed.notes == []
 
 
+def test_a_submodule_that_does_not_tell_its_modules_hides_no_other(followed: Followed) -> None:
+    class Remote(torch.nn.Module):  # as torch.distributed.nn.RemoteModule
+        def named_modules(self, *args: object, **kwargs: object) -> NoReturn:
+            raise ValueError("not supported")
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return rows
+
+    model = torch.nn.Sequential(Remote(), torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    model.append(model[1])
+    with followed.iteration():
+        model(torch.ones(2, 4)).sum().backward()
+    weights = [model[1].weight, model[1].bias, model[2].weight, model[2].bias]
+    assert followed.blocks.of(Category.PARAMETER) == {id(each) for each in weights}
+    assert followed.blocks.of(Category.KEPT) == {id(each) for each in model[2]._buffers.values()}
+    assert set(followed.modules) >= {"1", "2"}
+    assert followed.notes == []
+
+
 def test_weights_are_told_again_in_each_iteration(followed: Followed) -> None:
     """The last one may have put others in their place, by ``p.data = saved``."""
     model = torch.nn.Linear(4, 4)
@@ -187,11 +208,15 @@ def test_states_of_an_optimizer_that_lie_in_lists_are_its_states(followed: Follo
 
 
 def test_what_goes_wrong_in_a_hook_is_a_note_and_the_program_goes_on(followed: Followed) -> None:
-    class Odd(torch.nn.Linear):
-        def named_parameters(self, *args: object, **kwargs: object) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    class Odd(defaultdict[object, object]):
+        def values(self) -> NoReturn:
             raise RuntimeError("not before it is built")
 
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.state = Odd(dict)
     with followed.iteration():
-        Odd(4, 4)(torch.ones(2, 4)).sum().backward()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
     assert followed.notes == ["some categories or modules are unknown: RuntimeError: not before it is built"]
     assert "backward" in {moment.phase for moment in followed.moments}
