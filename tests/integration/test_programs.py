@@ -91,6 +91,9 @@ def test_what_is_no_answer(word: str, kind: str, said: str) -> None:
     assert said in result.failure.message
 
 
+REST = "what follows them counts as iteration 2 (numbered from 0)"
+
+
 @pytest.mark.parametrize(
     ("word", "note"),
     [
@@ -98,8 +101,8 @@ def test_what_is_no_answer(word: str, kind: str, said: str) -> None:
         ("child", None),
         ("forked", None),
         ("workers", None),
-        ("hard_exit", "the program ended by itself after 2 of 3 iterations"),
-        ("inference", "the program steps no optimizer: it was measured to its end"),
+        ("hard_exit", f"the program ended by itself after 2 of 3 iterations; {REST}"),
+        ("inference", "no step of a torch.optim.Optimizer was seen: the program was measured to its end"),
         ("swallows", "the program went on after it was asked to end, and was killed"),
         ("survives", "an allocation failed once and the target went on"),
     ],
@@ -253,6 +256,12 @@ def test_two_iterations_that_grow_say_that_more_are_needed() -> None:
     assert result.verdict.tags == ()
     note = "requested memory grew 256.00 MiB in the second iteration: a leak shows with --iterations 4"
     assert note in result.notes
+
+
+def test_what_follows_the_only_iteration_is_no_growth() -> None:
+    result = small("two_phases")
+    assert result.iterations == 1
+    assert [note.partition(";")[0] for note in result.notes] == ["the program ended by itself after 1 of 3 iterations"]
 
 
 def test_a_program_that_gives_up_quietly_ran_out_of_memory_all_the_same() -> None:

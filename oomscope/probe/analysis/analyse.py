@@ -21,7 +21,7 @@ from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemor
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, moments_shown
 from oomscope.snapshot.accounting.timeline import Timeline, decimate
-from oomscope.snapshot.judge.leaks import find_leak, undecided_growth
+from oomscope.snapshot.judge.leaks import MIN_ITERATIONS, find_leak, undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay.fixes import Rules
@@ -86,7 +86,7 @@ def analyse(
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
-        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory, leaks=verdict.leak is not None)),
+        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory, verdict, whole_iterations)),
     )
 
 
@@ -257,7 +257,11 @@ def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
 
 
 def _notes(
-    measurement: Measurement, timeline: Timeline, out_of_memory: OutOfMemory | None, *, leaks: bool
+    measurement: Measurement,
+    timeline: Timeline,
+    out_of_memory: OutOfMemory | None,
+    verdict: Verdict,
+    whole_iterations: int,
 ) -> Iterator[str]:
     budget, unanswered = measurement.device, measurement.unanswered
     if budget.own_fraction is not None:
@@ -274,9 +278,10 @@ def _notes(
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived > 0:
         yield f"an allocation failed {'once' if survived == 1 else f'{survived} times'} and the target went on"
-    if leaks and measurement.growing:
+    if verdict.leak is not None and measurement.growing:
         yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
-    if not leaks and (grown := undecided_growth(timeline)):
+    is_undecided = verdict.leak is None and whole_iterations >= MIN_ITERATIONS - 1
+    if is_undecided and (grown := undecided_growth(timeline)):
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 
 

@@ -64,8 +64,13 @@ def _room(result: ProbeResult) -> Iterator[str]:
     yield f"{format_size(result.available_bytes)} for this process"
     if outside := _much_outside(result):
         yield f"{format_size(outside)} outside PyTorch"
-    if result.iterations and result.outcome == "fits":
-        yield f"{count(result.iterations, 'iteration')} measured"
+    yield _measured_text(result)
+
+
+def _measured_text(result: ProbeResult) -> str:
+    """Return how many iterations were measured; empty where the run did not end well."""
+    is_told = result.iterations and result.outcome == "fits" and result.available_bytes
+    return f"{count(result.iterations or 0, 'iteration')} measured" if is_told else ""
 
 
 def _much_outside(result: ProbeResult) -> int:
@@ -94,7 +99,8 @@ def probe_report(
 
 
 def _parts(result: ProbeResult, title: str, figures: Iterable[parts.Figure], shown: int) -> Iterator[parts.Part]:
-    yield parts.line(" · ".join(part for part in (title, rank_text(result), device_text(result)) if part), "soft")
+    told = (title, rank_text(result), device_text(result), _measured_text(result))
+    yield parts.line(" · ".join(part for part in told if part), "soft")
     yield parts.status(status_text(result), TONES[result.outcome])
     if text := failure_advice(result):
         yield parts.advice(text)

@@ -252,6 +252,17 @@ def hard_exit() -> None:
     os._exit(0)
 
 
+def two_phases() -> None:
+    """A step of the optimizer that stepped first, then another layer and optimizer."""
+    kept = []
+    for _ in range(2):
+        layer = torch.nn.Linear(1024, 1024, device="cuda")
+        optimizer = torch.optim.Adam(layer.parameters())
+        layer(torch.randn(64, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        kept.append((layer, optimizer))
+
+
 def aborts() -> None:
     train(count=1)
     os.abort()

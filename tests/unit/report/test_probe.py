@@ -70,6 +70,14 @@ def test_a_rank_of_a_world_is_named_and_notes_follow() -> None:
     assert shown[-1] == "note: a guess"
 
 
+def test_the_first_line_says_how_many_iterations_were_measured() -> None:
+    measured = replace(results.FITS, iterations=3)
+    for report in (probe_summary, probe_report):
+        text = " ".join(printed(report(measured)).split("FITS")[0].split())
+        assert text.endswith("3 iterations measured")
+        assert "measured" not in printed(report(replace(results.OOM, iterations=None))).split("OUT OF MEMORY")[0]
+
+
 def test_the_same_module_of_several_layers_is_one_name() -> None:
     first = results.SITES[0]
     layers = tuple(replace(first, site=replace(first.site, module=f"h.{n}.mlp")) for n in range(12))

@@ -209,9 +209,11 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     notes = []
     if receipt.state == "ended" and receipt.iterations < iterations and not receipt.ran_out:
         if receipt.iterations:
-            notes.append(f"the program ended by itself after {receipt.iterations} of {iterations} iterations")
+            made = f"{receipt.iterations} of {iterations} iterations"
+            rest = f"what follows them counts as iteration {receipt.iterations} (numbered from 0)"
+            notes.append(f"the program ended by itself after {made}; {rest}")
         else:
-            notes.append("the program steps no optimizer: it was measured to its end")
+            notes.append("no step of a torch.optim.Optimizer was seen: the program was measured to its end")
     if receipt.state == "stopped" and receipt.iterations < iterations:
         made = f"{receipt.backwards} backward passes with {receipt.iterations} of {iterations} iterations"
         notes.append(f"the program was ended after {made}: with these values it may never step again")

@@ -80,7 +80,12 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
             "exit",
             "before its first step (it ended with status 1): ValueError: no data (train.py:3 in main)",
         ),
-        ([receipt(state="ended", iterations=0, raised=UNSHARED)], 1, "untestable", f"(it ended with status 1): {NO_IPC}"),
+        (
+            [receipt(state="ended", iterations=0, raised=UNSHARED)],
+            1,
+            "untestable",
+            f"(it ended with status 1): {NO_IPC}",
+        ),
         ([receipt(state="ended", iterations=1)], 3, "exit", "the program ended after 1 step (it ended with status 3)"),
         ([receipt(state="ended", iterations=2)], 125, "untestable", "the program ended after 2 steps"),
         ([receipt(state="running", iterations=2)], -11, "crash", "was ended after 2 steps and kept nothing"),
