@@ -45,6 +45,7 @@ from oomscope.probe.recording.values.known_integers import (
     integers_are_followed,
 )
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
+from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Frame
 
 _PEAK = ".peak"
@@ -121,7 +122,7 @@ class Recorder:
             note = self._notes.append
             parts += [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), integers_are_followed()]
             parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
-            parts += [ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note)]
+            parts += [ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note, _place)]
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()
@@ -217,6 +218,12 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _place() -> str | None:
+    """Return the line of the program that runs now, for a note; None on a thread of autograd."""
+    line = _line_of(sys._getframe().f_back)
+    return line and f"{short_path(line.filename)}:{line.line}"
 
 
 def _line_of(frame: FrameType | None) -> Frame | None:

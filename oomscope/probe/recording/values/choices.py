@@ -14,8 +14,8 @@ one that ends a sequence, have its lowest or highest numbers. Under another rule
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -23,9 +23,7 @@ import torch
 from oomscope.probe.recording.values.held_values import HeldOperands, is_followed, is_writable, write_values
 from oomscope.probe.recording.values.known_answers import operations_replaced
 
-NOTE: Final = (
-    "choices (topk, argmax, multinomial) count as even; real ones may need more for an expert, or end a loop later"
-)
+_MOST_PLACES: Final = 3
 MOST_ENTRIES: Final = 1024
 """Among which a row chooses: no router has more experts."""
 DRAWN_NOTE: Final = (
@@ -36,58 +34,93 @@ _FIRST_DRAWN: Final = {0: 0, 257: 1, 512: 2}
 """The first entry drawn, by what the card answers under ``zeros``, ``larger`` and ``largest``."""
 
 
-def choices_are_assumed(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Answer such choices while the block runs; ``note`` is told, once, where one was made.
+@contextmanager
+def choices_are_assumed(note: Callable[[str], None], place: Callable[[], str | None]) -> Iterator[None]:
+    """Answer such choices while the block runs.
 
     The operations run as they are; then the result on the card gets its values.
+
+    Args:
+        note: told, at the end of the block, which lines made even choices; of other draws at once.
+        place: returns the line of the program that runs now.
     """
-    tell = functools.cache(note)
+    told = _Told(note, place)
 
     def chosen(choosing: Callable[..., Any], run: Callable[..., Any], *how: Any, **more: Any) -> Any:
-        return choosing(run, tell, *how, **more)
+        return choosing(run, told, *how, **more)
 
     operations: dict[str, Callable[..., Any]] = {"topk": _topk, "argmax": _argmax, "multinomial": _multinomial}
-    return operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()})
+    with operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()}):
+        yield
+    if told.is_even:
+        note(even_note(told.places))
 
 
-def _topk(run: Callable[..., Any], tell: Callable[[str], None], scores: torch.Tensor, k: int, *how: Any) -> Any:
+def even_note(places: Sequence[str]) -> str:
+    """Return what is said of even choices that these lines made."""
+    at = f" at {', '.join(places[:_MOST_PLACES])}" if places else ""
+    rest = " and elsewhere" if len(places) > _MOST_PLACES else ""
+    return (
+        f"choices (topk, argmax, multinomial){at}{rest} count as even, each entry as often as any other: where a size "
+        "or a loop depends on them, a real run may need more memory"
+    )
+
+
+class _Told:
+    """What was assumed so far, and by which lines of the program."""
+
+    def __init__(self, note: Callable[[str], None], place: Callable[[], str | None]) -> None:
+        self.drawn = functools.cache(note)
+        self.is_even = False
+        self._place = place
+        self._places: dict[str, None] = {}
+
+    @property
+    def places(self) -> list[str]:
+        """The lines that made even choices, the first first."""
+        return list(self._places)
+
+    def even(self) -> None:
+        """Note an even choice."""
+        self.is_even = True
+        if len(self._places) <= _MOST_PLACES and (place := self._place()):
+            self._places[place] = None
+
+
+def _topk(run: Callable[..., Any], told: _Told, scores: torch.Tensor, k: int, *how: Any) -> Any:
     dim = how[0] if how else -1
     is_choice = _is_choice(scores, dim, k)
     chosen = run(scores, k, *how)
     if is_choice:
-        _choose(scores.shape[dim], chosen[1].movedim(dim, -1), tell)
+        _choose(scores.shape[dim], chosen[1].movedim(dim, -1), told)
     return chosen
 
 
-def _argmax(
-    run: Callable[..., Any], tell: Callable[[str], None], scores: torch.Tensor, dim: int | None = None, *how: Any
-) -> Any:
+def _argmax(run: Callable[..., Any], told: _Told, scores: torch.Tensor, dim: int | None = None, *how: Any) -> Any:
     is_choice = dim is not None and _is_choice(scores, dim)
     chosen = run(scores, dim, *how)
     if dim is not None and is_choice:
         is_kept = bool(how and how[0])
-        _choose(scores.shape[dim], chosen.movedim(dim, -1) if is_kept else chosen.unsqueeze(-1), tell)
+        _choose(scores.shape[dim], chosen.movedim(dim, -1) if is_kept else chosen.unsqueeze(-1), told)
     return chosen
 
 
-def _multinomial(
-    run: Callable[..., Any], tell: Callable[[str], None], chances: torch.Tensor, *how: Any, **more: Any
-) -> Any:
+def _multinomial(run: Callable[..., Any], told: _Told, chances: torch.Tensor, *how: Any, **more: Any) -> Any:
     is_choice = _is_choice(chances, -1, how[0])
     chosen = run(chances, *how, **more)
     if is_choice:
-        _choose(chances.shape[-1], chosen, tell)
+        _choose(chances.shape[-1], chosen, told)
     elif is_writable(chosen):
-        _draw(chances.shape[-1], chosen, tell)
+        _draw(chances.shape[-1], chosen, told)
     return chosen
 
 
-def _draw(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> None:
+def _draw(entries: int, chosen: torch.Tensor, told: _Told) -> None:
     """Write entries into ``chosen``, a row's beside each other."""
     first, span = 0, entries
     if entries >= _LEAST_VOCABULARY and chosen.shape[-1] <= entries // 2:
         first, span = entries // 4, entries // 2
-        tell(DRAWN_NOTE)
+        told.drawn(DRAWN_NOTE)
     unknown = int(chosen.view(-1)[:1].cpu())
     numbers = torch.arange(chosen.numel(), device="cpu") + _FIRST_DRAWN.get(unknown, len(_FIRST_DRAWN))
     write_values(chosen, numbers.remainder_(span).add_(first).view(chosen.shape))
@@ -105,7 +138,7 @@ def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
     return not (is_followed(scores) and HeldOperands().take(scores))
 
 
-def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> None:
+def _choose(entries: int, chosen: torch.Tensor, told: _Told) -> None:
     """Write even choices into ``chosen``: rows × what a row chooses."""
     base = chosen if chosen._base is None else chosen._base
     if not is_writable(base):
@@ -114,4 +147,4 @@ def _choose(entries: int, chosen: torch.Tensor, tell: Callable[[str], None]) -> 
     on_host = torch.empty_like(base, device="cpu")
     on_host.as_strided(chosen.shape, chosen.stride()).copy_(values)
     write_values(base, on_host)
-    tell(NOTE)
+    told.even()

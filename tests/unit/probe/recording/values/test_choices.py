@@ -10,20 +10,28 @@ from tests.unit.probe.recording.values.known import answered
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
 
+EVEN_NOTE = (
+    "choices (topk, argmax, multinomial) at a.py:1, a.py:2, b.py:3 and elsewhere count as even, each entry as often as "
+    "any other: where a size or a loop depends on them, a real run may need more memory"
+)
+
+
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
     said = answered(
         """
 from oomscope.probe.recording.values.choices import choices_are_assumed
-notes = []
-with choices_are_assumed(notes.append):
+notes, lines = [], iter(["a.py:1", "a.py:2", "a.py:1", "b.py:3", "c.py:4"])
+with choices_are_assumed(notes.append, lambda: next(lines, None)):
     scores = torch.randn(6, 4, device=d)
     rows, columns, best = scores.topk(2).indices, scores.t().topk(2, 0).indices, scores.argmax(-1, keepdim=True)
+    scores.argmax(-1)
     share = torch.bincount(rows.flatten(), minlength=4)
     known = torch.tensor([[5, 1, 9, 3], [2, 8, 1, 0]], device=d).topk(1).indices
     drawn = scores.softmax(-1).multinomial(1)
     words, whole, single = torch.randn(8, 5000, device=d).argmax(-1), scores.argmax(), scores[:1].argmax(1)
 say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(), known.tolist(), len(notes),
+     notes[0],
      drawn.flatten().tolist(), [unknown(each) > 0 for each in (words, whole, single)]])
 """,
         values=values,
@@ -36,6 +44,7 @@ say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(
         [3, 3, 3, 3],
         [[2], [1]],
         1,
+        EVEN_NOTE,
         [0, 1, 2, 3, 0, 1],
         [True, True, True],
     ]
@@ -47,7 +56,7 @@ def test_other_draws_are_unknown_values_and_tokens_end_no_sequence(values: str, 
         """
 from oomscope.probe.recording.values.choices import DRAWN_NOTE, choices_are_assumed
 notes, before = [], state().unknown_reads
-with choices_are_assumed(notes.append):
+with choices_are_assumed(notes.append, lambda: None):
     tokens = torch.randn(3, 5000, device=d).softmax(-1).multinomial(2)
     read = state().unknown_reads - before
     action = torch.randn(1, 2, device=d).softmax(-1).multinomial(1)
