@@ -38,6 +38,7 @@ demo: card
 	$(BIN)/python -m oomscope demo $(OUT) --force
 
 test: card
+	@$(BIN)/python -m compileall -q oomscope tests
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 
 # The virtual card under another torch: make test-torch VERSION=2.11.0. All but torch comes from .venv. With NVIDIA=1 it
