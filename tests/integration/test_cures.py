@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import GiB, MiB
 from oomscope.virtual.loading import LIBRARIES
 from tests.forked import probe
-from tests.integration.program import oomscope
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fragmentation"
 EXPANDABLE = "expandable_segments:True"
@@ -97,7 +95,8 @@ def test_a_replay_that_passes_is_no_cure_where_the_run_fails_later(tmp_path: Pat
     assert (row.survives, row.failed_in, row.note) == (False, "forward of iteration 0", "its replay passes")
     assert len(runs(verdict)) > 5, "the further candidates were run, too"
     replayed = verdict_on(harness(tmp_path, "pinned_segments(); pinned_pages()"), GiB, confirm=False)
-    assert replayed.cured_by[0] == EXPANDABLE, "a replay ends where the recording does"
+    assert (replayed.confirmed, replayed.cured_by[0]) == (False, EXPANDABLE), "a replay ends where the recording does"
+    assert {row.how for row in replayed.tried} == {"replayed"}
     assert "to the end of the recording" in replayed.headline
 
 
@@ -135,21 +134,12 @@ def test_a_fraction_that_the_program_sets_is_all_that_it_may_use(tmp_path: Path)
     assert any("memory fraction of 0.375" in note for note in result.notes)
 
 
-def test_no_runs_are_made_on_request(tmp_path: Path):
-    target = harness(tmp_path, "pinned_segments()")
-    words = ("probe", "--harness", target.harness, "--repo", tmp_path, "--backend", "virtual", "--limit", "2GiB")
-    told = oomscope(*map(str, words), "--json", "--no-confirm", "--quiet")
-    verdict = json.loads(told.stdout)["verdict"]
-    assert (verdict["confirmed"], verdict["cured_by"][0]) == (False, EXPANDABLE)
-    assert {row["how"] for row in verdict["tried"]} == {"replayed"}
-
-
 def test_generated_programs_confirm_what_is_claimed():
-    """Two of the two hundred, see benchmarks/fragmentation; it fails where a claim does."""
-    words = (sys.executable, str(BENCHMARK), "--programs", "2", "--family", "survivors", "--family", "temporaries")
+    """One of the two hundred, see benchmarks/fragmentation; it fails where a claim does."""
+    words = (sys.executable, str(BENCHMARK), "--programs", "1", "--family", "survivors")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     numbers = {line[:59].strip(): line[59:] for line in done.stdout.partition("\n\n")[2].splitlines()}
     assert numbers["claimed cures that fail when run again"] == "0"
-    assert numbers["judged to fail by fragmentation"] == "2"
-    assert int(numbers["claimed cures, over all programs"]) >= 2
+    assert numbers["judged to fail by fragmentation"] == "1"
+    assert int(numbers["claimed cures, over all programs"]) >= 1

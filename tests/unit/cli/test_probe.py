@@ -124,6 +124,15 @@ def test_options_and_overrides_reach_the_job(probed, tmp_path: Path) -> None:
     assert job.iterations == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "confirm"), [([], None), (["--no-confirm"], False), (["--confirm"], True), (["--git-bisect"], False)]
+)
+def test_whether_cures_are_run_is_up_to_the_user(probed, options: list[str], confirm: bool | None) -> None:
+    run(["probe", "--preset", "gpt-tiny", *options])
+    (job,) = probed.jobs
+    assert job.confirm is confirm
+
+
 def test_worst_probes_one_rank_a_stage(probed, capsys) -> None:
     overrides = ["parallel.pipeline_model_parallel_size=2", "data.num_microbatches=2"]
     assert run(["probe", "--preset", "gpt-tiny", *overrides, "--rank", "worst", "--json"]) == 0
