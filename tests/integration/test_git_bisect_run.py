@@ -1,33 +1,24 @@
-"""``git bisect run oomscope probe cfg.yaml --git-bisect`` finds the commit by git's own search."""
+"""``git bisect run oomscope probe … --git-bisect`` finds the commit by git's own search."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
-from tests.integration.program import OOMSCOPE, commit, git, new_repo
-
-CONFIG = """\
-preset: gpt-tiny
-data:
-  micro_batch_size: {sequences}
-device:
-  limit: 192MiB
-  non_torch_bytes: 0
-probe:
-  backend: virtual
-"""
+from tests.integration.program import OOMSCOPE, SNAPSHOT, commit, git, new_repo
 
 
 def test_git_finds_the_commit(tmp_path: Path) -> None:
     repo = new_repo(tmp_path / "repo")
-    good = commit(repo, "small batch", {"cfg.yaml": CONFIG.format(sequences=2)})
+    good = commit(repo, "small batch", {"measure.py": SNAPSHOT, "size.txt": str(5 << 20), ".gitignore": "out"})
     commit(repo, "words", {"README.md": "words"})
-    broken = commit(repo, "broken", {"cfg.yaml": "preset: gpt-tiny\nmodel: {hiden_size: 1}\n"})
-    commit(repo, "mended", {"cfg.yaml": CONFIG.format(sequences=2) + "  seed: 3\n"})
-    culprit = commit(repo, "larger batch", {"cfg.yaml": CONFIG.format(sequences=64)})
+    broken = commit(repo, "broken", {"measure.py": "import gone"})
+    commit(repo, "mended", {"measure.py": SNAPSHOT, "size.txt": str(6 << 20)})
+    culprit = commit(repo, "larger batch", {"size.txt": str(18 << 20)})
     git(repo, "bisect", "start", "main", good)
-    log = git(repo, "bisect", "run", str(OOMSCOPE), "probe", "cfg.yaml", "--git-bisect", "--quiet")
+    words = ("--command", f"{sys.executable} measure.py", "--snapshot-glob", "out/*.json")
+    log = git(repo, "bisect", "run", str(OOMSCOPE), "probe", *words, "--git-bisect", "--quiet")
     assert f"{culprit} is the first bad commit" in log
     assert f"git bisect skip {broken}" in git(repo, "bisect", "log")
 

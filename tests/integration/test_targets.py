@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import oomscope as oomscope_package
-from tests.integration.program import OOMSCOPE, commit, new_repo, oomscope
+from tests.integration.program import OOMSCOPE, SNAPSHOT, commit, new_repo, oomscope
 from tests.unit.bisect.repos import fingerprint
 
 OWN_OOMSCOPE = {
@@ -83,20 +83,6 @@ def test_the_commit_after_which_a_command_prints_more(repo: Path, tmp_path: Path
     assert culprit(document) == guilty
     assert document["culprit"]["delta"]["requested_bytes"] == 63 * 2**20
     assert repeated(document, "first_bad", tmp_path)["peak"]["requested_bytes"] == 70 * 2**20
-
-
-SNAPSHOT = """
-import json, os
-size = int(open("size.txt").read())
-frames = [{"filename": os.path.abspath("model.py"), "line": 7, "name": "forward"}]
-event = {"addr": 1 << 30, "size": size, "stream": 0, "frames": frames}
-events = [{**event, "action": "segment_alloc", "size": 20 << 20}, {**event, "action": "alloc"}]
-if size > 15 << 20:
-    events.append({**event, "action": "oom", "size": size, "device_free": 1 << 20})
-os.makedirs("out", exist_ok=True)
-json.dump({"segments": [], "device_traces": [events]}, open("out/rank0.json", "w"))
-raise SystemExit(size > 15 << 20)
-"""
 
 
 def test_the_commit_after_which_a_command_writes_the_snapshot_of_a_failure(repo: Path, tmp_path: Path) -> None:
