@@ -18,6 +18,7 @@ from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import Fresh, StoppedError, run
 from oomscope.probe.result import ProbeResult
+from tests import forked
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
@@ -232,7 +233,7 @@ def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout:
 def test_a_harness_that_cannot_be_imported(checkout: Path, harness: str, kind: str, said: str) -> None:
     (checkout / "harness.py").write_text(harness + "\n")
     (checkout / "model.py").write_text("x = 1\n")
-    result = run(job_of(checkout, timeout_s=120.0))
+    result = forked.probe(job_of(checkout, timeout_s=120.0))
     assert (result.outcome, result.failure.kind) == ("error", kind)
     assert said in result.failure.message
     assert "\n" not in result.failure.message
