@@ -41,9 +41,8 @@ assert "libcudart.so" not in open("/proc/self/maps").read()
 
 
 @needs_compiler
-def test_only_what_changed_is_compiled_again(sources: Path, tmp_path: Path) -> None:
-    out = tmp_path / "lib"
-    build.build(out, sources=sources)
+def test_only_what_changed_is_compiled_again(sources: Path, small_card: Path) -> None:
+    out = small_card
     first = {path.name: path.stat().st_mtime_ns for path in (out / ".objects").iterdir()}
     assert not build.build(out, sources=sources)
     (sources / "core.cpp").write_text(CARD_SOURCES["core.cpp"].replace("41", "42"))
@@ -55,9 +54,9 @@ def test_only_what_changed_is_compiled_again(sources: Path, tmp_path: Path) -> N
 
 
 @needs_compiler
-def test_a_changed_header_and_a_lost_library_are_seen(sources: Path, tmp_path: Path) -> None:
-    out = tmp_path / "lib"
-    build.build(out, sources=sources)
+def test_a_changed_header_and_a_lost_library_are_seen(sources: Path, small_card: Path) -> None:
+    out = small_card
+    assert not build.build(out, sources=sources)
     (sources / "api.h").write_text(CARD_SOURCES["api.h"] + "// changed\n")
     assert build.build(out, sources=sources)
     assert not build.build(out, sources=sources)
@@ -68,10 +67,9 @@ def test_a_changed_header_and_a_lost_library_are_seen(sources: Path, tmp_path: P
 
 @needs_compiler
 def test_a_failed_build_says_why_in_one_line_and_keeps_the_old_library(
-    sources: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sources: Path, small_card: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "lib"
-    build.build(out, sources=sources)
+    out = small_card
     before = (out / CARD).read_bytes()
     (sources / "runtime.c").write_text("int broken(void) { return missing; }\n")
     with pytest.raises(MachineUnfitError, match=r"virtual card: cc fails: runtime.c:1:.*missing") as raised:
