@@ -132,32 +132,25 @@ def test_phases_and_categories_are_known_of_a_torch_that_marks_nothing() -> None
     assert (unmarked.peak.phase, unmarked.peak.iteration) == (marked.peak.phase, marked.peak.iteration)
 
 
-def test_out_of_memory_is_judged_and_the_demand_measured() -> None:
-    result = small("out_of_memory", limit_bytes=1200 * MiB)
-    assert result.outcome == "oom"
-    assert result.oom.requested_bytes == 1024 * MiB
-    assert result.oom.site.function == "out_of_memory"
-    assert result.oom.message.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB")
-    assert result.verdict.kind == "capacity"
-    assert sum(row.bytes for row in result.oom.sites) == result.verdict.live_requested_bytes
-    assert result.demand_bytes > 10_000 * MiB
-
-
 def test_demand_and_cure_are_known_of_a_program_that_prints_its_loss() -> None:
     result = small("logs_and_runs_out", limit_bytes=1700 * MiB, allocator_conf="expandable_segments:True")
     assert result.outcome == "oom"
+    assert result.oom.requested_bytes == 1024 * MiB
+    assert result.oom.site.function == "logs_and_runs_out"
+    assert result.oom.message.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB")
+    assert result.verdict.kind == "capacity"
+    assert sum(row.bytes for row in result.oom.sites) == result.verdict.live_requested_bytes
     assert not [note for note in result.notes if "neither demand nor cure is known" in note]
     assert result.demand_bytes > 1700 * MiB
 
 
 def test_a_list_of_tensors_is_kept_and_named_as_a_leak() -> None:
     result = small("leaks")
-    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept.append(" in text)
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "history.append(" in text)
     assert (result.outcome, result.verdict.tags) == ("fits", ("leak",))
     assert (result.verdict.leak.bytes_per_iteration, result.verdict.leak.site.line) == (256 * MiB, line)
     assert result.peak.categories["kept"] == 512 * MiB
-    note = "kept more tensors after each iteration: kept in small.py (2 entries)"
-    assert (note in result.notes) == (sys.version_info >= (3, 13)), "older frames store what is read of their variables"
+    assert "kept more tensors after each iteration: history in small.py (2 entries)" in result.notes
 
 
 def test_a_leak_shows_in_three_iterations_though_the_last_one_is_ended_at_its_step() -> None:
@@ -246,11 +239,6 @@ def test_frames_of_what_measures_are_in_no_snapshot_and_evidence_tells_its_categ
     assert {name: each.right > 0.95 for name, each in agreed.items()} == {"at the peak": True, "of all": True}
 
 
-def test_the_attribute_that_keeps_tensors_is_named() -> None:
-    result = small("leaks_in_an_attribute")
-    assert "kept more tensors after each iteration: Trainer.history (2 entries)" in result.notes
-
-
 def test_two_iterations_that_grow_say_that_more_are_needed() -> None:
     result = small("leaks", iterations=2)
     assert result.verdict.tags == ()
@@ -268,14 +256,6 @@ def test_a_program_that_gives_up_quietly_ran_out_of_memory_all_the_same() -> Non
     result = small("gives_up", limit_bytes=4000 * MiB)
     assert result.outcome == "oom"
     assert result.oom.requested_bytes == 4096 * MiB
-
-
-def test_a_boolean_index_is_flagged_with_its_line() -> None:
-    result = small("boolean")
-    assert (result.outcome, result.failure.kind) == ("error", "untestable")
-    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept = rows[rows[:, 0] > 0]" in text)
-    assert ", and a second run with other values asks for " in result.failure.message
-    assert f" at small.py:{line} boolean;" in result.failure.message
 
 
 def test_a_program_that_never_steps_under_other_values_is_ended_and_the_worse_way_reported() -> None:

@@ -144,19 +144,8 @@ def workers() -> None:
         print("epoch", epoch, flush=True)
 
 
-def boolean() -> None:
-    """How many rows are kept depends on values that the card computes."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    for _ in range(4):
-        rows = torch.randn(512, 256, device="cuda")
-        kept = rows[rows[:, 0] > 0]
-        net(kept).sum().backward()
-        optimizer.step()
-
-
 def boolean_on_host() -> None:
-    """The same with indices that the host computes."""
+    """How many rows are kept depends on values that the host computes."""
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     for _ in range(4):
@@ -268,13 +257,6 @@ def aborts() -> None:
     os.abort()
 
 
-def out_of_memory() -> None:
-    net = model()
-    torch.optim.AdamW(net.parameters())
-    train(count=1)
-    net(torch.randn(1 << 20, 256, device="cuda"))
-
-
 def logs_and_runs_out() -> None:
     """Each loss is printed, and the third step needs more than there is."""
     net = model()
@@ -287,22 +269,17 @@ def logs_and_runs_out() -> None:
         optimizer.zero_grad()
 
 
+history: list[torch.Tensor] = []
+
+
 def leaks(count: str = "1000") -> None:
     """A tensor of each step is kept in a list."""
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
-    kept = []
     for number in steps(net, optimizer):
-        kept.append(torch.empty(64 << 20, device="cuda"))
+        history.append(torch.empty(64 << 20, device="cuda"))
         if number + 1 == int(count):
             break
-
-
-class Trainer:
-    """Keeps its losses, and their graphs with them."""
-
-    def __init__(self) -> None:
-        self.history: list[torch.Tensor] = []
 
 
 def keeps_outputs() -> None:
@@ -396,14 +373,6 @@ def rank_of_two(rank: int) -> None:
     net = nn.parallel.DistributedDataParallel(model(f"cuda:{rank}"), device_ids=[rank])
     for _ in steps(net, torch.optim.AdamW(net.parameters()), f"cuda:{rank}", rows=(rank + 1) << 17):
         pass
-
-
-def leaks_in_an_attribute() -> None:
-    """A tensor of each step is kept in an attribute."""
-    net = model()
-    trainer = Trainer()
-    for _ in steps(net, torch.optim.AdamW(net.parameters())):
-        trainer.history.append(torch.empty(64 << 20, device="cuda"))
 
 
 def gradient_penalty() -> None:
