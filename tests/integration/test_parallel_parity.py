@@ -221,14 +221,15 @@ def cases_of(world: int) -> dict[str, Config]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, dict[str, Any]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What a single process gets, by case; cases of one model and size share it."""
-    trained: dict[str, dict[str, Any]] = {}
     configs = {case: make_config(case, alone=True) for case in CASES}
-    for config in configs.values():
-        key = config.model_dump_json()
-        if key not in trained:
-            trained[key] = train(config, ParallelState())
+
+    def train_each(folder: Path) -> None:
+        each = {config.model_dump_json(): config for config in configs.values()}
+        torch.save({key: train(config, ParallelState()) for key, config in each.items()}, folder / "trained.pt")
+
+    trained = torch.load(made_once(tmp_path_factory, "alone", train_each) / "trained.pt")
     return {case: trained[config.model_dump_json()] for case, config in configs.items()}
 
 

@@ -14,6 +14,7 @@ from oomscope.virtual import stubs
 from oomscope.virtual.elf import read_elf
 from oomscope.virtual.loading import LIBRARIES
 from oomscope.virtual.sonames import CARD
+from tests.made_once import made_once
 from tests.unit.virtual.on_card import on_card
 from tests.unit.virtual.operations import OPERATIONS
 
@@ -21,12 +22,17 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, dict[str, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What each operation said, all run in one process with the card."""
-    command = [sys.executable, "-m", "tests.unit.virtual.library_program"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert not done.returncode, done.stderr[-4000:]
+
+    def run(folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.unit.virtual.library_program"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        assert not done.returncode, done.stderr[-4000:]
+        (folder / "said").write_text(done.stdout)
+
+    text = (made_once(tmp_path_factory, "operations", run) / "said").read_text()
+    said = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     return {row["name"]: row for row in said}
 
 
