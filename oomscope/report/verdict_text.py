@@ -235,14 +235,13 @@ def iterations_left(verdict: Verdict) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLine:
-    """Requested bytes of one line of code, over all modules that ran it; ``site`` None sums further lines."""
+    """Requested bytes of one line of code, over all modules that ran it."""
 
-    site: Site | None
+    site: Site
     bytes: int
     count: int
     category: str
     modules: tuple[str, ...] = ()
-    lines: int = 1
 
     @property
     def module(self) -> str:
@@ -255,8 +254,8 @@ class CodeLine:
         return " and ".join([*merged[:1], *([f"{len(merged) - 1} more"] if len(merged) > 1 else [])])
 
 
-def code_lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[CodeLine]:
-    """Return ``sites`` by line of code and category, largest first; those beyond ``shown`` as one last row."""
+def code_lines(sites: Iterable[SiteBytes]) -> list[CodeLine]:
+    """Return ``sites`` by line of code and category, largest first."""
     groups: dict[tuple[str, int, str, str], list[SiteBytes]] = {}
     for row in sites:
         groups.setdefault((row.site.file, row.site.line, row.site.function, row.category), []).append(row)
@@ -270,12 +269,7 @@ def code_lines(sites: Iterable[SiteBytes], shown: int = SHOWN) -> list[CodeLine]
         )
         for group in groups.values()
     ]
-    found.sort(key=lambda each: -each.bytes)
-    rest = found[shown:]
-    if len(rest) < 2:
-        return found
-    sums = (sum(each.bytes for each in rest), sum(each.count for each in rest))
-    return [*found[:shown], CodeLine(site=None, bytes=sums[0], count=sums[1], category="", lines=len(rest))]
+    return sorted(found, key=lambda each: -each.bytes)
 
 
 def line_table(
@@ -288,14 +282,20 @@ def line_table(
     stacks: Stacks = NO_STACKS,
 ) -> parts.Table:
     """Return the lines of code that hold most bytes, the others as one row, and the sum."""
-    found = code_lines(sites, shown)
+    found = code_lines(sites)
     module = ["Module"] if modules else []
-    return parts.Table(
+    table = parts.Table(
         title=title,
         name=name,
         columns=parts.columns("size:Bytes", "count:Blocks", "category:Category", "code:Line", *module),
         rows=[
-            (each.bytes, each.count, each.category, place_cell(each, stacks), *([each.module] if modules else []))
+            (
+                each.bytes,
+                each.count,
+                each.category,
+                stacks.cell(each.site, each.category),
+                *([each.module] if modules else []),
+            )
             for each in found
         ],
         total=(
@@ -306,23 +306,16 @@ def line_table(
             *([""] if modules else []),
         ),
     )
-
-
-def place_cell(each: CodeLine, stacks: Stacks) -> parts.Cell:
-    """Return the line of code in short, its stack behind it."""
-    if each.site is None:
-        return parts.Cell(text=count(each.lines, "further line"))
-    return stacks.cell(each.site, each.category)
+    return parts.cut(table, shown, "line")
 
 
 def holders(sites: Iterable[SiteBytes]) -> list[tuple[str, str, str]]:
     """Return the three lines of code that hold most: size, category and place."""
-    largest = [each for each in code_lines(sites, 3) if each.site][:3]
     return [
         (
             format_size(each.bytes),
             each.category.replace("_", " "),
             site_text(each.site) + in_module(each.module),
         )
-        for each in largest
+        for each in code_lines(sites)[:3]
     ]

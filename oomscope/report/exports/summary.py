@@ -248,7 +248,5 @@ def _place(phase: str, iteration: int, site: Site | None) -> dict[str, Any]:
 
 
 def _held(sites: Iterable[SiteBytes]) -> tuple[HeldLine, ...]:
-    found = code_lines(sites, DETAIL[0][0])
-    return tuple(
-        HeldLine(line=str(row.site), category=row.category, bytes=row.bytes) for row in found if row.site is not None
-    )
+    largest = code_lines(sites)[: DETAIL[0][0]]
+    return tuple(HeldLine(line=str(row.site), category=row.category, bytes=row.bytes) for row in largest)
