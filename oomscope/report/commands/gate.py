@@ -13,7 +13,7 @@ from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, Ruling, Status, ruling
 from oomscope.report import parts
 from oomscope.report.commands import gate_sentences
-from oomscope.report.commands.gate_sentences import Commands
+from oomscope.report.commands.gate_sentences import Commands, standing_text
 from oomscope.report.commands.probe import device_text, measurement_parts, rank_text, status_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, date_text, short_hash, shortened
@@ -50,7 +50,7 @@ def case_table(cases: Sequence[CaseResult], night: GateResult, *, has_commit: bo
                 case.name,
                 _verdict(case.status, night.ruling_of(case)),
                 *_case_numbers(case),
-                *([_commit_text(case)] if has_commit else []),
+                *([standing_text(case.standing, 80)] if has_commit else []),
             )
             for case in cases
         ],
@@ -68,13 +68,6 @@ def _numbers(row: MetricRow) -> Sequence[parts.Value]:
     name, *texts = gate_sentences.row_texts(row)
     numbers = (row.expected, row.measured, row.difference)
     return name, *(Cell(text=text, number=number) for text, number in zip(texts, numbers, strict=True))
-
-
-def _commit_text(case: CaseResult) -> str:
-    standing = case.standing
-    if standing is None:
-        return ""
-    return f"{short_hash(standing.commit)}{'*' if standing.dirty else ''} {shortened(standing.subject, 80)}"
 
 
 def metric_table(cases: Sequence[CaseResult], night: GateResult) -> parts.Table:

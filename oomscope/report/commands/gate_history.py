@@ -10,6 +10,7 @@ from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
 from oomscope.gate.night.status import ruling
 from oomscope.report import parts
 from oomscope.report.commands import gate_sentences
+from oomscope.report.commands.gate_sentences import standing_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 
@@ -67,7 +68,7 @@ def _nights(trend: Trend, entries: Sequence[Entry]) -> parts.Table:
                 _verdict(entry),
                 _value(trend, entry.value),
                 "" if entry.change is None else _change(trend, entry.change),
-                commit_text(entry),
+                standing_text(entry.standing),
             )
             for entry in entries
         ],
@@ -118,10 +119,10 @@ def whose_text(step: Step) -> str:
     if after is None:
         return "no commit is known"
     if before is None:
-        return commit_text(step.after)
+        return standing_text(step.after.standing)
     if before.commit == after.commit:
-        return f"{commit_text(step.after)}, the commit of the night before"
-    return f"after {short_hash(before.commit)}, up to {commit_text(step.after)}"
+        return f"{standing_text(step.after.standing)}, the commit of the night before"
+    return f"after {short_hash(before.commit)}, up to {standing_text(step.after.standing)}"
 
 
 def title(trend: Trend) -> str:
@@ -133,7 +134,7 @@ def entry_text(trend: Trend, entry: Entry) -> str:
     """Return all of a night but its remarks: when, verdict, number, change and commit."""
     change = gate_sentences.change_text(trend.metric, entry.change) if entry.change else ""
     number = "" if entry.value is None else gate_sentences.value_text(trend.metric, entry.value)
-    return ", ".join(filter(None, (f"{_night(entry)}: {entry.status}", number, change, commit_text(entry))))
+    return ", ".join(filter(None, (f"{_night(entry)}: {entry.status}", number, change, standing_text(entry.standing))))
 
 
 def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
@@ -149,14 +150,6 @@ def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 def moment_text(started: str) -> str:
     """Return a time to the minute, without its zone."""
     return started[:16].replace("T", " ")
-
-
-def commit_text(entry: Entry) -> str:
-    """Return the commit of a night, with a star where files differed from it."""
-    standing = entry.standing
-    if standing is None:
-        return ""
-    return f"{short_hash(standing.commit)}{'*' if standing.dirty else ''} {standing.subject}"
 
 
 def remark_text(entry: Entry) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place, with_variables
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place, Standing, with_variables
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.identity import baseline_beside
 from oomscope.gate.suite.metrics import METRICS
-from oomscope.report.sentences import count, short_hash
+from oomscope.report.sentences import count, short_hash, shortened
 from oomscope.units import format_size
 
 _TERA = 10**12
@@ -78,6 +78,14 @@ def case_text(case: CaseResult) -> str:
     """Return the headline of a case, and whose commit it was."""
     culprit = f"; {culprit_text(case.culprit)}" if case.culprit is not None and case.culprit.commit else ""
     return f"{headline(case)}{culprit}"
+
+
+def standing_text(standing: Standing | None, width: int | None = None) -> str:
+    """Return a commit with a star where files differed from it, and its subject, cut to ``width``; empty for none."""
+    if standing is None:
+        return ""
+    subject = standing.subject if width is None else shortened(standing.subject, width)
+    return f"{short_hash(standing.commit)}{'*' if standing.dirty else ''} {subject}"
 
 
 def heading(night: GateResult) -> str:
