@@ -11,9 +11,11 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, Literal
+
+_USER_FOLDERS: Final = {"cache": Path(".cache"), "state": Path(".local", "state")}
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
@@ -30,6 +32,15 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     """
     with open_whole(path, force=force) as file:
         file.write(content)
+
+
+def user_folder(kind: Literal["cache", "state"], environment: Mapping[str, str] = os.environ) -> Path:
+    """Return oomscope's folder in ``$XDG_CACHE_HOME`` (``~/.cache``) or ``$XDG_STATE_HOME`` (``~/.local/state``).
+
+    A variable that names no absolute path is ignored, as the XDG Base Directory Specification demands.
+    """
+    named = Path(environment.get(f"XDG_{kind.upper()}_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / _USER_FOLDERS[kind]) / "oomscope"
 
 
 def real_path(path: Path) -> Path:

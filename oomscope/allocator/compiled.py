@@ -21,6 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from oomscope.allocator.engine import blocks, constants, driver, expandable, memory, reclaim, serve, stats
+from oomscope.files import user_folder
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ def cache_directory() -> Path:
     digest = hashlib.sha256(repr(versions).encode())
     for module in (constants, *HOT_MODULES):
         digest.update(Path(str(module.__file__)).read_bytes())
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "oomscope" / "engine" / digest.hexdigest()[:16]
+    return user_folder("cache") / "engine" / digest.hexdigest()[:16]
 
 
 def is_compiled() -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.files import held, open_whole, write_whole
+from oomscope.files import held, open_whole, user_folder, write_whole
 
 
 @pytest.fixture
@@ -154,3 +154,11 @@ def test_where_nothing_can_be_locked_nobody_waits(file: Path, monkeypatch: pytes
         pass
     with held(file.parent / "none" / "a.json"):
         pass
+
+
+def test_the_users_folders_are_those_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/ada"))
+    given = {"XDG_CACHE_HOME": "/scratch", "XDG_STATE_HOME": "relative"}
+    assert user_folder("cache", given) == Path("/scratch/oomscope")
+    assert user_folder("state", given) == Path("/home/ada/.local/state/oomscope")
+    assert user_folder("cache", {}) == Path("/home/ada/.cache/oomscope")

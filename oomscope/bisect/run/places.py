@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import InputError, UsageError
-from oomscope.files import real_path
+from oomscope.files import real_path, user_folder
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,8 @@ class Places:
 
     @classmethod
     def default(cls, environment: Mapping[str, str] = os.environ) -> Places:
-        """Return ``$XDG_CACHE_HOME/oomscope`` and ``$XDG_STATE_HOME/oomscope``, as far as these name directories.
-
-        Else ``~/.cache/oomscope`` and ``~/.local/state/oomscope`` (XDG Base Directory Specification).
-        """
-        cache, state = Path(environment.get("XDG_CACHE_HOME", "")), Path(environment.get("XDG_STATE_HOME", ""))
-        return cls(
-            (cache if cache.is_absolute() else Path.home() / ".cache") / "oomscope",
-            (state if state.is_absolute() else Path.home() / ".local" / "state") / "oomscope",
-        )
+        """Return the user's folders for caches and for state."""
+        return cls(user_folder("cache", environment), user_folder("state", environment))
 
     def make(self) -> None:
         """Make the directory, so that it is known before any probe whether it can be had.

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oomscope.errors import InputError
+from oomscope.files import user_folder
 from oomscope.gate.night.result import CaseResult, GateResult, read
 from oomscope.gate.night.status import GREEN, Status
 from oomscope.gate.suite.identity import Series, series_of
@@ -66,10 +66,9 @@ class Point:
     case: CaseResult
 
 
-def default_ledger(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return ``$XDG_STATE_HOME/oomscope/gate.sqlite`` (XDG Base Directory Specification; ``~/.local/state``)."""
-    base = Path(environment.get("XDG_STATE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "oomscope" / "gate.sqlite"
+def default_ledger() -> Path:
+    """Return ``gate.sqlite`` in the user's folder for state."""
+    return user_folder("state") / "gate.sqlite"
 
 
 class Ledger:
