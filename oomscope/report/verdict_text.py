@@ -5,7 +5,7 @@ The headline of a verdict is worded where the verdict is made: ``oomscope/snapsh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -231,6 +231,24 @@ def iterations_left(verdict: Verdict) -> int | None:
     if verdict.leak is None or verdict.kind != "headroom":
         return None
     return max(0, verdict.available_bytes - verdict.reserved_bytes) // verdict.leak.bytes_per_iteration
+
+
+def category_table(
+    categories: Mapping[str, int], title: str, confidence: Mapping[str, str] | None = None
+) -> parts.Table:
+    """Return the bytes of each category, largest first, and their sum; ``confidence``: how sure each is."""
+    total = sum(categories.values())
+    ordered = sorted(((name, size) for name, size in categories.items() if size), key=lambda row: -row[1])
+    sure = ["Confidence"] if confidence else []
+    return parts.Table(
+        title=title,
+        columns=parts.columns("category:Category", "size:Bytes", "share:Share", *sure, "bar:"),
+        rows=[
+            (name, size, size / total, *([confidence[name]] if confidence else []), parts.bar(size, total))
+            for name, size in ordered
+        ],
+        total=(parts.Cell(text="all"), total, 1.0 if total else None, *([""] if confidence else []), ""),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

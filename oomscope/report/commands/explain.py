@@ -26,7 +26,7 @@ from oomscope.report.commands.explain_sentences import (
     unused_text,
     when_text,
 )
-from oomscope.report.parts import bar, columns, line
+from oomscope.report.parts import columns, line
 from oomscope.report.sentences import (
     category_text,
     count,
@@ -37,6 +37,7 @@ from oomscope.report.sentences import (
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.report.verdict_text import (
     SHOWN,
+    category_table,
     fix_outcome,
     fix_table,
     holders,
@@ -185,7 +186,11 @@ def _device_parts(
     yield from detail.figures
     held, when = device.failure or device.composition, when_text(device)
     if held.bytes:
-        yield _category_table(held, f"Live {when}, by category")
+        yield category_table(
+            {row.category: row.bytes for row in held.categories},
+            f"Live {when}, by category",
+            {row.category: "-" if row.confidence == "none" else row.confidence for row in held.categories},
+        )
         yield line_table(
             f"Live {when}, by line",
             held.sites,
@@ -244,25 +249,6 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, str | parts.Curve]]
         is_flat = least * FLAT >= most * (FLAT - 1)
         flat = f"flat: every part of it reaches {format_size(least)} to {format_size(most)} requested"
         yield "Timeline", flat if is_flat else parts.Curve(values=live)
-
-
-def _category_table(held: Composition, title: str) -> parts.Table:
-    total = sum(row.bytes for row in held.categories)
-    return parts.Table(
-        title=title,
-        columns=columns("category:Category", "size:Bytes", "share:Share", "Confidence", "bar:"),
-        rows=[
-            (
-                row.category,
-                row.bytes,
-                row.bytes / total if total else None,
-                "-" if row.confidence == "none" else row.confidence,
-                bar(row.bytes, total),
-            )
-            for row in held.categories
-        ],
-        total=(parts.Cell(text="all"), total, 1.0 if total else None, "", ""),
-    )
 
 
 def _pin_tables(pins: Pins, when: str, shown: int, stacks: Stacks) -> Iterator[parts.Table]:

@@ -14,6 +14,7 @@ from oomscope.report.verdict_text import (
     LINE_TABLE,
     SHOWN,
     advice_text,
+    category_table,
     fix_table,
     holders,
     iterations_left,
@@ -151,18 +152,6 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, str | parts.C
         yield "Timeline", parts.Curve(values=result.timeline)
     if result.truncated:
         yield "Recorded", parts.Line(text="the ring of events wrapped: the beginning is missing", tone="warn")
-
-
-def category_table(categories: dict[str, int], title: str) -> parts.Table:
-    """Return the bytes of each category, largest first, and their sum."""
-    total = sum(categories.values())
-    ordered = sorted(((name, size) for name, size in categories.items() if size), key=lambda row: -row[1])
-    return parts.Table(
-        title=title,
-        columns=parts.columns("category:Category", "size:Bytes", "share:Share", "bar:"),
-        rows=[(name, size, size / total, parts.bar(size, total)) for name, size in ordered],
-        total=(parts.Cell(text="all"), total, 1.0 if total else None, ""),
-    )
 
 
 def phase_table(phases: Iterable[PhaseBytes]) -> parts.Table:
