@@ -226,12 +226,6 @@ measurement_options = _together(
         help="Where to measure: auto, cuda or virtual (default: auto).",
     ),
     click.option(
-        "--address-policy",
-        type=click.Choice(["spans", "ascending", "scattered"]),
-        metavar="ORDER",
-        help="Order of a virtual card's addresses: spans (as under Linux), ascending or scattered.",
-    ),
-    click.option(
         "--iterations",
         type=click.IntRange(1, MOST),
         metavar="N",
@@ -251,7 +245,6 @@ _KEYS = {
     "limit": "device.limit",
     "gpu": "device.gpu",
     "devices": "device.count",
-    "address_policy": "device.address_policy",
 }
 """Option of a measurement to configuration key."""
 
