@@ -75,7 +75,7 @@ def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> di
     raise_stat(m, SEGMENT, pool, 1)
     raise_stat(m, RESERVED_BYTES, pool, size)
     if size >= m[MAX_SPLIT]:
-        raise_total(m, OVERSIZE_SEGMENTS, 1)
+        raise_total(m, OVERSIZE_SEGMENTS)
     rows = {}
     for block in segment.blocks[:-1]:
         rows[block.address] = _settle(m, _front(m, whole, block.size), block)
@@ -135,7 +135,7 @@ def _settle(m: Memory, row: int, block: AllocatorBlock) -> int:
     raise_stat(m, ACTIVE_BYTES, pool, block.size)
     raise_stat(m, REQUESTED_BYTES, pool, block.requested_size)
     if block.size >= m[MAX_SPLIT]:
-        raise_total(m, OVERSIZE_ALLOCATIONS, 1)
+        raise_total(m, OVERSIZE_ALLOCATIONS)
     return row
 
 

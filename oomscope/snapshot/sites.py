@@ -61,10 +61,10 @@ def brief_name(name: str) -> str:
     return short.replace("\n", "\\n").replace("\t", "\\t")
 
 
-def short_path(path: str, parts: int = 3) -> str:
-    """Return the last ``parts`` components of ``path``: enough to recognise a file in a table."""
+def short_path(path: str) -> str:
+    """Return the last three components of ``path``: enough to recognise a file in a table."""
     pieces = path.split("/")
-    return path if len(pieces) <= parts else "/".join(["…", *pieces[-parts:]])
+    return path if len(pieces) <= 3 else "/".join(["…", *pieces[-3:]])
 
 
 def over_layers(module: str) -> str:

@@ -186,7 +186,7 @@ def release_segment(m: Memory, block: int) -> None:
     lower_stat(m, SEGMENT, m[block + POOL], 1)
     lower_stat(m, RESERVED_BYTES, m[block + POOL], size)
     if size >= m[MAX_SPLIT]:
-        lower_total(m, OVERSIZE_SEGMENTS, 1)
+        lower_total(m, OVERSIZE_SEGMENTS)
     discharge(m, paged(size))
     vacate(m, m[block + BASE])
     drop_block_row(m, block)

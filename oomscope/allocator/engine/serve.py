@@ -93,7 +93,7 @@ def free(m: Memory, block: int) -> None:
     lower_stat(m, ALLOCATED_BYTES, pool, size)
     m[block + ALLOCATED] = 0
     if size >= m[MAX_SPLIT]:
-        lower_total(m, OVERSIZE_ALLOCATIONS, 1)
+        lower_total(m, OVERSIZE_ALLOCATIONS)
     if m[block + USES] != NONE:
         queue_events(m, block)
     else:
@@ -216,7 +216,7 @@ def _ask_driver(m: Memory, size: int, stream: int, pool: int) -> int:
     raise_stat(m, SEGMENT, pool, 1)
     raise_stat(m, RESERVED_BYTES, pool, asked)
     if asked >= m[MAX_SPLIT]:
-        raise_total(m, OVERSIZE_SEGMENTS, 1)
+        raise_total(m, OVERSIZE_SEGMENTS)
     log_block(m, SEGMENT_ALLOC, block, m[block + ADDRESS], asked)
     return block
 
@@ -249,7 +249,7 @@ def _hand_out(m: Memory, found: int, size: int, request: int) -> int:
     raise_stat(m, ACTIVE_BYTES, pool, m[block + SIZE])
     raise_stat(m, REQUESTED_BYTES, pool, request)
     if m[block + SIZE] >= m[MAX_SPLIT]:
-        raise_total(m, OVERSIZE_ALLOCATIONS, 1)
+        raise_total(m, OVERSIZE_ALLOCATIONS)
     return block
 
 

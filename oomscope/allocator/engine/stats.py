@@ -27,15 +27,15 @@ def lower_stat(m: Memory, kind: int, pool: int, amount: int) -> None:
     m[of_pool + FELL] += amount
 
 
-def raise_total(m: Memory, kind: int, amount: int) -> None:
-    """Add to a kind that is not counted by pool (oversize blocks and segments)."""
-    _raise(m, kind, amount)
+def raise_total(m: Memory, kind: int) -> None:
+    """Count one more of a kind that is not counted by pool (oversize blocks and segments)."""
+    _raise(m, kind, 1)
 
 
-def lower_total(m: Memory, kind: int, amount: int) -> None:
-    """Take from a kind that is not counted by pool."""
-    m[kind + CURRENT] -= amount
-    m[kind + FELL] += amount
+def lower_total(m: Memory, kind: int) -> None:
+    """Count one less of a kind that is not counted by pool."""
+    m[kind + CURRENT] -= 1
+    m[kind + FELL] += 1
 
 
 def _raise(m: Memory, at: int, amount: int) -> None:

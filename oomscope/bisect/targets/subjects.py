@@ -115,8 +115,8 @@ def subject_of(
     return OwnCodeSubject(repository, choice, Checkout(repository, checkout), repository.inside)
 
 
-def path_in_repo(path: str, option: str = "--config") -> str:
-    """Return ``path``, which ``option`` gave, as git names it inside a commit.
+def path_in_repo(path: str) -> str:
+    """Return the path of a configuration as git names it inside a commit.
 
     Raises:
         UsageError: it is absolute, leads outside, or holds control characters.
@@ -126,7 +126,7 @@ def path_in_repo(path: str, option: str = "--config") -> str:
     if outside or any(ord(letter) < 32 for letter in path):
         raise UsageError(
             "is not a path inside a repository",
-            where=f"{option} {quoted(path)}",
+            where=f"--config {quoted(path)}",
             remedy="give it from the repository's root",
         )
     return normal

@@ -180,11 +180,11 @@ def _parallelism(config: Config) -> Iterator[Remedy]:
         yield _split("sequence parallel", "parallel.sequence_parallel=true")
     if config.data.micro_batch_size % 2 == 0:
         half = config.data.micro_batch_size // 2
-        twice = _microbatches(config, 2)
+        twice = _twice_the_microbatches(config)
         yield _split(f"microbatches of {half}, twice as many", f"data.micro_batch_size={half}", *twice)
     if d % 2:
         return
-    fewer = (f"parallel.data_parallel_size={d // 2}", *_microbatches(config, 2))
+    fewer = (f"parallel.data_parallel_size={d // 2}", *_twice_the_microbatches(config))
     yield _split(f"context parallel {2 * c}", f"parallel.context_parallel_size={2 * c}", *fewer)
     yield _split(f"pipeline parallel {2 * p}", f"parallel.pipeline_model_parallel_size={2 * p}", *fewer)
     sequence = () if parallel.sequence_parallel else ("parallel.sequence_parallel=true",)
@@ -195,8 +195,8 @@ def _split(name: str, *overrides: str) -> Remedy:
     return Remedy(family="parallelism", name=name, overrides=overrides)
 
 
-def _microbatches(config: Config, factor: int) -> tuple[str, ...]:
-    """Return what keeps the global batch where each replica works ``factor`` times as long."""
+def _twice_the_microbatches(config: Config) -> tuple[str, ...]:
+    """Return what keeps the global batch where half as many sequences are processed at a time."""
     if config.data.num_microbatches is None and config.data.global_batch_size is not None:
         return ()
-    return (f"data.num_microbatches={factor * config.num_microbatches}",)
+    return (f"data.num_microbatches={2 * config.num_microbatches}",)

@@ -31,9 +31,9 @@ FEW: Final = 100
 SYMBOLS: Final = {Answer.GOOD: "✓", Answer.BAD: "✗", Answer.UNTESTABLE: "?"}
 
 
-def range_chart(view: LineView, *, title: str) -> Markup:
+def range_chart(view: LineView) -> Markup:
     """Return the strip and the rows of probes; a commit and a probe say what they are where they are pointed at."""
-    chart = figure("range", title)
+    chart = figure("range", "Commits from good to bad")
     places = len(view.line.places)
     frame = box(chart, "frame", tag="div")
     strip = box(frame, "strip", tag="div")

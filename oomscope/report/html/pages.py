@@ -301,7 +301,7 @@ def _search_figures(result: BisectResult, flames: FlameGraph | None, share: floa
             title = "The range" if walked.merge is None else f"What {walked.merge[:10]} merged"
             yield parts.Figure(
                 title=title,
-                markup=range_chart(view, title="Commits from good to bad"),
+                markup=range_chart(view),
                 hint="Commits that change what is measured, to scale. Each row below is a probe in the order asked; "
                 "its band is the range that was still open.",
             )

@@ -74,7 +74,7 @@ def _fact(value: str | Line | Curve | Sequence[tuple[str, str, str]]) -> Rendera
     if isinstance(value, Line):
         return _line(value)
     if isinstance(value, Curve):
-        return Sparkline(value.values, "cyan")
+        return Sparkline(value.values)
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -210,13 +210,12 @@ def _bar(value: int, top: int, bars: str) -> str:
 class Sparkline:
     """A rich renderable that takes the width it is given."""
 
-    def __init__(self, values: Sequence[int | None], style: str = "") -> None:
+    def __init__(self, values: Sequence[int | None]) -> None:
         self.values = values
-        self.style = style
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         bars = ASCII_BARS if options.ascii_only else BARS
-        yield Text(sparkline(self.values, options.max_width, bars=bars), style=self.style, no_wrap=True)
+        yield Text(sparkline(self.values, options.max_width, bars=bars), style="cyan", no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, max(1, min(options.max_width, len(self.values))))

@@ -231,9 +231,9 @@ def once(of: Callable[[Timeline], Result]) -> Callable[[Timeline], Result]:
     return remembered
 
 
-def decimate(curve: Curve, slices: int = 120) -> tuple[int, ...]:
-    """Return the maximum of each of up to ``slices`` equal parts of ``curve``, so that no peak is lost."""
-    return tuple(np.maximum.reduceat(curve, slice_starts(len(curve), slices)).tolist()) if len(curve) else ()
+def decimate(curve: Curve) -> tuple[int, ...]:
+    """Return the maximum of each of up to 120 equal parts of ``curve``, so that no peak is lost."""
+    return tuple(np.maximum.reduceat(curve, slice_starts(len(curve), 120)).tolist()) if len(curve) else ()
 
 
 def slice_starts(length: int, slices: int) -> Indices:
