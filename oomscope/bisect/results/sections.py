@@ -21,8 +21,6 @@ from oomscope.units import Bytes
 class HunkChange(Document):
     """One hunk of a commit."""
 
-    also_written: ClassVar[tuple[str, ...]] = ("site_bytes",)
-
     number: int
     """From 1, in the order of the row: files that came, files that changed, files that went."""
     name: str
@@ -36,11 +34,6 @@ class HunkChange(Document):
     """What it brings by itself on top of the commit before; None where that was not measured."""
     sites: tuple[SiteGrowth, ...]
     """Lines that it wrote (or took away) and whose requested bytes differ."""
-
-    @property
-    def site_bytes(self) -> int:
-        """By how much the requested bytes of its lines grew."""
-        return sum(row.delta_bytes for row in self.sites)
 
 
 class CodeLine(NamedTuple):

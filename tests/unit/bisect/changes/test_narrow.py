@@ -118,9 +118,10 @@ def test_one_hunk_of_four_is_at_fault(world: World) -> None:
     assert (narrowed.delta.requested_bytes, narrowed.rest.requested_bytes) == (900, -50)
     assert narrowed.interaction.requested_bytes == 0
     rows = [
-        (hunk.is_guilty, hunk.site_bytes, [row.site.line for row in hunk.sites if row.site]) for hunk in narrowed.hunks
+        (hunk.is_guilty, [(row.delta_bytes, row.site.line) for row in hunk.sites if row.site])
+        for hunk in narrowed.hunks
     ]
-    assert rows == [(True, 900, [11]), (False, -50, [20])], "the lines that each of them wrote"
+    assert rows == [(True, [(900, 11)]), (False, [(-50, 20)])], "the lines that each of them wrote"
 
 
 def test_hunks_that_only_interact(world: World) -> None:
