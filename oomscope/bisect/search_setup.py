@@ -144,11 +144,11 @@ def _journal(
 
 
 def _going_on(request: SearchRequest, journal: Journal) -> str | None:
-    """Return how a search that ended early is gone on with; None where the command line cannot."""
+    """Return how to continue a search that ended early; None if the command line cannot."""
     words = journal.resumed.begun.words if journal.resumed else request.journal.words
     if not words or journal.number is None or journal.problem:
         return None
-    return f"nothing that was measured is lost; go on with {request.places.resuming(journal.number)}"
+    return f"results are kept; continue with {request.places.resuming(journal.number)}"
 
 
 def _resume(file: JournalFile) -> JournalFile:
@@ -235,6 +235,6 @@ def _refuse_changes(begun: Begun, now: Mapping[str, str]) -> None:
     if changed:
         named = ", ".join(changed[:_SHOWN]) + (f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else "")
         raise InputError(
-            f"search {begun.search} was begun with another state of {named}",
-            remedy="put it back, or begin a new search",
+            f"{named} changed since search {begun.search} started",
+            remedy="restore what changed, or start a new search",
         )

@@ -225,7 +225,7 @@ class _Reasons:
         if not self._records_segments and not self._lies_in_known_segment(event):
             return "the block lies in no segment of the file, which records no segment events"
         if self._collects_garbage and step.action == "segment_free":
-            return "garbage collection goes by a memory fraction that the file does not tell"
+            return "garbage collection depends on the memory fraction, which the file does not record"
         if self._of_file:
             return self._of_file
         if self._first_divergence is not None and event > self._first_divergence:

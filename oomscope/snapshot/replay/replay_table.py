@@ -219,8 +219,8 @@ def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Cav
     texts.append(("settings_unheeded", recording.settings_doubt))
     texts += (("private_pools", doubt) for doubt in recording.requests.pool_doubts)
     if "garbage_collection_threshold" in recording.rules.conf and budget.device.fraction is None:
-        collected = "garbage collection goes by a memory fraction, which the file does not tell; it is left out"
-        texts.append(("garbage_collection", collected))
+        text = "garbage collection depends on the memory fraction, which the file does not record; it is not replayed"
+        texts.append(("garbage_collection", text))
     if is_ascend(recording.timeline):
         texts.append(("ascend", f"torch_npu (Ascend) adds 32 bytes to each request; {ASCEND}"))
     yield from (Caveat(code=code, text=text) for code, text in texts if text)

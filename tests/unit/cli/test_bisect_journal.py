@@ -72,7 +72,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
 def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, capsys) -> None:
     searches.interrupted(1)
     said = capsys.readouterr().err
-    assert said.endswith("interrupted; nothing that was measured is lost; go on with oomscope bisect resume 1\n")
+    assert said.endswith("interrupted; results are kept; continue with oomscope bisect resume 1\n")
     searches.interrupted(len(searches.ran), "--fresh", "--state", str(tmp_path / "an other"))
     assert f"oomscope bisect resume 1 --state '{tmp_path}/an other'" in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, caps
 def test_a_search_that_its_deadline_ended_says_how_to_go_on(searches: Searches, capsys) -> None:
     words = ("good..main", "--config", "a.yaml", "--quiet", "--deadline", "0")
     remedy = document(capsys, *words, code=7)["remedy"]
-    assert remedy == "nothing that was measured is lost; go on with oomscope bisect resume 1"
+    assert remedy == "results are kept; continue with oomscope bisect resume 1"
     assert document(capsys, "resume", "1", "--deadline", "60")["outcome"] == "culprit"
 
 
