@@ -1,8 +1,7 @@
-"""Writes a file so that its name always stands for a whole one: what it held before, or all that is new.
+"""Writes a file so that its name always refers to a whole one: the old content, or all of the new.
 
 The content goes to a temporary name beside it, is flushed to the disk, and takes the name at the end. A writer that is
-killed leaves at most a hidden ``.part`` file. Who changes a file that others change too holds it from reading to
-writing.
+killed leaves at most a hidden ``.part`` file. A file that several processes change is locked from reading to writing.
 """
 
 from __future__ import annotations
@@ -82,10 +81,10 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep everybody else who asks from holding ``path`` while the block runs; wait for those who hold it.
+    """Hold an exclusive lock on ``path`` while the block runs; wait for the current holder.
 
-    The lock is on the folder, which stays what it is when the file is replaced, and leaves nothing behind; it ends with
-    the process. On a file system without locks nobody waits.
+    The folder is locked, because it stays the same when the file is replaced. The lock leaves no file behind and ends
+    with the process. On a file system without locks nobody waits.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):

@@ -132,7 +132,7 @@ class CodeVsConfigSearch:
         return WithConfigOf(self.subject, self.repository, self.path, config).experiment(code)
 
     def _searched(self, base: BisectResult, square: CodeVsConfig) -> BisectResult:
-        """Search what is at fault; where both have a part, the commit is the culprit and the keys stand beside it."""
+        """Search the side at fault; if both contribute, report the commit as the culprit, and the keys with it."""
         message = MESSAGES[square.guilty]
         if square.guilty == "unknown":
             return replace(base, message=message)

@@ -35,7 +35,7 @@ def variables(settings: Settings, environment: Mapping[str, str]) -> dict[str, s
 
 
 def arm_from_environment() -> None:
-    """Begin a recording as soon as CUDA is used, as the environment says; what is wrong in there is said by then."""
+    """Start recording at the first CUDA call, with the settings in the environment; invalid ones are reported then."""
     if "torch" in sys.modules:
         _arm()
     else:

@@ -84,7 +84,7 @@ def free_names(path: Path) -> Iterator[Path]:
 
 
 def rank_of_process(environment: Mapping[str, str]) -> int | None:
-    """Return this process's rank: of its process group, else what its launcher says; None where nobody tells."""
+    """Return this process's rank; None if neither its process group nor its launcher defines it."""
     distributed = _process_group()
     return int(distributed.get_rank()) if distributed else _first(environment, RANK_VARIABLES)
 
@@ -96,7 +96,7 @@ def world_size_of_process(environment: Mapping[str, str]) -> int | None:
 
 
 def stand_in_rank() -> str:
-    """Return what stands for the rank where nobody tells it: 0, and something of its own in a child process."""
+    """Return the default rank: ``0``, or ``p<pid>`` in a child process."""
     return f"p{os.getpid()}" if multiprocessing.parent_process() is not None else "0"
 
 

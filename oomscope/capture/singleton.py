@@ -14,7 +14,7 @@ _owner: list[object] = []
 
 
 def present_owner() -> str | None:
-    """Return who records already, for people; None where nobody does."""
+    """Return a description of the active recorder, or None."""
     if os.environ.get(PROBE_MARK):
         return "oomscope probe"
     return "another oomscope.record" if _owner else None

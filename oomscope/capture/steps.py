@@ -89,7 +89,7 @@ class Coverage:
         self._before = 0
 
     def after(self, step: int) -> tuple[str, bool] | None:
-        """Return what is to be said after ``step`` steps, and whether it is a warning; else None."""
+        """Return the message due after ``step`` steps and whether it is a warning, or None."""
         if step == MEASURED_STEP - 1:
             self._before = self._allocations()
         events = EVENTS_PER_BLOCK * (self._allocations() - self._before) if step == MEASURED_STEP else 0

@@ -104,7 +104,7 @@ class HarnessTarget(CheckoutTarget):
 
 @dataclass(frozen=True, kw_only=True)
 class EntryTarget(CheckoutTarget):
-    """A function of the checkout that is told what a harness's ``setup`` is told, and returns what it returns."""
+    """A function in the checkout with the signature of a harness's ``setup``."""
 
     entry: str
     """``pkg.module:function``."""

@@ -73,7 +73,7 @@ class Recording:
         self._measurement = session.measurement()
 
     def close(self) -> None:
-        """End the recording, unless it has ended; the session goes, which keeps what it watched alive."""
+        """Stop the recording if active, and drop the session, which keeps the watched objects alive."""
         if self._session is not None:
             self._session = None
             self._open.close()

@@ -161,7 +161,7 @@ def is_held(address: int, size: int) -> bool:
 
 
 def forget_last_held(address: int, size: int) -> None:
-    """Tell the card that a range of the device was written to: what it held before a kernel was given it is gone.
+    """Mark a device range as written: discard the values that it held before the kernel.
 
     Raises:
         RuntimeError: the card is not loaded.

@@ -41,7 +41,7 @@ class MinimalSet:
 
     @property
     def interaction(self) -> Bytes:
-        """What is left of ``delta`` when the bytes that each unit is known to bring by itself are taken off."""
+        """``delta`` minus the bytes of each unit that was measured alone."""
         return self.delta - sum((delta for delta in self.alone if delta is not None), start=Bytes())
 
 

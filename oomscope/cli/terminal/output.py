@@ -114,7 +114,7 @@ def refuse_one_place(*places: tuple[str, Path | None]) -> None:
 
 
 def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> None:
-    """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so if it ``is_told``.
+    """Write ``content`` to ``path``, whole or not at all, and print its name if ``is_told``.
 
     Raises:
         InputError: the place cannot be written to.
@@ -210,7 +210,7 @@ class Files:
         exports: Mapping[str, Callable[[], str | bytes]] | None = None,
         is_told: bool = True,
     ) -> list[ExitCode]:
-        """Write what was asked for, say so if it ``is_told``, and return the codes of what is lost.
+        """Write the requested files, print their names if ``is_told``, and return an exit code for each failed write.
 
         This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
         the report nor another file with it.

@@ -135,7 +135,7 @@ class LiveProgress:
         self._print(plan_report(plan))
 
     def probing(self, name: str, number: int) -> None:
-        """Remember what is asked for: it is shown once it runs, for many answers are known already."""
+        """Store the probe's name; it is shown when the probe starts, since many results are cached."""
         self._watched = replace(self._watched, asked=name)
 
     def at_work(self, running: tuple[Work, ...]) -> None:

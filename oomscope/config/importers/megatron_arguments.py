@@ -303,7 +303,7 @@ def _latents(draft: Draft) -> None:
 
 
 def _chunks(draft: Draft) -> None:
-    """Take the number of chunks alone, which the launcher derives from the other option and logs beside it."""
+    """Use only the number of chunks; the launcher derives it from the other option and logs both."""
     if draft.is_set("parallel.virtual_pipeline_model_parallel_size"):
         draft.settings.pop("parallel.num_layers_per_virtual_pipeline_stage", None)
     elif not draft.is_set("parallel.num_layers_per_virtual_pipeline_stage"):

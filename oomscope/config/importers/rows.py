@@ -149,7 +149,7 @@ def whole_numbers(value: Any) -> list[int]:
 
 
 def positive_or_none(value: Any) -> Any:
-    """Return the number, or None for 0 and less, where a foreign dialect says so what is null here."""
+    """Return the number, or None for values of at most 0, which other dialects use for null."""
     return value if isinstance(value, int | float) and value > 0 else None
 
 

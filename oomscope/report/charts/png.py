@@ -133,7 +133,7 @@ def _draw_mark(panel: Axes, mark: Mark) -> None:
 
 
 def _marker(tone: str) -> dict[str, Any]:
-    """Return the look of a point: a form of its own for each tone, so that colour says nothing alone."""
+    """Return the style of a point; each tone has its own marker shape, so that colour is never the only cue."""
     colour = colour_of(tone)
     return {
         "marker": MARKERS[tone],

@@ -82,7 +82,7 @@ def probe_name(record: ProbeRecord) -> str:
 
 
 def took_text(record: ProbeRecord) -> str:
-    """Return what the probe took, or that its result was known; the wait for one begun ahead says nothing of it."""
+    """Return how long the probe took, or ``cached``; a probe started ahead reports its own duration, not the wait."""
     if record.cached:
         return "cached"
     return f"{max(record.wall_s, record.probe_s):.1f} s{', begun ahead' if record.probe_s > record.wall_s else ''}"

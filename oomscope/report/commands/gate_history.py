@@ -138,7 +138,7 @@ def entry_text(trend: Trend, entry: Entry) -> str:
 
 
 def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Return what else is to be said of nights, and of which; what is said of several in a row is said once."""
+    """Return remarks with their nights; equal remarks of consecutive nights are merged."""
     said = []
     for text, run in groupby(entries, key=remark_text):
         alike = list(run)
@@ -153,6 +153,6 @@ def moment_text(started: str) -> str:
 
 
 def remark_text(entry: Entry) -> str:
-    """Return what else is to be said of a night."""
+    """Return the remarks on a night, joined."""
     whose = f"whose commit: {gate_sentences.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
     return "; ".join(filter(None, ("" if entry.is_comparable else BEGINS_AFRESH, entry.reason, whose)))

@@ -251,7 +251,7 @@ def _equal(before: Sequence[Hashable], after: Sequence[Hashable]) -> NDArray[np.
 
 
 def _lasting_bits(profiles: Sequence[Profile]) -> NDArray[np.int64]:
-    """Return 1 for a line whose blocks outlive a pass, 2 for one whose blocks do not, 3 for both or unknown."""
+    """Return bit flags of lines: 1 if some blocks outlive a pass, 2 if some do not; 3 for both or unknown."""
     labels = [{use.category for use in profile} for profile in profiles]
     unknown = Category.UNKNOWN.label
     bits = [3 if unknown in each else bool(each & LASTING) + 2 * bool(each - LASTING) for each in labels]

@@ -105,7 +105,7 @@ class Side(Inferred):
         return peaks
 
     def facts(self) -> Facts:
-        """Return what is said of the peak beside its tables."""
+        """Return the facts about the peak that no table holds."""
         timeline, trace, event = self.timeline, self.timeline.trace, self.event
         inside = event >= 0
         moment = trace.moment_of(event)

@@ -223,7 +223,7 @@ class Analysis(Inferred):
 
     @cached_property
     def describe(self) -> Describe:
-        """Says by which line a block was made and what it is for."""
+        """Returns the allocating line and the category of a block."""
         return Describer(self.timeline, self.evidence)
 
     @cached_property

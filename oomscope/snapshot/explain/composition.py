@@ -31,7 +31,7 @@ Describe: TypeAlias = Callable[[int], tuple[Site, str]]
 
 
 class Describer:
-    """Says of a row of the lifetimes by which line it was made, whatever module ran it, and what it is for."""
+    """Finds the allocating line and the category of a row of the lifetimes, whatever module ran it."""
 
     def __init__(self, timeline: Timeline, evidence: Evidence) -> None:
         self._timeline = timeline
@@ -52,12 +52,12 @@ class Describer:
 
 
 def stack_behind(trace: Trace, event: int) -> int:
-    """Return which stack stands for what was asked for at ``event``: the forward's behind it, where it is known."""
+    """Return the stack to which an allocation is attributed: the forward stack if known, else its own."""
     return int(trace.forward_stack_id[event] or trace.stack_id[event])
 
 
 CONSIDERABLE: Final = 0.1
-"""Share of a sum from which on the least sure of its bytes tell how sure it is."""
+"""Share of a sum that its least certain bytes must exceed to set the confidence of the sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,8 @@ class CategoryBytes:
     count: int
     """Blocks."""
     confidence: str
-    """That of which, or of less, more than a tenth of the bytes are: ``certain``, ``high``, ``medium`` or ``low``;
-    ``none`` for the unknown."""
+    """``certain``, ``high``, ``medium`` or ``low``; ``none`` for the unknown. More than a tenth of the bytes have this
+    confidence or a lower one."""
     rules: dict[str, int]
     """Bytes by the rule that told them, largest first."""
 
@@ -136,7 +136,7 @@ def _categories(rows: Indices, size: Indices, evidence: Evidence) -> tuple[Categ
 
 
 def _of_sum(by_confidence: Indices) -> Confidence:
-    """Return how sure a sum is of which the bytes of each confidence are given: no more than a good part of it is."""
+    """Return the lowest confidence that, with all below it, covers a considerable share of the bytes."""
     up_to = np.cumsum(by_confidence)
     return Confidence(int((up_to > CONSIDERABLE * up_to[-1]).argmax()))
 
