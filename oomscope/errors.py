@@ -29,19 +29,19 @@ class ExitCode(IntEnum):
     OK = 0
     """The command answered: the probe fits, the bisect found a culprit or showed that there is none."""
     REGRESSION = 1
-    """gate: a confirmed regression."""
+    """gate: worse than the baseline, measured twice."""
     USAGE = 2
     """Usage, configuration or input-file error."""
     OOM = 3
-    """probe: the configuration goes out of memory."""
+    """probe: out of memory; advise: no change that was tried fits."""
     NO_BASELINE = 4
-    """gate: no baseline, or one that cannot be compared with."""
+    """gate: no baseline, or one of another kind of machine."""
     MACHINE_UNFIT = 5
-    """The machine cannot do this: foreign memory, no such GPU."""
+    """The machine cannot do this: no such GPU, memory held by other processes, a full disk."""
     TARGET_FAILED = 6
     """The code under measurement failed: import error, exception, crash, time-out; gate: a case cannot be tested."""
     INCONCLUSIVE = 7
-    """bisect ended without an answer: the ends are invalid, only suspects are left, the harness is broken."""
+    """bisect ended without an answer: both ends give the same one, only suspects are left, the harness is broken."""
     NOTHING_MEASURED = 8
     """gate: nothing was measured."""
     IMPROVED = 9
@@ -49,11 +49,11 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     """A defect of oomscope."""
     OUTPUT_LOST = 74
-    """What was to be printed or written could not be in the end: a full disk, or standard output was closed."""
+    """Output or a result file could not be written: a full disk, or standard output was closed."""
     INTERRUPTED = 130
     """Interrupted (Ctrl-C)."""
     BROKEN_PIPE = 141
-    """The reader of standard output or error went away, as in ``oomscope probe … 2>&1 | head -1``."""
+    """The reader of standard output or error ended, as in ``oomscope probe … 2>&1 | head -1``."""
 
 
 GRAVITY: tuple[ExitCode, ...] = (

@@ -48,18 +48,35 @@ prints the versions of oomscope and torch, and the backends at hand: a bug repor
 _EXIT_CODES = """\
 # Exit codes
 
-| code | name | meaning |
-|---|---|---|
+| code | name | meaning | what to do |
+|---|---|---|---|
 """
 
+_REMEDIES = {
+    ExitCode.OK: "",
+    ExitCode.REGRESSION: "[find](gate.md#which-commit-was-it) the commit, or [accept](gate.md#the-baseline) the case",
+    ExitCode.USAGE: "the line names file, place and remedy; `COMMAND --help`",
+    ExitCode.OOM: "read the [verdict](verdict.md), then run `oomscope advise`",
+    ExitCode.NO_BASELINE: "`oomscope gate update SUITE.yaml`, and commit the baseline",
+    ExitCode.MACHINE_UNFIT: "`oomscope doctor`",
+    ExitCode.TARGET_FAILED: "read the log that the report names",
+    ExitCode.INCONCLUSIVE: "read the reason in the report ([bisect](bisect.md))",
+    ExitCode.NOTHING_MEASURED: "give the suite at least one case",
+    ExitCode.IMPROVED: "`oomscope gate update SUITE.yaml`",
+    ExitCode.INTERNAL: "report it with the file that the line names",
+    ExitCode.OUTPUT_LOST: "free space, or write elsewhere",
+    ExitCode.INTERRUPTED: "`oomscope bisect resume` continues a search; `sweep` has printed what it measured",
+    ExitCode.BROKEN_PIPE: "nothing is wrong",
+}
+
 _GRAVITY = """
-Where several apply the gravest is returned, in this order: {order}.
+If several apply, the gravest is returned, in this order: {order}.
 
-`oomscope probe --git-bisect` speaks the language of `git bisect run` instead: 0 it fits (good), 1 out of memory (bad),
-125 the commit cannot be tested, 128 or more for everything that says nothing about the commit: such an error ends the
-bisection, and adds 128 to its code above.
+`oomscope probe --git-bisect` returns the codes of `git bisect run` instead: 0 it fits (good), 1 out of memory (bad),
+125 the commit cannot be tested, and 128 plus the code above for an error that says nothing about the commit. Such an
+error ends the bisection.
 
-A command that is ended by a signal returns 128 and the signal's number: 143 for SIGTERM, 129 for SIGHUP.
+A command that is ended by a signal returns 128 plus the signal's number: 143 for SIGTERM, 129 for SIGHUP.
 
 ## Whose fault
 
@@ -102,7 +119,10 @@ def contexts(context: click.Context | None = None) -> Iterator[click.Context]:
 def exit_codes_page() -> str:
     """Return docs/exit-codes.md."""
     meanings = _member_docstrings(ExitCode.__name__)
-    rows = "".join(f"| {code.value} | {code.name} | {meanings[code.name].replace('``', '`')} |\n" for code in ExitCode)
+    rows = "".join(
+        f"| {code.value} | {code.name} | {meanings[code.name].replace('``', '`')} | {_REMEDIES[code]} |\n"
+        for code in ExitCode
+    )
     order = ", ".join(str(code.value) for code in GRAVITY)
     return _EXIT_CODES + rows + _GRAVITY.format(order=order)
 
