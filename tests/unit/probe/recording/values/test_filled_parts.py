@@ -7,7 +7,7 @@ import pytest
 from tests.unit.probe.recording.values.known import answered
 
 
-@pytest.mark.parametrize("values", ["zeros", "threes"])
+@pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_boxes_that_are_filled_side_by_side_tell_which_points_they_contain(values: str) -> None:
     said = answered(
         """
