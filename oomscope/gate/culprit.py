@@ -14,6 +14,7 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import Reporter
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import InterruptedSearch, JournalUse, Places
+from oomscope.bisect.search.line import Answer
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode, own_code_of, subject_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
@@ -23,7 +24,7 @@ from oomscope.gate.checkouts import folder_of, newest_before, path_inside
 from oomscope.gate.ledger.ledger import Ledger
 from oomscope.gate.night.cases import own_target, traced
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, with_variables
+from oomscope.gate.night.result import UNEXPLAINED, CaseResult, Culprit, GateResult, GrownLine, with_variables
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import series_of
 from oomscope.gate.suite.suite import Case, Suite
@@ -167,9 +168,31 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
     return ConfigInRepo(path=path_inside(case.path), dialect=case.extras.get("from"), overrides=case.overrides)
 
 
+_OUTSIDE = (
+    "the program allocates differently each time (seed it, or calibrate the case), or something outside the repository "
+    "changed since (packages, data, the card)"
+)
+
+
+def _unexplained(found: BisectResult, good: str) -> str:
+    """Return what it means that the ends of the search measure otherwise than their nights did; empty where they do."""
+    ends = {probe.role: probe for probe in found.probes if probe.role in {"good end", "bad end"}}
+    first, last = ends.get("good end"), ends.get("bad end")
+    if found.outcome == "no_culprit" and last is not None:
+        return f"{UNEXPLAINED}: measured by the search, this commit is not worse ({last.reason}): {_OUTSIDE}"
+    if found.outcome != "ends_invalid" or first is None or first.answer is not Answer.BAD:
+        return ""
+    if last is not None and last.answer is Answer.GOOD:
+        what = f"now the last green commit {good[:10]} is worse ({first.reason}), and this one is not"
+    else:
+        what = f"the last green commit {good[:10]} is worse now as well ({first.reason})"
+    return f"{UNEXPLAINED}: {what}: {_OUTSIDE}"
+
+
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
-    culprit = Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
+    message = _unexplained(found, good) or found.message
+    culprit = Culprit(outcome=found.outcome, message=message, good=good, verdict=verdict)
     commit = found.culprit
     if not isinstance(commit, CommitCulprit):
         return culprit

@@ -22,6 +22,8 @@ from oomscope.snapshot.sites import Site
 
 SCHEMA_VERSION = 2
 KIND = "gate"
+UNEXPLAINED = "no commit explains it"
+"""How the message of a search begins whose ends measure otherwise than their nights did."""
 Instance = TypeVar("Instance")
 
 
@@ -89,6 +91,11 @@ class Culprit:
     """The lines whose requested bytes grew, most first."""
     commands: tuple[str, ...] = ()
     """Shell commands that repeat the measurement of the commit."""
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether an end of the search measured otherwise than its night did, so that no commit can be at fault."""
+        return self.message.startswith(UNEXPLAINED)
 
 
 @dataclass(frozen=True, kw_only=True)

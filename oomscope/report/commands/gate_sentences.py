@@ -187,8 +187,13 @@ def next_steps(night: GateResult, commands: Commands) -> list[Step]:
     left = named.pop(Status.UNMEASURED) if night.interrupted else []
     steps = [Step("interrupted: measure what is left", (commands.run(_few(left)),))] if left else []
     steps += [Step(text) for status, text in _UNANSWERED.items() if named.get(status)]
-    if worse := named[Status.WORSE]:
+    unexplained = [case.name for case in night.cases if case.culprit and case.culprit.is_unexplained]
+    if worse := [name for name in named[Status.WORSE] if name not in unexplained]:
         steps.append(_worse(worse, night, commands))
+    if unexplained:
+        said = "worse, and no commit explains it: find what varies or changed; set bands, or accept it"
+        then = (commands.calibrate(_few(unexplained)), _accepting(unexplained, commands))
+        steps.append(Step(f"{said}{_by_name(unexplained)}", then))
     if new := [*named[Status.NO_BASELINE], *named[Status.INCOMPATIBLE]]:
         steps.append(Step("no baseline for this: accept what is measured", (commands.update(_few(new)),)))
     if better := [case.name for case in night.cases if case.is_better]:

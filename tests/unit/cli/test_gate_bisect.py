@@ -12,8 +12,9 @@ import pytest
 
 from oomscope.bisect import commit_bisect
 from oomscope.bisect.requests import CommitRequest
-from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.line import Answer
 from oomscope.bisect.vcs.ranges import parse_range
 from oomscope.cli.bisect.command import bisect, search_of
 from oomscope.cli.main import run
@@ -314,3 +315,38 @@ def test_changes_in_no_commit_are_told_and_are_no_green_end(repo: Path, asked: l
     _, case = night(capsys, repo, "--bisect")
     assert asked == []
     assert "no green night" in case["culprit"]["message"]
+
+
+BAD, GOOD, UNTESTABLE = Answer.BAD, Answer.GOOD, Answer.UNTESTABLE
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ends", "said"),
+    [
+        ("ends_invalid", (BAD, BAD), "the last green commit GREEN is worse now as well (1.00 MiB above): the program"),
+        ("ends_invalid", (BAD, GOOD), "now the last green commit GREEN is worse (1.00 MiB above), and this one is not"),
+        ("no_culprit", (GOOD, GOOD), "measured by the search, this commit is not worse (1.00 MiB above): the program"),
+        ("ends_invalid", (UNTESTABLE, BAD), None),
+    ],
+)
+def test_a_night_that_no_commit_explains_says_so(
+    repo: Path, capsys, monkeypatch, outcome: str, ends: tuple[Answer, Answer], said: str | None
+) -> None:
+    _, case = night(capsys, repo)
+    green = case["standing"]["commit"][:10]
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    probes = tuple(
+        ProbeRecord(number=number, role=role, answer=end, reason="1.00 MiB above")
+        for number, (role, end) in enumerate(zip(("good end", "bad end"), ends, strict=True), start=1)
+    )
+    found = {"outcome": outcome, "message": "as the search says", "probes": probes}
+    monkeypatch.setattr(commit_bisect, "bisect_commits", lambda request, **_: answer(request, **found))
+    code, case = night(capsys, repo, "--bisect")
+    assert (code, case["status"]) == (ExitCode.REGRESSION, "worse"), "it was worse twice"
+    message = case["culprit"]["message"]
+    if said is None:
+        assert message == "as the search says"
+        return
+    assert message.startswith(f"no commit explains it: {said.replace('GREEN', green)}")
+    assert message.endswith("or something outside the repository changed since (packages, data, the card)")

@@ -42,6 +42,15 @@ def rows(markdown: str) -> list[list[str]]:
     return [re.findall(r"<td[^>]*>(.*?)</td>", each, re.DOTALL) for each in re.findall(r"<tr>(.*?)</tr>", table[1], 16)]
 
 
+def test_a_case_that_no_commit_explains_is_not_to_be_fixed() -> None:
+    message = "no commit explains it: the last green commit is worse now as well"
+    text = summary(night(1, worse(culprit=Culprit(outcome="ends_invalid", message=message))))
+    assert f"Culprit: {message}" in text
+    assert "- worse, and no commit explains it: find what varies or changed; set bands, or accept it:" in text
+    assert "oomscope gate calibrate" in text
+    assert "fix it" not in text
+
+
 def test_the_gravest_case_comes_first_and_every_case_is_there() -> None:
     cases = [case_result(1, status, name=str(status)) for status in reversed(GRAVITY)]
     found = rows(summary(night(1, *cases)))
