@@ -75,7 +75,7 @@ def explain(
     verbosity: str | None,
     form: Form | None,
 ) -> ExitCode:
-    """Explain a snapshot: the kind of OOM and its cure, or the headroom; and what the bytes are.
+    """Explain a snapshot: the kind of OOM and its cure, or the headroom, and what holds the memory.
 
     FILE is a memory snapshot of any torch since 2.0 (torch.cuda.memory._dump_snapshot), DIR a folder with one file a
     rank: the ranks are compared, and the worst is explained.

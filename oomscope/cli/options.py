@@ -169,16 +169,16 @@ redact_option = click.option(
     help="Hide folders; files, functions and lines as well; or modules and annotations, too.",
 )
 limit_option = click.option(
-    "--limit", type=Limit(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
+    "--limit", type=Limit(), metavar="SIZE", help="Assume a card of SIZE bytes in total, such as 80GiB."
 )
 gpu_option = click.option(
-    "--gpu", metavar="NAME", shell_complete=complete_card, help="A real card's total, such as h100-80gb or a100-40gb."
+    "--gpu", metavar="NAME", shell_complete=complete_card, help="Assume the total of this real card, such as h100-80gb."
 )
 world_size_option = click.option(
     "--world-size",
     type=click.IntRange(1, MOST),
     metavar="N",
-    help="Ranks of the world: with --harness or a program those that it sees (default: 1), with --from the job's.",
+    help="Number of ranks: those that a harness or program sees (default: 1); with --from, those of the job.",
 )
 devices_option = click.option(
     "--devices",

@@ -77,7 +77,7 @@ class ProbeCommand(click.Command):
 )
 @source_options
 @TargetOptions.add
-@click.option("--repo", type=FILE, metavar="DIR", help="The checkout in which these are measured (default: .).")
+@click.option("--repo", type=FILE, metavar="DIR", help="The checkout that these measure (default: .).")
 @measurement_options
 @devices_option
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")

@@ -141,7 +141,7 @@ class TargetOptions(Options):
         "--command", metavar="CMD", help="Measure a program: run CMD in the checkout, without a shell."
     )
     metric_regex: str | None = option(
-        "--metric-regex", metavar="RE", help="With --command: the bytes are the one group of RE in its output."
+        "--metric-regex", metavar="RE", help="With --command: read the bytes from the one group of RE in its output."
     )
     snapshot_glob: str | None = option(
         "--snapshot-glob", metavar="PATTERN", help="With --command: read the memory snapshots that it writes."

@@ -21,7 +21,7 @@ Class = Literal["any-oom", "capacity", "fragmentation", "requested", "reserved",
 """``exit`` is that of a command: it ended with a status from 1 to 124."""
 
 _THRESHOLD = re.compile(r"(?P<quantity>requested|live|reserved)\s*>\s*(?P<size>.+)", re.IGNORECASE)
-_REMEDY = "write any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit"
+_REMEDY = "write any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, for a command, exit"
 
 
 _TEXTS = {"any-oom": "out of memory of any kind", "exit": "a failing exit status"}

@@ -132,7 +132,7 @@ def bisect(
     KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: commits that touch
     one of them are searched first. Nothing is written to the repository (unless --state DIR is in its work tree).
 
-    CLASS is any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit.
+    CLASS is any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, for a command, exit.
 
     \b
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB

@@ -61,7 +61,7 @@ class SearchOptions(Options):
         is_flag=False,
         flag_value=MOST,
         metavar="[=N]",
-        help="Probe all commits (or N) also where both ends are equal; implies --steps.",
+        help="Probe all commits (or N) even if both ends are equal; implies --steps.",
     )
     find_good: bool = option(
         "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
@@ -111,7 +111,7 @@ class SearchOptions(Options):
         "--link",
         multiple=True,
         metavar="PATH",
-        help="Link every checkout to PATH of yours, which git does not track (data, .env, a built extension).",
+        help="Link PATH, which git does not track (data, .env, a built extension), into every checkout.",
     )
     setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
     setup_timeout: float | None = option(
