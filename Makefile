@@ -37,9 +37,10 @@ card: $(STAMP)
 demo: card
 	$(BIN)/python -m oomscope demo $(OUT) --force
 
+# What Python and pytest compile is kept, whatever the environment says: every process compiles it again otherwise.
 test: card
 	@$(BIN)/python -m compileall -q oomscope tests
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 
 # The virtual card under another torch: make test-torch VERSION=2.11.0. All but torch comes from .venv. With NVIDIA=1 it
 # finds some of NVIDIA's wheels installed, none of which may be called.
