@@ -24,6 +24,7 @@ _ELSEWHERE: Final = ("vcs", "git", "directory", "path", "editable", "virtual", "
 """Where a package comes from that no index has by its version."""
 _READ = re.compile(r"(^|[^/]*[._-])(uv\.lock|poetry\.lock|pdm\.lock|pylock(\.[^./]+)?\.toml|requirements[^/]*)$")
 """Names of files that can be read; a folder called ``requirements`` has such files, too."""
+_EXTRAS: Final = re.compile(r"""extra\s*[!=]=\s*['"]([^'"]+)""")
 _FREEZE: Final = "give the output of pip freeze in both environments"
 
 
@@ -223,12 +224,12 @@ def _dependencies(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _holds(marker: str) -> bool:
-    """Whether ``marker`` holds here; one that cannot be evaluated does."""
+    """Whether ``marker`` holds here with any extra: which ones are installed is unknown. One without a sense does."""
     from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 
     if not marker.strip():
         return True
     try:
-        return Marker(marker).evaluate()
+        return any(Marker(marker).evaluate({"extra": extra}) for extra in ("", *_EXTRAS.findall(marker)))
     except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName):
         return True

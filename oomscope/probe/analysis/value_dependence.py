@@ -79,15 +79,17 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     difference = _difference(job, measurement, larger)
     if difference is None:
         return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, larger)}")
-    if (changing := _difference(job, measurement, repeat("zeros"), _AGAIN)) is not None:
-        return Failure(kind="untestable", message=f"{_CHANGES}: {changing}; {_SEED}")
     failure = _untestable(f"{read}, and {difference}")
+    if measurement.truncated or (
+        larger is not None and larger.measurement is not None and larger.measurement.truncated
+    ):
+        return failure
+    if (changing := _changing(job, measurement, repeat("zeros"))) is not None:
+        return changing
     if larger is None or larger.measurement is None:
         ones = repeat("ones")
         if _difference(job, measurement, ones) is None:
             return Settled(first, f"{read}; {_SAME_ONES}{_turns(measurement, ones)}", check="ones")
-        return failure
-    if measurement.truncated or larger.measurement.truncated:
         return failure
     largest = repeat("largest")
     is_like_zeros = _difference(job, measurement, largest) is None
@@ -99,6 +101,14 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     note = f"{read}, and decide what the program does: of the ways that were tried, it {ways} ({difference})"
     like_largest = first if is_like_zeros else larger
     return Settled(worse, note, "zeros" if worse is first else "larger", "largest" if worse is like_largest else None)
+
+
+def _changing(job: ProbeJob, measurement: Measurement, again: Ending | None) -> Failure | None:
+    """Say that a program does something else in each run, where a whole second one under the same rule shows it."""
+    if again is None or again.measurement is None or again.measurement.truncated:
+        return None
+    difference = _difference(job, measurement, again, _AGAIN)
+    return Failure(kind="untestable", message=f"{_CHANGES}: {difference}; {_SEED}") if difference else None
 
 
 def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:

@@ -68,12 +68,13 @@ class _Functions:
             for function in functions:
                 function.__code__ = code
         for function in self._answered:
-            vars(function).pop(_KEPT_ANSWER, None)
+            if _KEPT_ANSWER in vars(function):
+                delattr(function, _KEPT_ANSWER)
 
     def _disable(self, function: FunctionType, *_: Any, **__: Any) -> FunctionType:
         if not self._collected and gc.isenabled():
             gc.collect()  # as the import would: it makes 130,000 objects, and cycles may hold memory of the card
-        self._collected = True
+            self._collected = True
         self._answered.add(function)
         return function
 

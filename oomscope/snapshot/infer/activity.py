@@ -106,6 +106,7 @@ PYTHON_CLUES: Final = (
     _clue(Mark.OPTIMIZER, OPTIMIZER_FILE, r"^_?(step|step_\w+|\w+_step)$"),
     _clue(Mark.OPTIMIZER_CODE, OPTIMIZER_FILE, r"."),
     _clue(Mark.GRAD_BUFFER, r"grad_buffer\.py$", r"."),
+    _clue(Mark.FORWARD | Mark.BACKWARD, r"(^|/)torch/utils/checkpoint\.py$", r"^(backward|recompute_fn)$"),
     _clue(Mark.BACKWARD, "", r"^(_engine_run_backward|backward|_backward_impl|call_compiled_backward)$"),
     _clue(Mark.BACKWARD, r"(^|/)torch/autograd/graph\.py$", r"."),
     _clue(Mark.MODULE_MOVE, r"(^|/)torch/nn/modules/module\.py$", r"^(_apply|convert|to|cuda|to_empty|half|bfloat16)$"),

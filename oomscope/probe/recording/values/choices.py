@@ -50,10 +50,12 @@ def choices_are_assumed(note: Callable[[str], None], place: Callable[[], str | N
         return choosing(run, told, *how, **more)
 
     operations: dict[str, Callable[..., Any]] = {"topk": _topk, "argmax": _argmax, "multinomial": _multinomial}
-    with operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()}):
-        yield
-    if told.is_even:
-        note(even_note(told.places))
+    try:
+        with operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()}):
+            yield
+    finally:
+        if told.is_even:
+            note(even_note(told.places))
 
 
 def even_note(places: Sequence[str]) -> str:

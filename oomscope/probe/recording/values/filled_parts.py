@@ -1,7 +1,8 @@
 """Tensors that a program fills part by part: ``y = torch.empty_like(x); y[..., :2] = a; y[..., 2:] = b``.
 
 The card holds what is known of whole storages. Until all of a storage is assigned, the host keeps the parts that are
-known of it. Any other change of the tensor ends that, as its version tells.
+known of it. Any other change of the tensor ends that, as its version tells; what is written in between without one
+(through ``.data``, or by a kernel of the program's own) is not seen.
 """
 
 from __future__ import annotations

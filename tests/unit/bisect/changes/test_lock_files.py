@@ -138,6 +138,19 @@ lock-version = "2.1"
     assert found == PackageList({"memlib": "memlib==1.0", "ours": "ours==2.0"}, {"beside": "directory"})
 
 
+def test_packages_of_extras_count_but_for_another_machine(tmp_path: Path) -> None:
+    markers = {
+        "gpulib": 'extra == "gpu"',
+        "winlib": 'extra == "gpu" and sys_platform == "win32"',
+        "cpulib": 'extra == "cpu" and extra != "gpu"',
+    }
+    tables = (
+        f"[[package]]\nname = '{name}'\nversion = '1'\nmarkers = '{marker}'\n" for name, marker in markers.items()
+    )
+    found = read_packages(written(tmp_path, "\n".join(tables)))
+    assert found == PackageList({"gpulib": "gpulib==1", "cpulib": "cpulib==1"}, {})
+
+
 def test_pylock_toml(tmp_path: Path) -> None:
     text = """
 lock-version = "1.0"

@@ -226,6 +226,25 @@ def test_a_program_that_does_something_else_in_each_run_is_told_so() -> None:
     )
 
 
+@pytest.mark.parametrize("again", [None, Ending(measurement=measured(9, truncated=True))])
+def test_a_second_run_that_shows_nothing_does_not_blame_the_program(again: Ending | None) -> None:
+    endings = iter([of_lines(1), of_lines(2), again, of_lines(3)])
+
+    class Repeated(Runs):
+        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
+            return RunHere(lambda: next(endings))
+
+    result = Repeated().probed()
+    assert "a second run with other values asks for 2.00 MiB instead of 1.00 MiB" in result.failure.message
+
+
+def test_a_run_that_dropped_events_is_not_blamed_on_the_program() -> None:
+    cut = Ending(measurement=measured(MiB, truncated=True))
+    runs = Runs(zeros=cut, larger=of_lines(2))
+    assert "events were dropped, so that it is not known" in runs.probed().failure.message
+    assert runs.rules == ["zeros", "larger"]
+
+
 FAILED = Ending(measurement=None, failure=Failure(kind="step", message="AssertionError"), unanswered=READ)
 
 

@@ -15,6 +15,9 @@ LAYER = Frame(f"{TORCH}/nn/functional.py", 3494, "cross_entropy")
 TORCH_STEP = called_from(53)
 OWN_STEP = (Frame(USER, 30, "step"), TORCH_STEP[1], *TORCH_STEP[2:])
 """Of an optimizer whose class stands in the program."""
+CHECKPOINT = f"{TORCH}/utils/checkpoint.py"
+BLOCK = Frame(USER, 25, "block")
+"""A function that is checkpointed, outside any module."""
 CLOSURE = Frame(USER, 40, "closure")
 IN_CLOSURE: Stack = (*FORWARD[:2], CLOSURE, *TORCH_STEP)
 
@@ -30,6 +33,9 @@ IN_CLOSURE: Stack = (*FORWARD[:2], CLOSURE, *TORCH_STEP)
         ((*FORWARD[:2], CLOSURE, *OWN_STEP), Doing.FORWARD, False),
         ((LAYER, Frame("/home/me/loss.py", 70, "backward"), *BACKWARD), Doing.BACKWARD, False),
         ((LAYER, *RECOMPUTED), Doing.BACKWARD, True),
+        ((LAYER, BLOCK, Frame(CHECKPOINT, 1590, "recompute_fn"), *BACKWARD), Doing.BACKWARD, True),
+        ((LAYER, BLOCK, Frame(CHECKPOINT, 310, "backward")), Doing.BACKWARD, True),
+        ((*BACKWARD[:2], Frame(CHECKPOINT, 325, "backward")), Doing.BACKWARD, False),
     ],
 )
 def test_who_called_a_function_of_layers_tells_what_it_is_for(stack: Stack, doing: Doing, recomputes: bool):
