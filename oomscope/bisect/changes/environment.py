@@ -11,7 +11,7 @@ from pathlib import Path
 
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet, names
-from oomscope.bisect.results.result import KeyChange, Side
+from oomscope.bisect.results.result import KeyChange, absent_side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
@@ -60,7 +60,7 @@ class EnvironmentDeltas(ChangeSet):
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the variable or setting with both its values; None where it is not set."""
         good, bad = self._by_key[key]
-        absent_from: Side | None = "good" if good is None else "bad" if bad is None else None
+        absent_from = absent_side(in_good=good is not None, in_bad=bad is not None)
         return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     def values(self, changes: Changes) -> dict[str, str | None]:

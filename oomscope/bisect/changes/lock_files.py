@@ -224,7 +224,7 @@ def _dependencies(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _holds(marker: str) -> bool:
-    """Whether ``marker`` holds here with any extra: which ones are installed is unknown. One without a sense does."""
+    """Whether ``marker`` holds here with any extra: which ones are installed is unknown. An invalid marker holds."""
     from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 
     if not marker.strip():

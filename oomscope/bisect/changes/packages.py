@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet
-from oomscope.bisect.results.result import KeyChange, Side
+from oomscope.bisect.results.result import KeyChange, absent_side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
@@ -87,7 +87,7 @@ class PackageDeltas(ChangeSet):
         """Return the package with both its requirements; None where it is not named."""
         name = key.removeprefix(_PREFIX)
         good, bad = self.low.get(name), self.high.get(name)
-        absent_from: Side | None = "good" if good is None else "bad" if bad is None else None
+        absent_from = absent_side(in_good=good is not None, in_bad=bad is not None)
         return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oomscope.bisect.changes.change_set import ChangeSet, names
-from oomscope.bisect.results.result import KeyChange, Side
+from oomscope.bisect.results.result import KeyChange, absent_side
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
@@ -93,7 +93,7 @@ class ConfigLeaves(ChangeSet):
         place = self._places[self.keys.index(key)]
         low, high = self._documents
         good, bad = (_as_json(leaves.get(place)) for leaves in (low, high))
-        absent_from: Side | None = "good" if place not in low else "bad" if place not in high else None
+        absent_from = absent_side(in_good=place in low, in_bad=place in high)
         return KeyChange(key=key, good=good, bad=bad, delta=delta, absent_from=absent_from)
 
     def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:

@@ -34,6 +34,11 @@ Role = Literal[
 ]
 
 
+def absent_side(*, in_good: bool, in_bad: bool) -> Side | None:
+    """Return the side that lacks a key; None where both have it."""
+    return None if in_good and in_bad else "bad" if in_good else "good"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord(Document):
     """One question that the search asked, and its answer."""

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
@@ -71,14 +71,14 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
                 os.close(number)
 
 
-def preload(names: Iterable[str] = _PRELOADED) -> None:
-    """Import modules, by default those that every probe on a virtual card imports sooner or later.
+def preload() -> None:
+    """Import the modules that every probe on a virtual card imports sooner or later.
 
     Nothing is run that would leave a trace in a probe: no tensor is made, no device registered, and CUDA not called,
     after which no fork could choose its card or use one; the environment stays as it was.
     """
     environment = dict(os.environ)
-    for name in names:
+    for name in _PRELOADED:
         importlib.import_module(name)
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]

@@ -31,7 +31,7 @@ _parts = WeakTensorKeyDictionary()
 
 
 def version_of(tensor: object) -> int | None:
-    """Return the version of a tensor that may be filled by parts; None of what can't be."""
+    """Return the version of a tensor that may be filled by parts; None for anything else."""
     return tensor._version if isinstance(tensor, torch.Tensor) and not tensor.is_inference() else None
 
 

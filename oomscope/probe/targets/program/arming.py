@@ -73,7 +73,7 @@ def _seed_numpy() -> None:
 
     module: Any = sys.modules["numpy.random"]
     module.seed(_seed() % 2**32)
-    module.bit_generator.randbits = random.Random(_seed()).getrandbits  # noqa: S311 - nobody is to be surprised
+    module.bit_generator.randbits = random.Random(_seed()).getrandbits  # noqa: S311 - no secret is made of it
 
 
 def _before_torch() -> None:
