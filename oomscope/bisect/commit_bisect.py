@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from oomscope.bisect.changes.excerpts import with_change
 from oomscope.bisect.changes.lock_files import is_readable
 from oomscope.bisect.changes.narrow import TurningPoint, narrow
-from oomscope.bisect.lines.culprit import LineSearcher
+from oomscope.bisect.lines.culprit import LineSearcher, is_started
 from oomscope.bisect.lines.good_end import find_good_end
 from oomscope.bisect.lines.line import Known, Line
 from oomscope.bisect.lines.merges import MergeOpener, Walked, acquitted_by
@@ -107,6 +107,10 @@ class CommitBisect:
     known: Known = field(default_factory=dict)
     """Answers from before, by hash."""
 
+    def __post_init__(self) -> None:
+        """Make the searcher of all lines."""
+        self._searcher = LineSearcher(self.request.noise)
+
     def run(self) -> BisectResult:
         """Search the line, then what the merge at fault brought in, and return the answer."""
         for note in (*self.line.notes, *_uncommitted(self.repository, self.bad)):
@@ -126,15 +130,14 @@ class CommitBisect:
             paths=self.request.paths,
         )
         self._announce(line, base)
-        searcher = LineSearcher(self.request.noise)
-        answer = searcher.run(line)
+        answer = self._searcher.run(line)
         walked, opener = Walked(line, answer, line.steps()), None
         if not self.request.first_parent:
-            opener = MergeOpener(self.repository, searcher, self.request.paths)
+            opener = MergeOpener(self.repository, self._searcher, self.request.paths)
             walked = opener.walk(line, answer)
         answered = replace(self._with_answer(base, walked), steps=walked.steps)
         if self.request.steps is not None:
-            noise = searcher.noise_of(line)
+            noise = self._searcher.noise_of(line)
             found = StepWalk(self.request.steps, opener, noise).walk(line)
             answered = answered if found is None else replace(answered, steps=found[0], waterfall=found[1])
             if answered.suspects and noise is None:
@@ -154,6 +157,8 @@ class CommitBisect:
             more_if.append("a culprit is found (its hunks are searched too)")
         if not request.first_parent and any(commit.is_merge for commit in self.line.commits):
             more_if.append("a merge is at fault (what it brought in is searched as well)")
+        if request.noise is None and is_started(line.experiment(0)):
+            more_if.append("the program reads no value of the card (the two probes that decide are repeated)")
         if request.noise is not None and request.noise.is_heeded:
             more_if.append(f"no answer is {percent(request.noise.confidence)} sure by then (commits are probed again)")
         if request.steps is not None:
@@ -217,7 +222,14 @@ class CommitBisect:
         records = (line.records[found.last_good], line.records[found.first_bad])
         if self.request.hunks:
             turn = TurningPoint(before=before_it, after=commit, records=records, results=(before, after))
-            culprit = narrow(culprit, turn, self.repository, self.subject, self.prober, noise=self.request.noise)
+            culprit = narrow(
+                culprit,
+                turn,
+                self.repository,
+                self.subject,
+                self.prober,
+                noise=self.request.noise or self._searcher.noise_of(line),
+            )
         confidence = walked.answer.confidence
         sureness = "" if confidence is None else f", {percent(confidence)} sure"
         message = f"{commit.short} is the first bad commit{sureness}: {records[1].reason}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from oomscope.bisect.lines.line import OUTSIDE, Line
@@ -18,7 +19,9 @@ from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead
 from oomscope.bisect.search.line import Answer, SearchFinding, ahead
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.search.repeats import Noise, RepeatedSearch, heeded, percent
+from oomscope.bisect.search.repeats import CONFIDENCE, Noise, RepeatedSearch, heeded, percent
+from oomscope.probe.job import ProgramTarget
+from oomscope.units import format_size
 
 _PLAIN = Noise(confidence=0.0, repeats=1)
 
@@ -40,19 +43,50 @@ class LineSearcher:
     """Searches lines, believing every answer or repeating those that decide."""
 
     asked_for: Noise | None
-    _is_known_on_card: bool = False
+    _may_differ: bool = False
+    """Whether probes are known to run on a card, or a program to do something else in each run."""
+    _has_repeated: bool = False
 
     def run(self, line: Line) -> LineAnswer:
         """Search ``line``, and return the answer."""
         if line.merge is not None and line.is_unchanged:
             return LineAnswer(kind="no_culprit", reason="nothing on it changes what is measured")
-        return LineSearch(line, None if line.last == 0 else self.noise_of(line)).run()
+        noise = None if line.last == 0 else self.noise_of(line)
+        answer = LineSearch(line, noise).run()
+        if noise is not None or not self._differs(line, answer):
+            return answer
+        return LineSearch(line, self.noise_of(line)).run()
 
     def noise_of(self, line: Line) -> Noise | None:
         """Return how noise is treated; None for a plain search. The good end may be probed to know the backend."""
-        if self.asked_for is None and not self._is_known_on_card:
-            self._is_known_on_card = self._is_on_card(line)
-        return heeded(self.asked_for, is_on_card=self._is_known_on_card)
+        if self.asked_for is None and not self._may_differ:
+            self._may_differ = self._is_on_card(line)
+        return heeded(self.asked_for, may_differ=self._may_differ)
+
+    def _differs(self, line: Line, answer: LineAnswer) -> bool:
+        """Whether a program does something else when the probes that decide are repeated; asked once a search.
+
+        Where a probe reads unknown values, it has compared two runs itself.
+        """
+        if self._has_repeated or self.asked_for is not None or line.merge is not None:
+            return False
+        self._has_repeated = True
+        once = [position for position in _deciding(line, answer) if _is_run_once(line, position)]
+        for number, position in enumerate(once):
+            first, then = line.records[position], once[number + 1 :]
+            try:
+                again = line.probe(position, "search", partial(map, line.again, then), anew=True)
+            except OutOfTimeError:
+                return False
+            if difference := _difference(first, again):
+                line.prober.note(
+                    f"{line.commit(position).short} was probed again and {difference}: the program allocates "
+                    f"differently in each run, so that commits are probed until an answer is {percent(CONFIDENCE)} "
+                    "sure; seed what it draws lengths or order from"
+                )
+                self._may_differ = True
+                return True
+        return False
 
     def _is_on_card(self, line: Line) -> bool:
         first = line.experiment(0)
@@ -64,6 +98,35 @@ class LineSearcher:
             except OutOfTimeError:
                 return False
         return any(result.backend == "cuda" for result in line.results.values())
+
+
+def _deciding(line: Line, answer: LineAnswer) -> Iterator[int]:
+    """Yield the positions on which ``answer`` rests: where the line turns, or an end that is not what it is called."""
+    if answer.found is not None:
+        yield from (answer.found.last_good, answer.found.first_bad)
+        return
+    for position, expected in ((0, Answer.GOOD), (line.last, Answer.BAD)):
+        if position in line.records and line.records[position].answer is not expected:
+            yield position
+
+
+def is_started(experiment: Experiment | Untestable) -> bool:
+    """Whether ``experiment`` starts a program as it is."""
+    return isinstance(experiment, Experiment) and isinstance(experiment.job.target, ProgramTarget)
+
+
+def _is_run_once(line: Line, position: int) -> bool:
+    """Whether the answer of ``position`` rests on one run of a program."""
+    result = line.results.get(position)
+    return result is not None and not result.unknown_reads and is_started(line.experiment(position))
+
+
+def _difference(first: ProbeRecord, again: ProbeRecord) -> str:
+    """Say in what a further probe of the same differs from the ``first``; empty if it does not."""
+    one, two = (each.peak.requested_bytes if each.peak else 0 for each in (first, again))
+    if one != two:
+        return f"requested {format_size(two)} instead of {format_size(one)}"
+    return f"is {again.answer.value} instead of {first.answer.value}" if again.answer is not first.answer else ""
 
 
 @dataclass

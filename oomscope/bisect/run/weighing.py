@@ -84,7 +84,7 @@ class Weighing:
 
     @property
     def _noise(self) -> Noise | None:
-        return heeded(self.asked_for, is_on_card=self._is_on_card)
+        return heeded(self.asked_for, may_differ=self._is_on_card)
 
     def _enough(self, noise: Noise) -> float:
         """Return how sure each answer has to be."""

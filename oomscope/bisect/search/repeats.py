@@ -49,16 +49,17 @@ class Noise:
         return self.repeats > 1
 
 
-def heeded(asked_for: Noise | None, *, is_on_card: bool) -> Noise | None:
+def heeded(asked_for: Noise | None, *, may_differ: bool) -> Noise | None:
     """Return how noise is met; None where every answer is believed.
 
     Args:
-        asked_for: by the user; None leaves it to the backend. A run on a virtual card repeats to the byte: it is
-            believed. On a real card others may hold memory, and work may come in another order: answers are weighed.
-        is_on_card: whether probes run on a real card.
+        asked_for: by the user; None leaves it to what is measured.
+        may_differ: whether a probe may answer something else the next time. On a real card others may hold memory, and
+            work may come in another order; a run on a virtual card repeats to the byte, unless the program draws from
+            the clock.
     """
     if asked_for is None:
-        return Noise() if is_on_card else None
+        return Noise() if may_differ else None
     return asked_for if asked_for.is_heeded else None
 
 

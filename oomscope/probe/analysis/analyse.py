@@ -74,6 +74,7 @@ def analyse(
         demand_bytes=measurement.demand_after,
         iterations=None if out_of_memory else whole_iterations,
         events=len(measurement.trace),
+        unknown_reads=measurement.unanswered.reads,
         truncated=measurement.truncated,
         timeline=decimate(timeline.requested),
         curves=RunCurves.of(timeline),

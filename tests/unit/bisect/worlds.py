@@ -21,7 +21,7 @@ from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo
@@ -46,7 +46,7 @@ class FakeProbe:
         self.jobs: list[ProbeJob] = []
 
     def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        assert isinstance(job.target, HarnessTarget)
+        assert isinstance(job.target, CheckoutTarget)
         content = (Path(job.target.repo) / "size.txt").read_text().strip()
         self.ran.append(content)
         self.jobs.append(job)
@@ -153,7 +153,7 @@ class Flaky:
         self.rng = random.Random(self.seed)
 
     def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        assert isinstance(job.target, HarnessTarget)
+        assert isinstance(job.target, CheckoutTarget)
         content = (Path(job.target.repo) / "size.txt").read_text().strip()
         if not content.isdigit():
             return error("import", content)

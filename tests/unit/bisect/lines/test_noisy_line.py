@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -12,8 +13,11 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.search.repeats import Noise
+from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.config.load import load_preset
-from tests.unit.bisect.worlds import Flaky, World, culprit, harness_code, with_clock
+from oomscope.probe.job import ProbeJob, ProgramTarget, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.worlds import SETTINGS, Flaky, Listener, World, culprit, harness_code, with_clock
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
 REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
@@ -71,6 +75,69 @@ def test_on_a_card_answers_are_weighed_unless_that_is_declined(
     assert culprit(result).commit == hashes[7]
     assert (result.confidence is not None) is is_weighed
     assert any(record.repeat for record in result.probes) is is_weighed
+
+
+def program_search(world: World, good: str, probe: Flaky | Reading, **options: object) -> BisectResult:
+    """Search as over a program that is started as it is."""
+    subject = own_code_of(ProgramTarget(repo="", command="python train.py"), SETTINGS)
+    options = {"use_cache": False, **options}
+    request, world.listener = replace(world.request(good, **options), subject=subject), Listener()
+    return bisect_commits(request, probe=probe, reporter=world.listener, environment={})
+
+
+@dataclass
+class Reading(Flaky):
+    """A probe that has read unknown values, and has therefore compared two runs."""
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        return replace(super().__call__(job, progress), unknown_reads=1)
+
+
+def test_a_program_is_probed_again_where_the_line_turns(world: World) -> None:
+    hashes = line(world, 12, 7)
+    result = program_search(world, hashes[0], Flaky(0.0))
+    assert culprit(result).commit == hashes[7]
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == (
+        "the program reads no value of the card (the two probes that decide are repeated)",
+    )
+    assert sorted(record.commit for record in result.probes if record.repeat) == sorted(hashes[6:8])
+    assert (result.confidence, result.notes) == (None, ())
+
+
+@pytest.mark.parametrize(("probe", "options"), [(Reading(0.0), {}), (Flaky(0.0), {"noise": Noise(repeats=1)})])
+def test_a_program_is_not_probed_again_where_that_tells_nothing_or_is_declined(
+    world: World, probe: Flaky, options: dict[str, object]
+) -> None:
+    hashes = line(world, 12, 7)
+    result = program_search(world, hashes[0], probe, **options)
+    assert culprit(result).commit == hashes[7]
+    assert not any(record.repeat for record in result.probes)
+
+
+def test_a_program_that_differs_in_each_run_is_probed_until_an_answer_is_sure(world: World) -> None:
+    hashes, found = line(world, 24, 13), 0
+    for seed in range(4):
+        result = program_search(world, hashes[0], Flaky(0.1, seed, spread=3))
+        found += culprit(result).commit == hashes[13]
+        assert result.confidence is not None
+        assert result.confidence >= 0.95
+        (note,) = result.notes
+        assert re.search(
+            r"was probed again and requested [\d.]+ \w+ instead of [\d.]+ \w+: the program allocates", note
+        )
+    assert found == 4
+
+
+def test_an_end_that_does_not_answer_as_it_is_called_is_probed_again(world: World) -> None:
+    hashes = line(world, 5, 9)
+    result = program_search(world, hashes[0], Flaky(0.0))
+    assert (result.outcome, result.message) == ("no_culprit", "the bad end is good: fits, 495 B left")
+    assert [(record.commit, record.repeat) for record in result.probes] == [
+        (hashes[0], 0),
+        (hashes[5], 0),
+        (hashes[5], 1),
+    ]
 
 
 def test_a_deadline_leaves_the_likeliest_as_suspects(world: World) -> None:
