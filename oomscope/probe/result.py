@@ -220,7 +220,7 @@ class ProbeResult:
     iterations: int | None = None
     """Training iterations that ran whole; null where nothing tells, or the run failed."""
     events: int | None = None
-    unknown_reads: int = 0
+    unknown_reads: int | None = None
     """Reads of values that a virtual card does not compute. Where there are any, a further whole run was compared."""
     truncated: bool = False
     """The recorded ring wrapped: the beginning is missing."""
