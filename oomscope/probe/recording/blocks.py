@@ -7,6 +7,7 @@ a rank receives is communication for as long as it only passes through.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -23,13 +24,22 @@ from oomscope.snapshot.trace import Category
 class ToldBlocks:
     """What was said of blocks, in the order in which it was said.
 
+    It is kept in columns: Python's collector runs by how many objects a program has made, and these are not the
+    program's.
+
     Args:
         allocations: returns how many blocks the allocator has handed out so far, of the card with that index.
     """
 
     def __init__(self, allocations: Callable[[int], int]) -> None:
         self._allocations = allocations
-        self.told: list[Told] = []
+        self._addresses, self._numbers = array("Q"), array("Q")
+        self._categories: list[Category] = []
+
+    @property
+    def told(self) -> list[Told]:
+        """All that was said."""
+        return list(map(Told, self._addresses, self._numbers, self._categories))
 
     def tell(self, category: Category, tensors: Iterable[object]) -> None:
         """Say what the storages of ``tensors`` are for; what is no tensor on the card is passed over."""
@@ -37,7 +47,9 @@ class ToldBlocks:
         for card, address in _addresses(tensors):
             if card not in numbers:
                 numbers[card] = self._allocations(card)
-            self.told.append(Told(address, numbers[card], category))
+            self._addresses.append(address)
+            self._numbers.append(numbers[card])
+            self._categories.append(category)
 
 
 def _addresses(tensors: Iterable[object]) -> Iterator[tuple[int, int]]:

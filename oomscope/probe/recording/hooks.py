@@ -22,6 +22,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optim
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
+from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.probe.recording.replaced import backward_through, creates_graph
@@ -38,10 +39,19 @@ class Follower:
         position: learns phases and modules.
         blocks: learns roles.
         growing: learns when iterations begin.
+        kept: leaves what hooks make and keep out of the count of Python's collector.
         notes: receives a sentence on what went wrong in a hook; the program goes on without an error.
     """
 
-    def __init__(self, position: Position, blocks: ToldBlocks, growing: GrowingContainers, notes: list[str]) -> None:
+    def __init__(
+        self,
+        position: Position,
+        blocks: ToldBlocks,
+        growing: GrowingContainers,
+        kept: KeptObjects,
+        notes: list[str],
+    ) -> None:
+        self._kept = kept
         self._position = position
         self._blocks = blocks
         self._growing = growing
@@ -142,8 +152,9 @@ class Follower:
             return True
         if self._is_told_roots or next(parameters(module), None) is None:
             return False
-        self._learn(module)
-        self._label_weights(module)
+        with self._kept:
+            self._learn(module)
+            self._label_weights(module)
         return True
 
     def _label_weights(self, model: torch.nn.Module) -> None:

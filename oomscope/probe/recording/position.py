@@ -18,6 +18,7 @@ import torch
 import torch.fx.traceback
 from torch.autograd import graph
 
+from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
 from oomscope.snapshot.forward_frames import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
@@ -46,7 +47,8 @@ class Position:
         self._told: list[Moment] = []
         self._implied = Moment("init", -1, -1)
         self._modules: list[str] = []
-        self._texts: dict[tuple[Moment, str, bool], str] = {}
+        self._texts: dict[str, str] = {}
+        """By what they say, as text as well: Python's collector, which counts tuples, runs as without oomscope."""
 
     @property
     def moment(self) -> Moment:
@@ -117,7 +119,7 @@ class Position:
         """Return the text of the position; a forward inside backward recomputes activations."""
         moment, module = self.moment, self.module
         recomputes = bool(self._modules) and moment.phase == "backward"
-        key = (moment, module, recomputes)
+        key = f"{moment.phase} {moment.iteration} {moment.microbatch} {recomputes} {module}"
         text = self._texts.get(key)
         if text is None:
             category = Category.ACTIVATION if recomputes else Category.UNKNOWN
@@ -176,13 +178,15 @@ class ForwardStacks:
 
     Args:
         position: knows the module.
+        kept: leaves what is made here out of the collector's count.
         max_frames: frames kept of each stack, innermost first.
     """
 
-    def __init__(self, position: Position, *, max_frames: int) -> None:
+    def __init__(self, position: Position, kept: KeptObjects, *, max_frames: int) -> None:
         self._position = position
+        self._kept = kept
         self._max_frames = max_frames
-        self._numbers: dict[tuple[tuple[int, ...], str], list[str]] = {}
+        self._numbers: dict[tuple[tuple[int, ...], str], str] = {}
         self._codes: dict[int, CodeType] = {}
         self.places: list[tuple[Stack, str]] = []
         """Stack and module of each number."""
@@ -222,12 +226,11 @@ class ForwardStacks:
 
     def _number_nodes(self, gradients: Iterable[torch.Tensor | None], frame: FrameType) -> None:
         """Give the nodes behind ``gradients`` that have no number that of ``frame``."""
-        text = self._number(frame)
         nodes: list[Any] = [each.grad_fn for each in gradients if each is not None]
         while nodes:
             node = nodes.pop()
             if node is not None and _TRACE_KEY not in node.metadata:
-                node.metadata[_TRACE_KEY] = text
+                node.metadata[_TRACE_KEY] = self._number(frame)
                 nodes += [following for following, _ in node.next_functions]
 
     def _number(self, frame: FrameType | None) -> list[str]:
@@ -243,9 +246,10 @@ class ForwardStacks:
         key = (tuple(path), self._position.module)
         text = self._numbers.get(key)
         if text is None:
-            text = self._numbers[key] = [number_text(len(self.places))]
-            self.places.append((self._frames(frame), self._position.module))
-        return text
+            with self._kept:
+                text = self._numbers[key] = number_text(len(self.places))
+                self.places.append((self._frames(frame), self._position.module))
+        return self._kept.text_of_node(text)
 
     def _frames(self, frame: FrameType | None) -> Stack:
         frames: list[Frame] = []

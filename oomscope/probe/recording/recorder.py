@@ -25,6 +25,7 @@ from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
 from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
@@ -87,8 +88,9 @@ class Recorder:
         self.position = Position(self._mark if is_recorded else None)
         self.blocks = ToldBlocks(self.allocations)
         self.growing = GrowingContainers(lambda: torch.cuda.memory_allocated(device()) if is_recorded else 0)
-        self.follower = Follower(self.position, self.blocks, self.growing, notes)
-        self._forward = ForwardStacks(self.position, max_frames=max_frames)
+        self._kept = KeptObjects()
+        self.follower = Follower(self.position, self.blocks, self.growing, self._kept, notes)
+        self._forward = ForwardStacks(self.position, self._kept, max_frames=max_frames)
         self._reset_peaks: dict[int, dict[str, int]] = {}
         self._reset_counts: dict[int, tuple[int, int]] = {}
         self._lines: dict[Frame, None] = {}

@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 import torch
 
+from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
 from oomscope.probe.recording.position import Position
@@ -38,7 +39,7 @@ class Followed:
         self.blocks = Notes()
         self.position = Position(self.texts.append)
         self.notes: list[str] = []
-        self.follower = Follower(self.position, self.blocks, GrowingContainers(lambda: 0), self.notes)
+        self.follower = Follower(self.position, self.blocks, GrowingContainers(lambda: 0), KeptObjects(), self.notes)
 
     @contextmanager
     def iteration(self, index: int = 0) -> Iterator[None]:

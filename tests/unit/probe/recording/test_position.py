@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.position import ForwardStacks, Position, PositionLog
 from oomscope.snapshot.forward_frames import number_in
 
@@ -64,7 +65,7 @@ def test_each_card_has_its_own_counts() -> None:
 
 @pytest.mark.filterwarnings("ignore:Using backward")  # with create_graph: a cycle of tensor and gradient
 def test_a_gradient_to_be_differentiated_holds_nothing_for_its_line() -> None:
-    stacks = ForwardStacks(Position(None), max_frames=50)
+    stacks = ForwardStacks(Position(None), KeptObjects(), max_frames=50)
     leaf, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     with stacks.recorded():
         data = leaf * 2

@@ -1,0 +1,67 @@
+"""Lets Python's collector run as often as without oomscope.
+
+The collector looks for reference cycles each time a program has made so many more objects than it has given up
+(``gc.get_threshold()``). Until then, what is left in a cycle stays on the card: there are programs that run out of
+memory by that. The objects that a recording makes and keeps would bring the collector forward. So for each of them an
+object of a stock is given up, and the collector counts what the program itself makes.
+"""
+
+from __future__ import annotations
+
+import gc
+from types import TracebackType
+from typing import Final
+
+_STOCK: Final = 1 << 17
+"""Two for each node of a graph of autograd; about as many as the import of torch's compiler makes."""
+_OF_A_NODE: Final = 2
+"""What anomaly mode keeps with a node as long as it lives: a text, and a dictionary for it."""
+
+
+class _Spare:
+    """An object that the collector counts, for it might refer to another."""
+
+    __slots__ = ("_other",)
+
+
+class KeptObjects:
+    """The objects of a recording, which the collector does not count.
+
+    As a context manager it leaves out what is made and kept inside, where nothing of the program's is made.
+    """
+
+    def __init__(self) -> None:
+        was_on = gc.isenabled()
+        gc.disable()
+        self._stock = stock = [_Spare() for _ in range(_STOCK)]
+        gc.collect(0)
+        if was_on:
+            gc.enable()
+        self._counts: list[int] = []
+
+        class TextOfNode(list[str]):
+            __slots__ = ()
+
+            def __del__(self) -> None:
+                stock.extend([_Spare() for _ in range(_OF_A_NODE)])
+
+        self._text_of_node = TextOfNode
+
+    def __enter__(self) -> None:
+        """Look how many objects are counted."""
+        self._counts.append(gc.get_count()[0])
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        """Give up as many objects as were made since then."""
+        self._give_up(gc.get_count()[0] - self._counts.pop())
+
+    def text_of_node(self, text: str) -> list[str]:
+        """Return what anomaly mode keeps with a node for its stack: ``text``."""
+        self._give_up(_OF_A_NODE)
+        return self._text_of_node((text,))
+
+    def _give_up(self, count: int) -> None:
+        if count > 0:
+            del self._stock[-count:]
