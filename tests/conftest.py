@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,5 +77,6 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             patch.setenv(name, str(home / name.lower()))
         for name in UNSET:
             patch.delenv(name, raising=False)
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # some machines have no ``python``
         patch.setattr(os, "fsync", lambda _descriptor: None)  # no test takes the power away, and a disk is slow
         yield

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -90,7 +91,7 @@ def _template(message: str) -> str:
 
 def _section(name: str, model: type[Section]) -> str:
     table = "| key | accepts | default | meaning |\n|---|---|---|---|\n"
-    head = f"## {name}\n\n{(model.__doc__ or '').replace('``', '`')}\n\n"
+    head = f"## {name}\n\n{inspect.cleandoc(model.__doc__ or '').replace('``', '`')}\n\n"
     return head + table + "".join(_key(name, key, info) for key, info in model.model_fields.items())
 
 

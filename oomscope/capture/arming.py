@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STARTUP: Final = os.path.join(os.path.dirname(__file__), "startup")  # noqa: PTH118, PTH120 - pathlib takes its time
 """Holds ``sitecustomize.py``."""
 PYTHON_PATH: Final = "PYTHONPATH"
+STARTED: Final = "OOMSCOPE_STARTUP"
+"""Names a module whose ``arm_from_environment`` that file calls."""
 
 
 def with_startup(environment: Mapping[str, str]) -> dict[str, str]:

@@ -50,6 +50,7 @@ _REMOVED = {
     # one process plays one rank: a surrounding torchrun is not to be joined
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
+    "OOMSCOPE_STARTUP",  # what a surrounding probe or test arms
 }
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from oomscope.capture.arming import STARTUP, AroundImport, with_startup
+from oomscope.capture.arming import STARTED, STARTUP, AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.probe.targets.compiler import import_compiler_late
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
-STARTED: Final = "OOMSCOPE_STARTUP"
-"""Names the module whose :func:`arm_from_environment` the ``sitecustomize`` of capture calls."""
 _VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with torch
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
 _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
