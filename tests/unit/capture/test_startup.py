@@ -140,7 +140,8 @@ def test_the_user_s_own_sitecustomize_runs_first(python, tmp_path: Path) -> None
 
 
 def test_sigterm_reaches_the_program_and_ends_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch, time; torch.cuda.init(); print('up', flush=True); time.sleep(60)")
+    waits = "import torch, time\ntorch.cuda.init()\nprint('up', flush=True)\nfor _ in range(600): time.sleep(0.1)\n"
+    (tmp_path / "train.py").write_text(waits)
     with subprocess.Popen(
         [*OOMSCOPE, "record", "--", sys.executable, "train.py"],
         cwd=tmp_path,

@@ -21,7 +21,8 @@ with tempdir(Path(sys.argv[1]), "search") as path:
     (path / "deep").mkdir()
     (path / "deep" / "file").touch()
     print(path, flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a sleep is handled after it
 """
 
 
