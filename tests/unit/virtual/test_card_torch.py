@@ -219,8 +219,8 @@ def test_data_loaders_with_workers_and_pinned_memory() -> None:
     script = """
         from torch.utils.data import DataLoader
         torch.ones(3, device="cuda")
-        total = 0
-        for batch in DataLoader(torch.arange(1000).view(100, 10), batch_size=10, num_workers=2, pin_memory=True):
+        total, how = 0, {"num_workers": 2, "pin_memory": True, "multiprocessing_context": "fork"}
+        for batch in DataLoader(torch.arange(1000).view(100, 10), batch_size=10, **how):
             assert batch.is_pinned()
             total += int(batch.cuda(non_blocking=True).cpu().sum())
         say([total, state().pinned_bytes > 0, state().unknown_reads])
