@@ -245,7 +245,7 @@ class ProbeJob:
     virtual card, where a run costs little, and not on a real one."""
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
-    max_frames: int = 40
+    max_frames: int = 100
     environment: dict[str, str | None] = field(default_factory=dict)
     """Variables that this job sets on top of the user's; null takes one away."""
     snapshot_path: str | None = None

@@ -73,7 +73,7 @@ class ProbeConfig(Section):
     """Seconds after which the probe is ended."""
     max_entries: Count = 1_000_000
     """On cuda: size of the recorded event ring."""
-    max_frames: Count = 40
+    max_frames: Count = 100
     """Python frames kept of each stack."""
 
 

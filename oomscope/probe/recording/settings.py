@@ -54,7 +54,7 @@ class SessionSettings:
     is_recorded: bool = True
     """Events are recorded with their stacks; else only torch's counters and the failure are known."""
     max_entries: int = 1_000_000
-    max_frames: int = 40
+    max_frames: int = 100
 
     def budget(self) -> DeviceBudget:
         """Return the virtual card as a process of the run sees it."""

@@ -37,7 +37,7 @@ class ProgramSettings:
     """The program is ended after so many steps of the optimizer that stepped first."""
     max_entries: int
     """Size of the ring of events, for each device."""
-    max_frames: int = 40
+    max_frames: int = 100
     limit_bytes: int | None = None
     """On a real card: a smaller card to play, in all; None plays none. A virtual card is of that size itself."""
     world_size: int = 1
