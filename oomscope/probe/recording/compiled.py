@@ -7,24 +7,48 @@ would compile its frames, and those of our hooks, wherever they run between two 
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
+
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 import oomscope
 from oomscope.probe.recording.replaced import Method, Place, replaced_in
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _OUR_FILES: Final = f"{Path(oomscope.__file__).parent}{os.sep}"
+
+
+def untraced(hook: Callable[P, R]) -> Callable[P, R]:
+    """Let Dynamo neither trace through a hook nor compile what it calls: a step may be compiled, with its hooks.
+
+    ``torch.compiler.disable`` does the same, and imports the compiler.
+    """
+
+    @functools.wraps(hook)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        compiling = set_eval_frame(None)
+        try:
+            return hook(*args, **kwargs)
+        finally:
+            set_eval_frame(compiling)
+
+    vars(run)["_torchdynamo_disable"] = True
+    return run
 
 
 @contextmanager
 def graphs_are_unchanged() -> Iterator[None]:
     """Let Dynamo see torch's functions in place of ours, and compile none of our frames, while the block runs.
 
-    Ours call them with the same arguments while a compiler traces. Hooks are still traced through.
+    Ours call them with the same arguments while a compiler traces. Hooks are still traced through, but for
+    :func:`untraced` ones.
     """
     rules = replaced_in("torch._dynamo.trace_rules", _frames_skipped)
     builders = replaced_in("torch._dynamo.variables.builder", _functions_traced)

@@ -23,6 +23,7 @@ from torch.optim import optimizer as optim
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
 from oomscope.probe.recording.collector import KeptObjects
+from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.probe.recording.replaced import backward_through, creates_graph
@@ -213,9 +214,11 @@ class Follower:
 
     # Optimizers -----------------------------------------------------------------------------------------------
 
+    @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._imply("optimizer", microbatch=-1)
 
+    @untraced
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self.unharmed():
             self._label_states(optimizer)

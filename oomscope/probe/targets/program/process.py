@@ -24,6 +24,7 @@ from torch.optim import optimizer as optim
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.recording.blocks import local_part
 from oomscope.probe.recording.cards import RealCard
+from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
@@ -122,12 +123,14 @@ class MeasuredProcess:
             self._recording.start()
             self._write()
 
+    @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._pid != os.getpid() and not torch.cuda._is_in_bad_fork():
             self._attempt(self._begin)
         if self._pid == os.getpid():
             self._attempt(lambda: self._parameters.see(optimizer))
 
+    @untraced
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._pid != os.getpid() or _only_makes_states():
             return

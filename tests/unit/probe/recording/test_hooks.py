@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
@@ -103,6 +105,26 @@ def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) ->
         *((phase, 1) for phase in once),
         ("optimizer", -1),
     ]
+
+
+def test_hooks_of_a_compiled_step_are_not_compiled(followed: Followed) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    followed.follower.watch([model], [optimizer])
+    counter = CompileCounter()
+
+    @torch.compile(backend=counter)
+    def step() -> None:
+        optimizer.step()
+
+    with warnings.catch_warnings(record=True) as warned, followed.iteration():
+        warnings.simplefilter("always")
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+    assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer", "other"]
+    assert counter.frame_count == 1
+    assert followed.notes == []
+    assert not [each for each in warned if "Dynamo does not know how to trace" in str(each.message)]
 
 
 def test_a_gradient_that_is_differentiated_again_is_part_of_the_loss(followed: Followed) -> None:
