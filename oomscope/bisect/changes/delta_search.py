@@ -88,9 +88,12 @@ class DeltaSearch:
         return self.with_bytes(self.smallest(among))
 
     def with_bytes(self, found: Sequence[Changes]) -> MinimalSet:
-        """Return the units ``found`` with the bytes of each by itself."""
+        """Return the units ``found`` with the bytes of each by itself; if some of them turn out to be bad, those."""
         fault = NONE.union(*found)
         alone = self._each_alone(found, fault)
+        if (fewer := self._bad_within(fault)) is not None:
+            left = [unit & fewer for unit in found if unit & fewer]
+            return self.minimal(lambda: left)
         return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
 
     def smallest(self, among: Callable[[], Sequence[Changes]]) -> list[Changes]:
@@ -183,6 +186,11 @@ class DeltaSearch:
         """Return the smallest set of changes that was seen to be bad; None before both ends were."""
         bad = [changes for changes, record in self.records.items() if record.answer is Answer.BAD]
         return min(bad, key=len) if bad and len(self.records) > 1 else None
+
+    def _bad_within(self, fault: Changes) -> Changes | None:
+        """Return the smallest set of changes that was seen to be bad without some of ``fault``; None if none was."""
+        bad = [changes for changes, record in self.records.items() if record.answer is Answer.BAD and changes < fault]
+        return min(bad, key=len, default=None)
 
     def bytes(self, changes: Changes) -> Bytes:
         """Return the bytes of a state that was answered good or bad, and hence measured."""

@@ -4,6 +4,9 @@ The changes are put in a row. The shortest bad beginning of the row ends in a ch
 made once and for all, the next needed one is looked for before it, and so on until those found are bad by themselves.
 Each costs one bisection, so k needed changes of n take about k * log2(n) probes (compare Junker, QUICKXPLAIN, AAAI
 2004, and Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, IEEE TSE 2002).
+
+A change may also hide what others do, as one that saves memory does. So what was found is asked about without each of
+its parts at last: k - 1 more probes.
 """
 
 from __future__ import annotations
@@ -31,8 +34,7 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, A
             possible. No change at all is known to be good, and all of them together are known to be bad.
         is_valid: whether a set of changes can be tested at all; sets that cannot are never asked about.
 
-    That none can be left out holds where more changes never turn bad into good. Units that no testable set tells
-    apart are returned as one.
+    Units that no testable set tells apart are returned as one.
     """
     lumps: list[list[Changes]] = []
     bad = len(units)
@@ -49,9 +51,13 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, A
             search = search.told(wanted, (yield changes))
         lumps.insert(0, units[search.good : search.bad])
         bad = search.good
-    for lump in lumps:
-        yield from _thin_out(lump, lumps, is_valid)
-    return [_union([lump]) for lump in lumps]
+    while True:
+        for lump in lumps:
+            yield from _thin_out(lump, lumps, is_valid)
+        needless = yield from _needless(lumps, is_valid)
+        if needless is None:
+            return [_union([lump]) for lump in lumps]
+        lumps.remove(needless)
 
 
 def asked_after(units: list[Changes], is_valid: IsValid, answers: Sequence[Answer]) -> Changes | None:
@@ -86,6 +92,15 @@ def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid
             answer = yield without
             if answer is Answer.BAD:
                 lump.remove(unit)
+
+
+def _needless(lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Changes, Answer, list[Changes] | None]:
+    """Return a lump without which the others are bad; None where all are needed."""
+    for lump in lumps if len(lumps) > 1 else []:
+        without = _union(lumps) - _union([lump])
+        if is_valid(without) and (yield without) is Answer.BAD:
+            return lump
+    return None
 
 
 def thinned(changes: Changes, doubtful: Sequence[int]) -> Generator[Changes, bool, Changes]:

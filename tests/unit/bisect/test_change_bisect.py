@@ -29,6 +29,8 @@ optimizer: {lr: 0.001, clip_grad: 1.0}
 probe: {backend: virtual}
 """
 
+GOOD_DATA = {"data.seq_length": 100, "data.micro_batch_size": 1, "data.num_microbatches": 1}
+
 
 def wanted(config: dict[str, Any]) -> int:
     """Bytes: sequence times batch, plus what the optimizer keeps."""
@@ -108,6 +110,40 @@ def test_keys_that_only_interact(world: World) -> None:
     assert live(found.interaction) == 400
     labels = {row.label: live(row.delta) for row in result.steps}
     assert labels == {"data.seq_length": 200, "data.micro_batch_size": 200, "only together": 400, "all other keys": 0}
+
+
+def test_a_key_that_is_bad_by_itself_is_the_answer_where_another_hides_it(world: World) -> None:
+    """SGD saves what makes the longer sequence fit; the larger batch undoes that."""
+    saves = {"adam": 0, "sgd": 500}
+
+    def formula(config: dict[str, Any]) -> int:
+        data = config["data"]
+        grown = 800 * (data["seq_length"] > 100) + 450 * (data["micro_batch_size"] > 1)
+        return 500 + grown - saves[config["optimizer"]["optimizer"]]
+
+    world.probe = FormulaProbe(formula)
+    bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
+    result = world.bisect(bad.replace("optimizer: {", "optimizer: {optimizer: sgd, "))
+    assert {key.key: live(key.delta) for key in culprit(result).keys} == {"data.seq_length": 800}
+    assert live(culprit(result).interaction) == 0
+    assert live(result.change) == 800
+
+
+@pytest.mark.parametrize("alone", ["data.seq_length", "data.micro_batch_size", "data.num_microbatches"])
+def test_of_three_keys_one_that_is_bad_by_itself_is_the_answer(world: World, alone: str) -> None:
+    """Bad are one of the keys by itself and all three, but no two: only the measurements of each key show it."""
+    keys = ("data.seq_length", "data.micro_batch_size", "data.num_microbatches")
+
+    def formula(config: dict[str, Any]) -> int:
+        changed = [key for key in keys if config["data"][key.removeprefix("data.")] != GOOD_DATA[key]]
+        return 1300 if changed == [alone] or len(changed) == len(keys) else 500
+
+    world.probe = FormulaProbe(formula)
+    bad = GOOD.replace(
+        "seq_length: 100, micro_batch_size: 1, num_microbatches: 1",
+        "seq_length: 300, micro_batch_size: 3, num_microbatches: 2",
+    )
+    assert [key.key for key in culprit(world.bisect(bad)).keys] == [alone]
 
 
 PARALLEL = """\

@@ -97,6 +97,37 @@ def test_the_set_found_is_valid_bad_and_minimal_among_valid_ones(
         assert not (is_valid(left) and guilty <= left)
 
 
+@settings(max_examples=300)
+@given(st.integers(1, 6), st.data())
+def test_where_changes_hide_others_the_set_found_is_bad_and_no_part_of_it_was_seen_to_be(
+    count: int, data: st.DataObject
+) -> None:
+    """Any answers at all, such as those where one change saves the memory that another takes."""
+    some = st.sets(st.frozensets(st.integers(0, count - 1), min_size=1), max_size=2 * count)
+    everything = frozenset(range(count))
+    bad, untestable = data.draw(some) | {everything}, data.draw(some)
+
+    def answer(changes: Changes) -> Answer:
+        if changes in bad:
+            return Answer.BAD
+        return Answer.UNTESTABLE if changes in untestable else Answer.GOOD
+
+    found, asked = drive(singles(count), answer)
+    together = frozenset[int]().union(*found)
+    assert together in bad
+    assert not any(changes < together for changes in asked if changes in bad)
+    for unit in found:
+        assert together - unit not in bad, "none can be left out"
+
+
+def test_a_change_that_was_needed_only_beside_one_that_saves_is_left_out() -> None:
+    """1 is bad alone; 0 saves what makes it fit, and 2 undoes that. The search begins with 0."""
+    takes = {0: -1, 1: 2, 2: 1}
+    found, asked = search(singles(3), lambda changes: sum(takes[change] for change in changes) >= 2)
+    assert found == [frozenset({1})]
+    assert len(set(asked)) == 6
+
+
 def test_changes_that_no_answer_tells_apart_are_one_unit() -> None:
     """Whatever has 2 to 4 of the changes crashes, so that the last four cannot be told apart."""
 
