@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
-from oomscope.gate.night.compare import compare_values
+from oomscope.gate.night.compare import MetricRow, compare_values
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.metrics import REQUESTED
@@ -54,7 +54,8 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
         known_case = asked.get(measured.name)
         case = _compared_anew(measured, known_case, baseline)
         is_named = case.name in named
-        if reason := _refusal(case, known_case.required if known_case else (REQUESTED,), is_named=is_named):
+        required = known_case.required if known_case else (REQUESTED,)
+        if reason := _refusal(case, required, _other_conditions(case, baseline), is_named=is_named):
             left[case.name] = reason
             left_as.append(case.status)
             continue
@@ -67,17 +68,40 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
 
 
 def _compared_anew(case: CaseResult, known: Case | None, baseline: Baseline) -> CaseResult:
-    """Return ``case`` against the entry of ``baseline``; as it is where there is none, or no run to compare."""
-    entry = None if case.key is None else baseline.find(case.name, case.key)
+    """Return ``case`` against the entry of ``baseline``; as it is where there is none, or no run to compare.
+
+    Without an entry under its own conditions a case is still worse if it is worse than under others on the same card:
+    changed settings hide no regression.
+    """
     is_judged = case.status in FREELY | {Status.WARN, Status.WORSE}
-    if entry is None or known is None or case.outcome is None or not is_judged:
+    if case.key is None or known is None or case.outcome is None or not is_judged:
         return case
-    now = compare_values(known, entry, case.outcome, case.values)
-    return replace(case, status=now.status, reason=now.reason, rows=now.rows, expected_outcome=now.expected_outcome)
+    entry = baseline.find(case.name, case.key)
+    elsewhere = None if entry else baseline.nearest_on_card(case.name, case.key)
+    if (before := entry or elsewhere) is None:
+        return case
+    now = compare_values(known, before, case.outcome, case.values)
+    status = now.status if entry else next(iter(_lowering(now.status, now.rows)), None)
+    if status is None:
+        return case
+    return replace(case, status=status, reason=now.reason, rows=now.rows, expected_outcome=now.expected_outcome)
 
 
-def _refusal(case: CaseResult, required: tuple[str, ...], *, is_named: bool) -> str:
-    """Return why a case is not accepted; empty where it is."""
+def _lowering(status: Status, rows: Iterable[MetricRow]) -> list[Status]:
+    """Return those of the statuses of a case and its metrics that lower the bar."""
+    return [each for each in (status, *(row.status for row in rows)) if each in IF_NAMED]
+
+
+def _other_conditions(case: CaseResult, baseline: Baseline) -> str:
+    """Return in words how the entry that ``case`` was compared with differs; empty where it is its own, or none."""
+    if case.key is None or baseline.find(case.name, case.key) is not None:
+        return ""
+    elsewhere = baseline.nearest_on_card(case.name, case.key)
+    return "; ".join(case.key.differences(elsewhere.key)) if elsewhere else ""
+
+
+def _refusal(case: CaseResult, required: tuple[str, ...], conditions: str, *, is_named: bool) -> str:
+    """Return why a case is not accepted; empty where it is. ``conditions``: in what its entry differs."""
     if case.status not in FREELY | IF_NAMED or case.key is None:
         return f"{case.status}: {case.reason}"
     if missing := [name for name in required if name not in case.values]:
@@ -85,8 +109,9 @@ def _refusal(case: CaseResult, required: tuple[str, ...], *, is_named: bool) -> 
     remedy = f"accept it with --accept {shlex.quote(case.name)}"
     if not is_named and case.outcome == "oom" and case.expected_outcome != "oom":
         return f"out of memory: {remedy}"
-    lowering = [status for status in (case.status, *(row.status for row in case.rows)) if status in IF_NAMED]
-    return f"{lowering[0]}: {remedy}" if lowering and not is_named else ""
+    lowering = _lowering(case.status, case.rows)
+    than = f" than what was accepted under other conditions ({conditions})" if conditions else ""
+    return f"{lowering[0]}{than}: {remedy}" if lowering and not is_named else ""
 
 
 def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Baseline, *, is_named: bool) -> Entry:

@@ -111,7 +111,11 @@ class Baseline:
 
     def nearest(self, name: str, key: Key) -> Entry | None:
         """Return the entry of the case ``name`` whose key differs least from ``key``; None where it has none."""
-        return min(self.entries.get(name, ()), key=lambda entry: len(key.differences(entry.key)), default=None)
+        return _nearest(self.entries.get(name, ()), key)
+
+    def nearest_on_card(self, name: str, key: Key) -> Entry | None:
+        """Return the nearest of those on the same backend and card: bytes of other cards are no measure."""
+        return _nearest((entry for entry in self.entries.get(name, ()) if entry.key.card == key.card), key)
 
     def accepting(self, accepted: Iterable[tuple[str, Entry]]) -> Baseline:
         """Return the baseline with these entries in place of those under the same names and keys.
@@ -141,6 +145,10 @@ class Baseline:
         document = {"schema_version": SCHEMA_VERSION, "cases": cases}
         text = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)
         return _HEADER + _NUMBER.sub(_with_size, text)
+
+
+def _nearest(entries: Iterable[Entry], key: Key) -> Entry | None:
+    return min(entries, key=lambda entry: len(key.differences(entry.key)), default=None)
 
 
 def _document(entry: Entry) -> dict[str, Any]:

@@ -57,6 +57,41 @@ def test_what_is_worse_is_accepted_by_name_only(result) -> None:
     assert accepted(result, named=("tiny",)).accepted == ("tiny",)
 
 
+@pytest.mark.parametrize(
+    ("result", "asked", "conditions"),
+    [
+        (measured(GiB + MiB, allocator_conf="expandable_segments:True"), case(), "allocator none, now expandable_segm"),
+        (measured(GiB + MiB, versions={"torch": "2.14.0"}), case(), "torch 2.13.0, now 2.14.0"),
+        (measured(GiB + MiB), case(overrides=("data.micro_batch_size=2",)), "the suite asked for something else"),
+        (out_of_memory(GiB, demand=GiB), case(overrides=("data.micro_batch_size=2",)), ""),
+    ],
+)
+def test_what_is_worse_than_under_other_conditions_on_the_card_is_accepted_by_name_only(
+    result, asked, conditions
+) -> None:
+    left = accepted(result, asked=suite(asked))
+    assert left.baseline == BEFORE
+    assert left.left_as == (Status.WORSE,)
+    assert conditions in left.left["tiny"]
+    assert left.left["tiny"].endswith("accept it with --accept tiny")
+    assert accepted(result, asked=suite(asked), named=("tiny",)).accepted == ("tiny",)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        measured(GiB, allocator_conf="expandable_segments:True"),
+        measured(GiB - MiB, allocator_conf="expandable_segments:True"),
+        measured(GiB, versions={"torch": "2.14.0"}, pinned_bytes=None),
+        measured(2 * GiB, gpu="a100-80gb"),
+    ],
+)
+def test_what_is_no_worse_than_under_other_conditions_or_on_another_card_is_accepted(result) -> None:
+    made = accepted(result)
+    assert (made.accepted, made.left) == (("tiny",), {})
+    assert len(made.baseline.entries["tiny"]) == 2
+
+
 @pytest.mark.parametrize("result", [failed(), measured(0), measured(GiB, pinned_bytes=None)])
 def test_what_was_not_measured_is_never_accepted(result) -> None:
     made = accepted(result, named=("tiny",))
