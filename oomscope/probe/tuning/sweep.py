@@ -21,6 +21,8 @@ from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, m
 SCHEMA_VERSION = 3
 MOST_ROWS = 1000
 """A larger grid is a mistake sooner than a wish."""
+DIGITS = 9
+"""Decimals of a slowdown that count: the order of a sum changes the last ones, and equal times shall be equal."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,6 @@ def _rows(axes: Sequence[Axis], points: Sequence[tuple[str, ...]], found: dict[i
     for number, point in enumerate(points):
         variant = found.get(number) or Variant(overrides=overrides_of(axes, point), outcome="interrupted")
         known = variant.sequence_s is not None and quickest > 0
-        slowdown = (variant.sequence_s or 0.0) / quickest - 1 if known else None
+        slowdown = round((variant.sequence_s or 0.0) / quickest - 1, DIGITS) if known else None
         rows.append(SweepRow(values=point, variant=variant, slowdown=slowdown))
     return rows

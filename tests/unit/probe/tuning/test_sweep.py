@@ -36,6 +36,13 @@ def test_every_combination_is_a_row_in_order() -> None:
     assert grid.rows[0].variant.requested_bytes < grid.rows[3].variant.requested_bytes
 
 
+def test_of_equal_times_only_the_least_memory_is_best() -> None:
+    """Microbatches of 1 and 7 take the same time a sequence, but for the last bit of a float."""
+    grid = sweep(load, [Axis.parse("data.seq_length=256"), Axis.parse("data.micro_batch_size=1,7")], probe=played)
+    assert [row.slowdown for row in grid.rows] == [0, 0]
+    assert [row.is_on_front for row in grid.rows] == [True, False]
+
+
 def test_refused_and_failed_combinations_are_rows() -> None:
     def fails(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         return ProbeResult(backend="virtual", outcome="error", failure=Failure(kind="crash", message="it fell over"))
