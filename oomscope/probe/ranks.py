@@ -72,6 +72,17 @@ def worst_of(results: list[ProbeResult]) -> ProbeResult:
     return min(results, key=_gravity)
 
 
+def ranks_left_out(result: ProbeResult) -> str:
+    """Return in one sentence that rank 0 alone was measured, as it is by default, and how to measure those that differ.
+
+    Empty where no other rank may need more, or another was chosen.
+    """
+    if result.rank != 0 or result.ranks or result.world_size == 1 or result.pipeline_stages == 1:
+        return ""
+    others = "N measures another" if result.pipeline_stages is None else "worst measures every distinct one"
+    return f"only rank 0 of {result.world_size} was measured; --rank {others}"
+
+
 def summary_of(result: ProbeResult) -> RankSummary:
     """Return ``result`` in one row."""
     message = result.failure.message if result.failure else result.oom.message if result.oom else ""

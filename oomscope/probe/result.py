@@ -250,6 +250,8 @@ class ProbeResult:
     """Peak resident host memory of the process that ran the target."""
     ranks: tuple[RankSummary, ...] = ()
     """Every rank that was probed, where this is the worst of several."""
+    pipeline_stages: int | None = None
+    """Of the bundled transformer, whose ranks differ by stage alone; null for your own code, of which nothing tells."""
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 

@@ -33,7 +33,7 @@ from oomscope.bisect.vcs.repository import ABBREVIATED
 from oomscope.errors import InconclusiveError, MachineUnfitError, TargetError
 from oomscope.probe.demand import is_lower_bound
 from oomscope.probe.job import ProbeJob
-from oomscope.probe.ranks import probe_ranks
+from oomscope.probe.ranks import probe_ranks, ranks_left_out
 from oomscope.probe.result import ProbeResult
 
 _NUMBER = re.compile(r"\d+")
@@ -155,6 +155,8 @@ class Prober:
     """What was measured, by the name of its key."""
     _began: float = field(init=False)
     _is_out_of_time: bool = False
+    _left_out: str = ""
+    """Which ranks of the bad end were not measured."""
 
     def __post_init__(self) -> None:
         self._began = self.deadline.clock()
@@ -250,6 +252,8 @@ class Prober:
             self._note_of_probe(number, text)
         if isinstance(experiment, Experiment):
             self._asked[self.content_of(experiment)] += 1
+        if question.role == "bad end" and result is not None:
+            self._left_out = ranks_left_out(result)
         if self.journal is not None:
             self.journal.probed(record, measured)
         self.reporter.probed(record)
@@ -326,11 +330,16 @@ class Prober:
             self.notes.append(text)
 
     def completed(self, result: BisectResult) -> BisectResult:
-        """Return ``result`` with the probes, notes and cost of the search so far."""
+        """Return ``result`` with the probes, notes and cost of the search so far.
+
+        That nothing is at fault says which ranks it does not hold for.
+        """
+        left_out = self._left_out if result.outcome == "no_culprit" else ""
         wall_s, slots = self.deadline.clock() - self._began, self.scheduler.executor.slots
         cost = Cost(wall_s=wall_s, slots=slots, begun=self.scheduler.begun)
         return replace(
             result,
+            message="; ".join(filter(None, (result.message, left_out))),
             probes=tuple(self.records),
             notes=tuple(self.notes),
             cost=cost,

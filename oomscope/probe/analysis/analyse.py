@@ -58,6 +58,7 @@ def analyse(
         rank=job.rank if measurement.rank is None else measurement.rank,
         world_size=measurement.world_size or job.world_size,
         ranks=measurement.ranks,
+        pipeline_stages=_pipeline_stages(job),
         gpu=budget.gpu,
         limit_bytes=budget.limit_bytes,
         non_torch_bytes=budget.non_torch_bytes,
@@ -242,6 +243,13 @@ def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | N
         may_leak=not measurement.stops_growing,
         choose=site_rule(job).site_of,
     )
+
+
+def _pipeline_stages(job: ProbeJob) -> int | None:
+    if not isinstance(job.target, BundledTarget):
+        return None
+    stages: int = job.target.config["parallel"]["pipeline_model_parallel_size"]
+    return stages
 
 
 def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:

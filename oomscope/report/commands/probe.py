@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from oomscope.probe.ranks import ranks_left_out
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, in_module, moment_text, percent, site_text, three_digits
@@ -257,7 +258,7 @@ def result_advice(result: ProbeResult) -> str | None:
             f"free some of the {format_size(crowded)} outside PyTorch (libraries, other processes)" if crowded else ""
         )
         return "; ".join(filter(None, (advice, freed))) or None
-    return "; ".join(filter(None, (advice, _room_advice(result)))) or "Nothing: the run fits."
+    return "; ".join(filter(None, (advice, _room_advice(result), ranks_left_out(result)))) or "Nothing: the run fits."
 
 
 def _room_advice(result: ProbeResult) -> str | None:

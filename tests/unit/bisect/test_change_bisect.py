@@ -51,7 +51,8 @@ class FormulaProbe:
         size = self.formula(job.target.config)
         if isinstance(size, str):
             return error("step", size)
-        return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
+        world = {"rank": job.rank, "world_size": job.world_size, "pipeline_stages": 1 if job.world_size == 1 else 2}
+        return fits(size, **world) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
 
 
 class World:
@@ -185,6 +186,19 @@ def test_the_commands_repeat_the_probes(world: World) -> None:
     assert {override.partition("=")[0] for override in overrides} == {
         key.key.partition("/")[0] for key in culprit(result).keys
     }
+
+
+@pytest.mark.parametrize(("rank", "says_it"), [("first", True), ("worst", False), ("1", False)])
+def test_that_nothing_is_at_fault_names_the_ranks_that_were_not_measured(
+    world: World, rank: str, says_it: bool
+) -> None:
+    staged = GOOD + "parallel: {pipeline_model_parallel_size: 2}\n"
+    world.good.write_text(staged)
+    result = world.bisect(staged.replace("lr: 0.001", "lr: 0.1"), overrides=(f"probe.rank={rank}",))
+    assert result.outcome == "no_culprit"
+    said = "the bad end is good: fits, 600 B left"
+    left_out = "; only rank 0 of 2 was measured; --rank worst measures every distinct one"
+    assert result.message == said + left_out * says_it
 
 
 def with_deadline(world: World, probes: int) -> BisectResult:

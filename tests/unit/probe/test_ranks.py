@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig
 from oomscope.errors import UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob
-from oomscope.probe.ranks import chosen_ranks, probe_ranks, worst_of
+from oomscope.probe.ranks import chosen_ranks, probe_ranks, ranks_left_out, summary_of, worst_of
 from oomscope.probe.result import Failure, Peak, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB
@@ -61,6 +62,25 @@ def test_which_ranks_are_probed(choice, ranks: list[int]) -> None:
 def test_a_rank_outside_the_world_is_refused(rank: int) -> None:
     with pytest.raises(UsageError, match=f"no rank {rank}"):
         chosen_ranks(rank, CONFIG)
+
+
+WORST = "only rank 0 of 8 was measured; --rank worst measures every distinct one"
+ANOTHER = "only rank 0 of 8 was measured; --rank N measures another"
+
+
+@pytest.mark.parametrize(
+    ("rank", "fields", "said"),
+    [
+        (0, {"world_size": 8, "pipeline_stages": 4}, WORST),
+        (0, {"world_size": 8}, ANOTHER),
+        (0, {"world_size": 8, "pipeline_stages": 1}, ""),
+        (0, {"world_size": 8, "pipeline_stages": 4, "ranks": (summary_of(result(0)), summary_of(result(2)))}, ""),
+        (7, {"world_size": 8, "pipeline_stages": 4}, ""),
+        (0, {"world_size": 1}, ""),
+    ],
+)
+def test_ranks_that_may_need_more_and_were_not_measured_are_told(rank: int, fields: dict, said: str) -> None:
+    assert ranks_left_out(replace(result(rank), **fields)) == said
 
 
 def test_an_error_is_worst_then_out_of_memory_then_the_least_margin() -> None:

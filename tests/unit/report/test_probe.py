@@ -55,6 +55,14 @@ def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | No
     assert any(line.startswith("Verdict") for line in shown) == (result not in (results.FITS, TIGHT))
 
 
+@pytest.mark.parametrize(("result", "more"), [(results.FITS, ""), (TIGHT, "100.00 MiB to spare is tight")])
+def test_one_stage_of_several_that_fits_is_not_all(result, more: str) -> None:
+    shown = printed(probe_summary(replace(result, world_size=4, pipeline_stages=2)), 300)
+    assert "only rank 0 of 4 was measured; --rank worst measures every distinct one" in shown
+    assert "Nothing: the run fits" not in shown
+    assert more in shown
+
+
 def test_what_is_outside_pytorch_is_named_where_it_is_much_of_the_card() -> None:
     shown = printed(probe_summary(replace(results.FITS, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB))).splitlines()
     assert (
