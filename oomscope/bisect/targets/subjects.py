@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.checkouts import Checkout, submodules_at_hand
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.bisect.vcs.source_text import Source
 from oomscope.errors import ConfigError, GitError, UsageError
@@ -267,7 +267,20 @@ class OwnCodeSubject(Subject):
             target = replace(target, harness=seen_from(root, Path(target.harness)))
         probe = ["oomscope", "probe", *target.words(), "--repo", str(target.place), *self.choice.overrides]
         once = clone if root is None else f"test -d {place} || {clone}"  # of several cases that one commit is behind
-        return once, shlex.join(checkout), shlex.join(probe)
+        return once, shlex.join(checkout), *self._submodules(commit, place, root), shlex.join(probe)
+
+    def _submodules(self, commit: Commit, place: str, root: Path | None) -> list[str]:
+        """Return commands that lay the submodules of ``commit`` out as a probe does: from the repository's own copies.
+
+        With those in place git fetches nothing, wherever the submodules come from.
+        """
+        copies = submodules_at_hand(self.repository, commit)
+        if not copies:
+            return []
+        copy = shlex.join(["cp", "-r", seen_from(root, self.repository.common / "modules"), f"{place}/.git/"])
+        nested = ["--recursive"] if any((source / "modules").is_dir() for source in copies.values()) else []
+        update = ["git", "-C", place, "submodule", "update", "--init", *nested, "--", *copies]
+        return [copy if root is None else f"test -d {place}/.git/modules || {copy}", shlex.join(update)]
 
 
 @dataclass(frozen=True)

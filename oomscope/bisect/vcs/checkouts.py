@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -117,14 +117,11 @@ def _spent(clone: Path) -> Path:
 
 def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
     """Clone the submodules of ``commit`` and theirs from ``modules`` (``.git/modules``); return what is missing."""
-    rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
-    links = [(path, head.split()[2]) for head, _, path in rows if head.startswith(_GITLINK_MODE)]
-    names = _names_by_path(git, commit) if links else {}
     missing = []
-    for path, wanted in links:
-        source, target = modules / names.get(path, path), git.directory / path
+    for path, wanted, source in _submodules(git, commit, modules):
+        target = git.directory / path
         try:
-            if not (source.is_dir() and _is_inside(source, modules) and _is_inside(target, git.directory)):
+            if source is None or not _is_inside(target, git.directory):
                 raise GitError("it is not in the repository's own copy: run git submodule update --init --recursive")
             remove_tree(target)
             _clone_shared(Git(git.directory, (source,)), source, target)
@@ -134,6 +131,23 @@ def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
         except GitError as error:
             missing.append(f"submodule {printable(path)} is empty: {error.message}")
     return missing
+
+
+def submodules_at_hand(repository: Repository, commit: Commit) -> dict[str, Path]:
+    """Return the repository's own copies of the submodules of ``commit``, as far as it has them, by path."""
+    git = Git(repository.common, (repository.common, repository.path))
+    found = _submodules(git, commit.hash, repository.common / "modules")
+    return {path: source for path, _, source in found if source is not None}
+
+
+def _submodules(git: Git, commit: str, modules: Path) -> Iterator[tuple[str, str, Path | None]]:
+    """Yield path and commit of each submodule of ``commit``, and its copy in ``modules``; None where it has none."""
+    rows = [row.partition("\t") for row in git.listed("ls-tree", "-r", "-z", commit)]
+    links = [(path, head.split()[2]) for head, _, path in rows if head.startswith(_GITLINK_MODE)]
+    names = _names_by_path(git, commit) if links else {}
+    for path, wanted in links:
+        source = modules / names.get(path, path)
+        yield path, wanted, source if source.is_dir() and _is_inside(source, modules) else None
 
 
 def _is_inside(path: Path, directory: Path) -> bool:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from oomscope.report.html.pages import bisect_page
 from oomscope.report.text.console import result_console, show
 from oomscope.units import Bytes
 from tests.unit.bisect.probe_results import error
-from tests.unit.bisect.repos import fingerprint
+from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 
 
@@ -258,6 +259,35 @@ def test_the_commands_repeat_the_probes(world: World, tmp_path: Path) -> None:
     place = tmp_path / words[words.index("--repo") + 1]
     assert (place / "size.txt").read_text() == "1200\n"
     assert words[:4] == ["oomscope", "probe", "--harness", str(world.harness)]
+
+
+def test_the_commands_lay_submodules_out_from_the_repository_without_their_origin(world: World, tmp_path: Path) -> None:
+    inner, outer, absent = (Repo(tmp_path / name) for name in ("inner", "outer", "absent"))
+    inner.commit("inner", {"deep.py": "deep\n"})
+    outer.git("submodule", "--quiet", "add", str(inner.path), "in side")
+    outer.commit("outer", {"size.py": "one\n"})
+    absent.commit("absent", {"other.py": ""})
+    good = world.repo.commit("good", {"size.txt": "500\n"})
+    for module in (outer, absent):
+        world.repo.git("submodule", "--quiet", "add", str(module.path), module.path.name)
+    world.repo.git("submodule", "--quiet", "update", "--init", "--recursive", "outer")
+    world.repo.commit("bad", {"size.txt": "1200\n"})
+    world.repo.git("submodule", "--quiet", "deinit", "--force", "absent")
+    shutil.rmtree(world.repo.path / ".git/modules/absent")
+    for module in (inner, outer, absent):
+        module.path.rename(module.path.with_suffix(".gone"))
+
+    result = world.bisect(good)
+    assert result.last_good is not None
+    assert result.first_bad is not None
+    assert len(result.last_good.commands) == 3, "it has no submodules"
+    *lay_out, probe = result.first_bad.commands
+    for command in lay_out:
+        subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    words = shlex.split(probe)
+    place = tmp_path / words[words.index("--repo") + 1]
+    assert (place / "outer/size.py").read_text() == "one\n"
+    assert (place / "outer/in side/deep.py").read_text() == "deep\n"
 
 
 def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
