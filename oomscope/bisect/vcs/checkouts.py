@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from oomscope.bisect.vcs.git import Git
-from oomscope.bisect.vcs.repository import Commit, Repository
+from oomscope.bisect.vcs.repository import Commit, Repository, left_out
 from oomscope.errors import GitError
 from oomscope.files import real_path
 from oomscope.printable import printable
@@ -98,8 +98,7 @@ def _lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
     """Make the work tree and the index those of ``commit`` without the files ``absent``."""
     code = next((path for path in absent if PurePosixPath(path).suffix in _CODE), None)
     if code is not None:
-        remedy = "fetch what the partial clone left out: git fetch --refetch --no-filter"
-        raise GitError(f"{code} is not in the repository", where=commit, remedy=remedy)
+        raise left_out(code, commit)
     git.output("update-ref", "--no-deref", "HEAD", commit)
     git.output("read-tree", "--reset", commit)
     git.output("update-index", "--force-remove", "-z", "--stdin", stdin=os.fsencode("".join(f"{p}\0" for p in absent)))

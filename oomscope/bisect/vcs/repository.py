@@ -345,7 +345,10 @@ def _content(directory: Path, commit: Commit, path: str) -> bytes | None:
             return None
         if found.type != "blob":
             return None
-        content = bytes(found.data_stream.read())
+        try:
+            content = bytes(found.data_stream.read())
+        except ValueError:
+            raise left_out(path, commit.hash) from None
         if found.mode == found.link_mode:
             raise GitError(
                 f"is a symbolic link to {os.fsdecode(content)}",
@@ -359,9 +362,30 @@ def _content(directory: Path, commit: Commit, path: str) -> bytes | None:
 def _objects(directory: Path, trusted: tuple[Path, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Return the hash of each of ``wanted``, as ``commit:path``; empty where there is nothing."""
     lines = "".join(f"{name}\n" for name in wanted)
-    answer = Git(directory, trusted).output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(lines))
+    try:
+        answer = Git(directory, trusted).output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(lines))
+    except NoGitError:
+        raise
+    except GitError:  # git wants the content as well, which a partial clone may lack; the folders have the hash
+        with reading(directory) as repo:
+            return tuple(_object(repo, name) for name in wanted)
     rows = answer.decode(errors="replace").splitlines()
     return tuple("" if row.endswith(" missing") else row for row in rows)
+
+
+def _object(repo: git.Repo, wanted: str) -> str:
+    commit, _, path = wanted.partition(":")
+    try:
+        found: str = _commit(repo, commit).tree.join(path).hexsha
+    except KeyError:
+        return ""
+    return found
+
+
+def left_out(path: str, commit: str) -> GitError:
+    """Return the error of a file of ``commit`` whose content the repository lacks."""
+    remedy = "fetch what the partial clone left out: git fetch --refetch --no-filter"
+    return GitError(f"{path} is not in the repository", where=commit, remedy=remedy)
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.requests import CommitRequest, ConfigRequest
 from oomscope.bisect.targets.subjects import ConfigInRepo
-from oomscope.errors import ConfigError, UsageError
+from oomscope.bisect.vcs.ranges import FileAt, FileRange
+from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.worlds import World, culprit, measure
@@ -63,6 +66,37 @@ def test_arguments_of_another_program_in_the_repository(world: World) -> None:
     assert culprit(result).commit == hashes[2]
     assert result.first_bad is not None
     assert result.first_bad.commands[1] == f"oomscope probe --from megatron train-{hashes[2][:10]}.sh"
+
+
+def partial_clone(world: World, held: list[str]) -> Path:
+    """Return a clone that has the files of the commits ``held`` alone."""
+    world.repo.git("config", "uploadpack.allowFilter", "true")
+    clone = world.repo.path.with_name("partial")
+    world.repo.git("clone", "--quiet", "--filter=blob:none", "--no-checkout", world.repo.path.as_uri(), str(clone))
+    for commit in held:
+        world.repo.git("-C", str(clone), "show", f"{commit}:conf/train.yaml")
+    return clone
+
+
+def test_a_configuration_that_a_partial_clone_left_out_is_untestable(world: World) -> None:
+    hashes = [world.repo.commit(f"seq {size}", {"conf/train.yaml": CONFIG % size}) for size in (512, 768, 1024)]
+    world.repo.commit("refactor", {"code.py": ""})
+    request = replace(config_request(world, hashes[0]), repo=partial_clone(world, [hashes[0], hashes[2]]))
+    result = bisect_commits(request, probe=config_probe, environment={})
+    assert [suspect.commit for suspect in result.suspects] == hashes[1:]
+    (skipped,) = result.untestable
+    assert skipped.commit == hashes[1]
+    assert "conf/train.yaml is not in the repository; fetch what the partial clone left out: git" in skipped.reason
+
+
+def test_a_side_that_a_partial_clone_left_out_is_refused_with_the_remedy(world: World) -> None:
+    good, bad = (world.repo.commit(f"seq {size}", {"conf/train.yaml": CONFIG % size}) for size in (512, 1024))
+    sides = (FileAt(revision=commit, path="conf/train.yaml") for commit in (good, bad))
+    request = ConfigRequest(
+        range=FileRange(good=next(sides), bad=next(sides)), repo=partial_clone(world, [bad]), places=world.places
+    )
+    with pytest.raises(GitError, match="git fetch --refetch --no-filter"):
+        bisect_configs(request, probe=config_probe, environment={})
 
 
 def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
