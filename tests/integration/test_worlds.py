@@ -94,20 +94,22 @@ def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "outcome", "margin"), [("2400MiB", "fits", 2400 - 1024 - 600), ("2GiB", "oom", None)]
+    ("limit", "visible", "outcome", "margin"),
+    [("2400MiB", "3,2", "fits", 2400 - 1024 - 600), ("2GiB", "0,1", "oom", None)],
 )
 def test_what_another_rank_holds_of_a_rank_s_card_is_not_there_for_it(
-    limit: str, outcome: str, margin: int | None
+    limit: str, visible: str, outcome: str, margin: int | None
 ) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    code, document, printed = probed("strays", "--limit", limit, launcher=torchrun)
+    launcher = ("env", f"CUDA_VISIBLE_DEVICES={visible}", *torchrun)
+    code, document, printed = probed("strays", "--limit", limit, launcher=launcher)
     assert (document["outcome"], document["rank"]) == (outcome, 0), (code, printed)
     if margin is None:
         assert (document["verdict"]["kind"], document["verdict"]["tags"]) == ("capacity", ["foreign"])
     else:
         assert document["margin_bytes"] == margin * 2**20 - document["peak"]["reserved_bytes"]
         assert document["ranks"][1]["margin_bytes"] == document["margin_bytes"] + 600 * 2**20
-        assert any(note.startswith("rank 1 held at most 600.00 MiB of cuda:0") for note in document["notes"])
+        assert any(note.startswith("rank 1 held at most 600.00 MiB of cuda:3") for note in document["notes"])
 
 
 def test_objects_and_shapes_pass_between_stages_of_a_pipeline() -> None:

@@ -87,8 +87,10 @@ def test_settings_that_cannot_be_understood_are_told_and_end_every_call(settings
 
 @pytest.mark.parametrize(
     ("visible", "devices", "buses"),
-    [(None, 3, [0x18, 0x19, 0x1A]), ("2,0", 2, [0x1A, 0x18]), ("1,7,0", 1, [0x19]), ("", 0, []), ("0,0", 0, []),
-     ("GPU-6f6f6d73-636f-7065-0000-000000000002", 1, [0x1A]), ("-1", 0, [])],
+    [(None, 3, [0x18, 0x19, 0x1A]), ("2,0", 2, [0x1A, 0x18]), ("1,-1,0", 1, [0x19]), ("", 0, []), ("0,0", 0, []),
+     ("GPU-6f6f6d73-636f-7065-0000-000000000002", 1, [0x1A]), ("-1", 0, []), ("1,x", 1, [0x19]),
+     ("1, 7,0, 3", 4, [0x19, 0x1F, 0x18, 0x1B]), ("5", 1, [0x1D]), ("64,0", 0, []), ("GPU-8f2b", 0, []),
+     ("MIG-GPU-6f6f6d73/0/0", 0, []), ("GPU-6f6f6d73-636f-7065-0000-000000000005", 1, [0x1D])],
 )  # fmt: skip
 def test_which_devices_are_visible(visible: str | None, devices: int, buses: list[int]) -> None:
     said = on_card(
@@ -107,6 +109,24 @@ def test_which_devices_are_visible(visible: str | None, devices: int, buses: lis
         devices=3,
     )
     assert said == [0 if devices else 100, devices, buses]
+
+
+def test_a_listed_device_is_installed_under_its_index() -> None:
+    """NVML counts all that are installed, and torch cuts the list where NVML knows no more."""
+    said = on_card(
+        """
+        import pynvml
+        pynvml.nvmlInit()
+        malloc(30 * MiB)
+        used = [pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used // MiB
+                for index in range(pynvml.nvmlDeviceGetCount())]
+        call("cudaSetDevice", c_int(1))
+        say([used, free_bytes() // MiB, status("cudaSetDevice", c_int(2))])
+        """,
+        environment={"CUDA_VISIBLE_DEVICES": "3,1"},
+        total=100 * MiB,
+    )
+    assert said == [[0, 0, 0, 30], 100, 101]
 
 
 def test_devices_have_a_budget_each() -> None:
@@ -132,9 +152,9 @@ def test_devices_have_a_budget_each() -> None:
 HOLDER = PREAMBLES["calls"] + "malloc(int(sys.argv[1]) * MiB); say(0); sys.stdin.read()"
 
 
-def _holder(ledger: Path, mib: int, device: int = 0) -> subprocess.Popen[str]:
+def _holder(ledger: Path, mib: int, device: str = "0") -> subprocess.Popen[str]:
     """Start a process that holds so many MiB until its standard input ends."""
-    settings = {"OOMSCOPE_CARD": f"total={100 * MiB};devices=2;ledger={ledger}", "CUDA_VISIBLE_DEVICES": str(device)}
+    settings = {"OOMSCOPE_CARD": f"total={100 * MiB};devices=2;ledger={ledger}", "CUDA_VISIBLE_DEVICES": device}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(mib)],
         stdin=subprocess.PIPE,
@@ -154,7 +174,7 @@ def _free_mib(ledger: Path) -> int:
 
 def test_processes_share_a_card_through_the_ledger(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    holder, apart = _holder(ledger, 60), _holder(ledger, 50, device=1)
+    holder, apart = _holder(ledger, 60), _holder(ledger, 50, device="1")
     script = """
         try:
             malloc(50 * MiB)
@@ -170,6 +190,16 @@ def test_processes_share_a_card_through_the_ledger(tmp_path: Path) -> None:
         holder.communicate()
         assert _free_mib(ledger) == 100
         apart.communicate()
+
+
+@pytest.mark.parametrize(("visible", "free"), [("3,2", 40), ("2,3", 100), ("0,3", 100)])
+def test_processes_share_what_both_list_whatever_its_ordinal(tmp_path: Path, visible: str, free: int) -> None:
+    ledger = tmp_path / "ledger"
+    environment = {"CUDA_VISIBLE_DEVICES": visible}
+    with _holder(ledger, 60, device="3,1") as holder:
+        script = "say(free_bytes() // MiB)"
+        assert on_card(script, environment=environment, total=100 * MiB, ledger=ledger) == free
+        holder.communicate()
 
 
 def test_a_killed_process_holds_nothing_even_before_it_is_reaped(tmp_path: Path) -> None:

@@ -124,14 +124,15 @@ std::vector<std::string> split(const std::string &text, char separator) {
   return parts;
 }
 
-// The installed device that an entry of CUDA_VISIBLE_DEVICES names, by index or by the start of its UUID; -1: none.
+// The device that an entry of CUDA_VISIBLE_DEVICES names; -1: none. Every index exists, and so does a whole UUID of
+// ours; the start of one is looked for among the installed devices.
 int named_device(const std::string &entry, int installed) {
   uint64_t index;
-  if (read_number(entry, INT32_MAX, &index))
-    return index < static_cast<uint64_t>(installed) ? static_cast<int>(index) : -1;
+  if (read_number(entry, INT32_MAX, &index)) return index < max_devices ? static_cast<int>(index) : -1;
   if (entry.compare(0, 4, "GPU-") != 0 || entry.size() < 5) return -1;
+  int candidates = entry.size() == device_uuid(0).size() ? max_devices : installed;
   int found = -1;
-  for (int device = 0; device < installed; device++) {
+  for (int device = 0; device < candidates; device++) {
     if (device_uuid(device).compare(0, entry.size(), entry) != 0) continue;
     if (found >= 0) return -1;  // ambiguous
     found = device;
@@ -140,23 +141,25 @@ int named_device(const std::string &entry, int installed) {
 }
 
 // As the driver does: the list ends at the first entry that names no device; one that is named twice hides all.
-void choose_visible(Settings &s, const char *list) {
-  s.visible.clear();
-  if (!list) {
-    for (int device = 0; device < s.installed; device++) s.visible.push_back(device);
-    return;
-  }
+std::vector<int> listed_devices(const char *list, int installed) {
+  std::vector<int> listed;
   for (auto entry : split(list, ',')) {
     entry.erase(0, std::min(entry.find_first_not_of(" \t"), entry.size()));
     entry.erase(entry.find_last_not_of(" \t") + 1);
-    int device = named_device(entry, s.installed);
+    int device = named_device(entry, installed);
     if (device < 0) break;
-    if (std::count(s.visible.begin(), s.visible.end(), device)) {
-      s.visible.clear();
-      break;
-    }
-    s.visible.push_back(device);
+    if (std::count(listed.begin(), listed.end(), device)) return {};
+    listed.push_back(device);
   }
+  return listed;
+}
+
+// A program that lists devices was written for a machine that has them: as many are installed.
+void choose_visible(Settings &s, const char *list) {
+  s.visible.clear();
+  for (int device = 0; !list && device < s.installed; device++) s.visible.push_back(device);
+  if (list) s.visible = listed_devices(list, s.installed);
+  for (int device : s.visible) s.installed = std::max(s.installed, device + 1);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Settings {
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
   bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)
   std::string ledger;        // file through which processes of one machine share its cards; empty: none
-  int installed = 1;         // devices in the machine
+  int installed = 1;         // devices in the machine, with all that this process lists in CUDA_VISIBLE_DEVICES
   std::vector<int> visible;  // which of them this process sees, in the order of its ordinals
   std::string fault;         // what is wrong with the settings; empty: nothing
 };
