@@ -88,6 +88,7 @@ def strays() -> None:
     stray = torch.empty(600 << 20, dtype=torch.uint8, device="cuda:0") if dist.get_rank() == 1 else None
     dist.barrier()
     held = torch.empty(700 << 20, dtype=torch.uint8, device="cuda")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # hides the cards from children, not from this process
     trained(layers())
     dist.barrier()
     del stray, held

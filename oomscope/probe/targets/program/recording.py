@@ -81,6 +81,7 @@ class ProgramRecording:
             check_kernels(find_card(self._settings.card), str(torch._C._cuda_getArchFlags() or "").split())
         self._receipt.is_cuda_initialised = True
         self._receipt.devices = torch.cuda.device_count()
+        self._receipt.visible_cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # later changes are for children
         if self._card is not None:
             self._receipt.budget = asdict(self._card.begin(_own_device(self._receipt.devices)))
         self._recorder.start(
@@ -97,7 +98,6 @@ class ProgramRecording:
         """Wait for the card, then write what was recorded; nothing is recorded after that."""
         receipt, recorder = self._receipt, self._recorder
         stats = [recorder.stats(device) for device in range(receipt.devices or 1)]
-        receipt.visible_cards = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         receipt.card_peaks = [each.get("reserved_bytes.all.peak", 0) for each in stats]
         index = self._reported_card(stats)
         torch.cuda.synchronize(index)
