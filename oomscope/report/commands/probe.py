@@ -269,14 +269,15 @@ def _room_advice(result: ProbeResult) -> str | None:
     return None
 
 
-_NO_SUCH_CARD = "invalid device ordinal"
-"""As CUDA says it."""
+_NO_SUCH_CARD = ("invalid device ordinal", "But your machine only has: [")
+"""As CUDA and Lightning say it."""
 
 
 def failure_advice(result: ProbeResult) -> str | None:
     """Return what to do about a module or a card that is not there; None where that is not what failed."""
     failure = result.failure
-    if failure and result.backend == "virtual" and _NO_SUCH_CARD in failure.message + failure.detail:
+    said = failure.message + failure.detail if failure else ""
+    if result.backend == "virtual" and any(words in said for words in _NO_SUCH_CARD):
         return (
             "the program uses more GPUs than it saw: give one process N of them with --devices N; play one of N ranks "
             "with --world-size N; or start them with torchrun"

@@ -127,6 +127,15 @@ def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     assert printed(probe_summary(results.BROKEN)).splitlines()[1].startswith("NOT MEASURED (import)")
 
 
+@pytest.mark.parametrize("said", ["invalid device ordinal", "requested gpu: [0, 1] But your machine only has: [0]"])
+def test_a_program_that_wants_more_cards_is_told_how_to_have_them(said: str) -> None:
+    failed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="exit", message=said))
+    (*_, advice) = printed(probe_report(failed)).splitlines()
+    assert "--devices N" in advice
+    assert "--world-size N" in advice
+    assert "What to do" not in printed(probe_report(replace(failed, backend="cuda")))
+
+
 def test_a_limit_is_named_beside_the_card_that_it_makes_smaller() -> None:
     whole = replace(results.FITS, limit_bytes=CARDS["h100-80gb"].total_bytes)
     assert "limited" not in printed(probe_summary(whole)).splitlines()[0]
