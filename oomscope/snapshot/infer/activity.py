@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes, active_blocks
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS
 from oomscope.snapshot.infer.spans import spans_of
 from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
 
@@ -65,6 +66,8 @@ class Mark(IntFlag):
     """A function of layers. Others call these too: optimizers such as Muon, and the user's own backward functions."""
     CALLS_CLOSURE = 131072
     """The step of an optimizer of PyTorch's: what it calls outside PyTorch is its closure."""
+    WEIGHTS = 262144
+    """Makes room for weights that are split between ranks."""
 
 
 PHASES: Final = {
@@ -97,6 +100,7 @@ def _clue(mark: Mark, path: str, function: str) -> Clue:
 OPTIMIZER_FILE: Final = r"(^|/)([^/]*(optim|adam|muon)[^/]*\.py|optim(s|izers?)?/[^/]*\.py|deepspeed/runtime/.*\.py)$"
 """The file, or the folder that it lies in, is named after optimizers."""
 PYTHON_CLUES: Final = (
+    *(_clue(Mark.WEIGHTS, *place) for place in WEIGHTS),
     _clue(Mark.ZERO_GRAD, "", r"^zero_grad$"),
     _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),
     _clue(Mark.OPTIMIZER | Mark.STATE_INIT, OPTIMIZER_FILE, r"^_?init(ialize)?_(group|states?)$"),
@@ -113,8 +117,8 @@ PYTHON_CLUES: Final = (
     _clue(Mark.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^(_call_impl|_wrapped_call_impl|__call__)$"),
     _clue(Mark.FORWARD | Mark.FUNCTIONAL, r"(^|/)torch/nn/functional\.py$", r"."),
     _clue(Mark.FORWARD, "", r"^forward$"),
-    _clue(Mark.BUCKETS, r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$"),
-    _clue(Mark.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"."),
+    _clue(Mark.BUCKETS, *BUCKETS),
+    _clue(Mark.COMMUNICATION, *COLLECTIVES),
     _clue(Mark.COMMUNICATION, "", r"^_?(i?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)\w*|i?send|i?recv)$"),
     _clue(Mark.INPUT, r"(^|/)torch/utils/data/|/data_?(loader|set)?s?(/[^/]*)?\.py$", r"."),
     _clue(Mark.INPUT, "", r"^(get_batch\w*|next_batch|\w*collate\w*|broadcast_data)$"),

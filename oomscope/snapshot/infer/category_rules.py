@@ -91,6 +91,7 @@ def _received_for_backward(b: Life) -> Mask:
 
 RULES: Final = (
     Rule("workspace's function", WORKSPACE, HIGH, lambda b: b.marked(Mark.WORKSPACE)),
+    Rule("weights split between ranks", PARAMETER, HIGH, lambda b: b.marked(Mark.WEIGHTS)),
     Rule("size and life of a cuBLAS workspace", WORKSPACE, MEDIUM, _cublas_workspace),
     Rule("moved with its module", PARAMETER, HIGH, _moved_with_module),
     Rule("received in forward, given up in backward", ACTIVATION, MEDIUM, _received_for_backward),

@@ -14,7 +14,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.read.load import load_snapshot
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.trace import Category, Frame
 from oomscope.units import MiB
 from tests.unit.snapshot import foreign
 from tests.unit.snapshot.cuts import tail
@@ -75,6 +75,28 @@ def test_a_forward_inside_backward_is_a_recomputed_activation():
     row = int(np.flatnonzero(timeline.lifetimes.born == max(job.truth))[0])
     assert Category(evidence.category[row]) is Category.ACTIVATION
     assert evidence.rules[evidence.rule[row]] == "recomputed in backward"
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage"),
+        ("torch/distributed/fsdp/_flat_param.py", "_alloc_padded_unsharded_flat_param"),
+        ("deepspeed/runtime/zero/partition_parameters.py", "_all_gather_coalesced"),
+    ],
+)
+def test_whole_weights_are_parameters_though_they_come_and_go(file, function):
+    job = trained(1)
+    stack = (Frame(f"/venv/lib/{file}", 9, function), *foreign.FORWARD)
+    passing, held = (job.make(32 * MiB, stack, Category.PARAMETER) for _ in range(2))
+    job.free(passing)
+    job.make(9 * MiB, foreign.BACKWARD, Category.TEMPORARY)
+    job.free(held)
+    timeline = job.timeline()
+    evidence = categorise(timeline)
+    made = [born for born, kind in job.truth.items() if kind is Category.PARAMETER][-2:]
+    rows = np.flatnonzero(np.isin(timeline.lifetimes.born, made))
+    assert {Category(evidence.category[row]) for row in rows} == {Category.PARAMETER}
 
 
 def test_a_failure_in_the_middle_of_backward_takes_blocks_for_what_their_like_were():
