@@ -14,6 +14,8 @@ OLDEST: Final = (2, 11)
 """The first with a CUDA 13 build, for which the virtual card is made."""
 NEWEST: Final = (2, 15)
 """The newest that was tried."""
+KEEPS_WORKSPACES: Final = (2, 14)
+"""The newest that keeps the workspaces of cuBLAS; later ones allocate one for each product."""
 OLDEST_RULES: Final = (2, 0)
 """The first whose allocator can be replayed: the first that writes snapshots with a trace."""
 DEFAULT_RULES: Final = "2.13"

@@ -158,6 +158,14 @@ def test_a_played_rank_of_two_dimensions() -> None:
     assert document["peak"]["categories"]["parameter"] > 0
 
 
+def test_whole_weights_of_fsdp_1_are_parameters() -> None:
+    code, document, printed = probed("fsdp_1", *ALONE)
+    assert code == 0, printed
+    whole = 3 * (128 * 128 + 128) * 4
+    assert document["peak"]["phase"] == "backward"
+    assert document["peak"]["categories"]["parameter"] == whole + whole // 4, "gathered, and this rank's quarter"
+
+
 def test_what_needs_a_peer_is_refused_by_name() -> None:
     code, document, printed = probed("needs_peers", *ALONE)
     assert code == 6

@@ -21,26 +21,23 @@ from numpy.typing import NDArray
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from oomscope.units import MiB
 
 _FORWARD = ("forward", "loss")
 _TORCHS_OWN = re.compile(r"(^|/)torch/")
-_COLLECTIVES = re.compile(
-    r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives|fsdp/_fully_shard/_fsdp_collectives)\.py$"
-)
-_UNSHARDED = re.compile(
-    r"(^|/)torch/distributed/fsdp/_fully_shard/_fsdp_param\.py:(init_all_gather_outputs|alloc_storage)$"
-)
-"""Where torch's FSDP2 makes room for whole parameters."""
-_BUCKETS = re.compile(r"(^|/)torch/nn/parallel/distributed\.py:(_ddp_init_helper|_pre_forward)$")
-"""Where DistributedDataParallel makes the buckets of its gradients, and makes them again in the order of use."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""
 
 
 def categorise(
-    timeline: Timeline, told: Iterable[Told], *, allocations: int | None = None, workspaces: Collection[int] = ()
+    timeline: Timeline,
+    told: Iterable[Told],
+    *,
+    allocations: int | None = None,
+    workspaces: Collection[int] = (),
+    keeps_workspaces: bool = False,
 ) -> Trace:
     """Return the timeline's trace with the categories of its alloc events filled in.
 
@@ -51,15 +48,20 @@ def categorise(
         told: in the order in which it was said.
         allocations: blocks that the allocator had handed out when the trace ended; None for those of the trace.
         workspaces: sizes in bytes that cuBLAS's workspaces have.
+        keeps_workspaces: whether torch keeps them.
     """
     trace, table = timeline.trace, timeline.lifetimes
     if not len(trace):
         return trace
     category = trace.category.copy()
-    for row in _workspaces(trace, table, workspaces):
+    found = _told_blocks(trace, table, told, allocations)
+    of_stack = _stacks_of(trace)
+    sized = np.flatnonzero((table.born != BEFORE) & np.isin(table.size, list(workspaces)))
+    is_known = np.isin(sized, list(found)) | np.isin(trace.stack_id[table.born[sized]], of_stack.weights)
+    for row in _workspaces(trace, table, sized[~is_known], keeps_workspaces):
         category[table.born[row]] = Category.WORKSPACE
     received = []
-    for row, kind in _told_blocks(trace, table, told, allocations).items():
+    for row, kind in found.items():
         if kind is Category.COMMUNICATION:
             received.append(row)
         else:
@@ -68,32 +70,32 @@ def categorise(
     by_lifetime = _by_lifetime(trace, table, untold)
     passing = by_lifetime != Category.ACTIVATION
     by_lifetime[passing & np.isin(untold, received)] = Category.COMMUNICATION
-    stacks, of_torch = trace.stack_id[table.born[untold]], _stacks_of(trace)
-    by_lifetime[passing & np.isin(stacks, of_torch.collectives)] = Category.COMMUNICATION
-    by_lifetime[np.isin(stacks, of_torch.buckets)] = Category.COMMUNICATION
-    by_lifetime[np.isin(stacks, of_torch.unsharded)] = Category.PARAMETER
+    stacks = trace.stack_id[table.born[untold]]
+    by_lifetime[passing & np.isin(stacks, of_stack.collectives)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_stack.buckets)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_stack.weights)] = Category.PARAMETER
     category[table.born[untold]] = by_lifetime
     return replace(trace, category=category)
 
 
-class _StacksOfTorch(NamedTuple):
-    """Numbers of stacks by what torch's own code allocates there for communication between ranks."""
+class _StacksOfLibraries(NamedTuple):
+    """Numbers of stacks by what torch and DeepSpeed allocate there for training on several ranks."""
 
-    unsharded: list[int]
+    weights: list[int]
     buckets: list[int]
     collectives: list[int]
 
 
-def _stacks_of(trace: Trace) -> _StacksOfTorch:
-    found = _StacksOfTorch([], [], [])
+def _stacks_of(trace: Trace) -> _StacksOfLibraries:
+    found = _StacksOfLibraries([], [], [])
     for number, stack in enumerate(trace.stacks):
         for frame in stack:
-            place = f"{frame.filename}:{frame.name}"
-            if _UNSHARDED.search(place):
-                found.unsharded.append(number)
-            elif _BUCKETS.search(place):
+            where = frame.filename, frame.name
+            if any(place.holds(*where) for place in WEIGHTS):
+                found.weights.append(number)
+            elif BUCKETS.holds(*where):
                 found.buckets.append(number)
-            elif _COLLECTIVES.search(frame.filename):
+            elif COLLECTIVES.holds(*where):
                 found.collectives.append(number)
             elif _TORCHS_OWN.search(frame.filename):
                 continue
@@ -122,32 +124,40 @@ def _told_blocks(trace: Trace, table: Lifetimes, told: Iterable[Told], allocatio
     return found
 
 
-def _workspaces(trace: Trace, table: Lifetimes, sizes: Collection[int]) -> Iterator[int]:
-    """Yield the rows that are workspaces of matrix products.
+def _workspaces(trace: Trace, table: Lifetimes, rows: Indices, keeps: bool) -> Iterator[int]:
+    """Yield those of ``rows``, blocks of a workspace's size, that are workspaces of matrix products.
 
-    Torch up to 2.14 allocates one for each thread and stream and keeps it; later ones allocate it for each product and
-    free it before anything else is allocated, most often right after the product itself.
+    They are freed before anything else is allocated, most often right after the product itself. Torch that keeps them
+    allocates one for each thread and stream at its first product, which may write its result into what is there.
     """
     allocs = np.flatnonzero(trace.action == Action.ALLOC)
-    rows = np.flatnonzero(np.isin(table.size, np.array(sorted(sizes), dtype=np.int64)) & (table.born != BEFORE))
-    kept: set[tuple[int, bool]] = set()
-    for row in rows[np.argsort(table.born[rows])].tolist():
-        born, freed = int(table.born[row]), int(table.freed[row])
-        place = int(np.searchsorted(allocs, born))
-        if freed < len(trace):
-            follower = allocs[place + 1] if place + 1 < len(allocs) else len(trace)
-            follows = place > 0 and _same_place(trace, int(allocs[place - 1]), born)
-            if freed < follower and (follows or table.size[row] > _SMALL_WORKSPACE):
+    place = np.searchsorted(allocs, table.born[rows])
+    neighbours = np.concatenate(([-1], allocs, [len(trace)]))
+    follows = _same_place(trace, neighbours[place], table.born[rows])
+    brief = table.freed[rows] < neighbours[place + 2]
+    yield from rows[brief & (follows | (table.size[rows] > _SMALL_WORKSPACE))].tolist()
+    if keeps:
+        lasting = table.freed[rows] >= len(trace)
+        iterations = np.array([moment.iteration for moment in trace.moments])[_moments_at(trace)][table.born[rows]]
+        yield from _first_of_each(trace, table, rows[lasting & follows], rows[lasting & (iterations >= 0)])
+
+
+def _first_of_each(trace: Trace, table: Lifetimes, *preferred: Indices) -> Iterator[int]:
+    """Yield the oldest block of each thread and stream; rows of the first list count before those of the next."""
+    found: set[tuple[int, bool]] = set()
+    for rows in preferred:
+        for row in rows[np.argsort(table.born[rows])].tolist():
+            key = int(table.stream[row]), bool(trace.stack_id[table.born[row]] == 0)
+            if key not in found:
+                found.add(key)
                 yield row
-        elif (key := (int(table.stream[row]), trace.stack_id[born] == 0)) not in kept:
-            kept.add(key)
-            yield row
 
 
-def _same_place(trace: Trace, first: int, second: int) -> bool:
-    """Return whether two allocations come from one line, or from the gradient of one."""
+def _same_place(trace: Trace, first: Indices, second: Indices) -> NDArray[np.bool_]:
+    """Return which pairs of allocations come from one line, or from the gradient of one; -1 stands for none."""
     columns = (trace.stack_id, trace.forward_stack_id, trace.moment_id)
-    return all(column[first] == column[second] for column in columns)
+    same = [column[first] == column[second] for column in columns]
+    return np.asarray(np.all(same, axis=0) & (first >= 0))
 
 
 def _by_lifetime(trace: Trace, table: Lifetimes, rows: Indices) -> NDArray[np.int8]:

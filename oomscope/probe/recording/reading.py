@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
+from oomscope.allocator.settings import parse_version
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
 from oomscope.snapshot.sites import is_measuring
 from oomscope.snapshot.trace import Action, Moment, Segment, Snapshot, Stack
+from oomscope.torch_versions import KEEPS_WORKSPACES
 
 _COUNTERS: Final = {
     "num_alloc_retries": "num_alloc_retries",
@@ -47,6 +50,7 @@ def measurement_of(
     told: Sequence[Told],
     allocations: int,
     workspaces: Collection[int],
+    torch_version: str,
     stats: Mapping[str, Any],
     refusal: RecordedRefusal | None,
     max_entries: int,
@@ -59,7 +63,8 @@ def measurement_of(
         index: the card's number.
         told: what was said of blocks.
         allocations: blocks that the allocator had handed out at the end.
-        workspaces: sizes that workspaces of cuBLAS have.
+        workspaces: sizes that workspaces of cuBLAS have; empty where torch does not tell.
+        torch_version: of the program.
         stats: ``torch.cuda.memory_stats`` at the end.
         refusal: the last request that was refused.
         max_entries: size of the ring.
@@ -68,7 +73,13 @@ def measurement_of(
     recorded = (trace for trace in snapshot.traces if trace.device == index)
     trace = next(recorded, None) or TraceBuilder(index).build()  # a run that only counted
     timeline = Timeline.of(trace, snapshot.segments)
-    trace = categorise(timeline, told, allocations=allocations, workspaces=workspaces)
+    trace = categorise(
+        timeline,
+        told,
+        allocations=allocations,
+        workspaces=workspaces or CUBLAS_WORKSPACES,
+        keeps_workspaces=parse_version(torch_version) <= KEEPS_WORKSPACES,
+    )
     truncated = len(trace) >= max_entries
     failed = None
     if refusal is not None:

@@ -119,6 +119,7 @@ class Session:
             told=self._recorder.blocks.told,
             allocations=self._allocated,
             workspaces=history.workspace_sizes(),
+            torch_version=torch.__version__,
             stats=self._stats,
             refusal=self._refusal(),
             max_entries=self._settings.max_entries,

@@ -43,6 +43,12 @@ def fsdp() -> None:
     trained(fully_shard(model))
 
 
+def fsdp_1() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    trained(FullyShardedDataParallel(layers()))
+
+
 def tensor_parallel() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -179,7 +185,7 @@ def main(word: str) -> None:
         say({"rank": dist.get_rank()} | said())
         ddp()
     else:
-        programs = (strays, recorded, tensor_parallel, passed_between_peers, needs_peers, told)
+        programs = (strays, recorded, fsdp_1, tensor_parallel, passed_between_peers, needs_peers, told)
         {program.__name__: program for program in programs}[word]()
     dist.destroy_process_group()
 

@@ -124,6 +124,7 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
         told=[Told(address, number, Category(category)) for address, number, category in said["told"]],
         allocations=said["allocations"],
         workspaces=receipt.workspaces,
+        torch_version=receipt.torch_version,
         stats=receipt.stats,
         refusal=_refusal(receipt, index),
         max_entries=settings.max_entries,

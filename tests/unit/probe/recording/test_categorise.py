@@ -48,9 +48,17 @@ class Script:
     def fail(self, moment: Moment) -> None:
         self.builder.event(Action.OOM, 0, 512, moment=moment)
 
-    def categories(self, *told: Told, allocations: int | None = None, workspaces: tuple[int, ...] = ()) -> list[str]:
+    def categories(
+        self,
+        *told: Told,
+        allocations: int | None = None,
+        workspaces: tuple[int, ...] = (),
+        keeps_workspaces: bool = False,
+    ) -> list[str]:
         timeline = Timeline.of(self.builder.build(), ())
-        trace = categorise(timeline, told, allocations=allocations, workspaces=workspaces)
+        trace = categorise(
+            timeline, told, allocations=allocations, workspaces=workspaces, keeps_workspaces=keeps_workspaces
+        )
         allocs = (trace.action == Action.ALLOC).nonzero()[0].tolist()
         return [Category(trace.category[event]).label for event in allocs]
 
@@ -163,8 +171,48 @@ def test_of_those_that_are_kept_each_thread_and_stream_has_one(script: Script) -
     script.alloc(0x200, size=WORKSPACE)
     script.alloc(0x300, BACKWARD, size=WORKSPACE, stack=())
     script.alloc(0x400, size=WORKSPACE, stream=7)
-    categories = script.categories(workspaces=(WORKSPACE,))
-    assert categories == ["workspace", "activation", "workspace", "workspace"]
+    categories = script.categories(workspaces=(WORKSPACE,), keeps_workspaces=True)
+    assert categories == ["activation", "workspace", "workspace", "workspace"]
+
+
+def test_a_kept_workspace_lies_behind_the_first_product_s_result(script: Script) -> None:
+    script.alloc(0x100, INIT, size=WORKSPACE)
+    script.alloc(0x200, stack=OTHER_LINE)
+    script.alloc(0x300, stack=OTHER_LINE, size=WORKSPACE)
+    categories = script.categories(workspaces=(WORKSPACE,), keeps_workspaces=True)
+    assert categories == ["unknown", "activation", "workspace"]
+
+
+def test_a_first_product_that_writes_into_what_is_there_leaves_its_workspace_alone(script: Script) -> None:
+    script.alloc(0x100, INIT, size=WORKSPACE)
+    script.alloc(0x200, size=WORKSPACE)
+    categories = script.categories(workspaces=(WORKSPACE,), keeps_workspaces=True)
+    assert categories == ["unknown", "workspace"]
+
+
+def test_torch_that_keeps_no_workspace_has_none_that_lasts(script: Script) -> None:
+    script.alloc(0x100, INIT, size=WORKSPACE)
+    script.alloc(0x200)
+    script.alloc(0x300, size=WORKSPACE)
+    assert script.categories(workspaces=(WORKSPACE,)) == ["unknown", "activation", "activation"]
+
+
+@pytest.mark.parametrize("kind", [Category.PARAMETER, Category.COMMUNICATION])
+def test_what_was_told_of_is_no_workspace(script: Script, kind: Category) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200, size=WORKSPACE)
+    script.free(0x200, size=WORKSPACE)
+    script.alloc(0x300)
+    categories = script.categories(Told(0x200, 2, kind), workspaces=(WORKSPACE,))
+    assert categories == ["activation", kind.label, "activation"]
+
+
+def test_a_weight_of_a_workspace_s_size_takes_no_workspace_s_place(script: Script) -> None:
+    for address in (0x100, 0x200, 0x300):
+        script.alloc(address, size=WORKSPACE)
+    weights = Told(0x100, 1, Category.PARAMETER), Told(0x200, 2, Category.PARAMETER)
+    categories = script.categories(*weights, workspaces=(WORKSPACE,), keeps_workspaces=True)
+    assert categories == ["parameter", "parameter", "workspace"]
 
 
 RECEIVED = Told(0x100, 1, Category.COMMUNICATION)
@@ -188,17 +236,35 @@ def test_what_a_collective_writes_into_keeps_its_purpose(script: Script) -> None
 @pytest.mark.parametrize(
     ("file", "function", "category"),
     [
-        ("distributed_c10d.py", "all_gather_object", "communication"),
-        ("fsdp/_fully_shard/_fsdp_collectives.py", "allocate", "communication"),
-        ("fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", "parameter"),
-        ("fsdp/_fully_shard/_fsdp_param.py", "to_accumulated_grad_if_needed", "temporary"),
+        ("torch/distributed/distributed_c10d.py", "all_gather_object", "communication"),
+        ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "allocate", "communication"),
+        ("torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", "parameter"),
+        ("torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "to_accumulated_grad_if_needed", "temporary"),
+        ("torch/distributed/fsdp/_flat_param.py", "_alloc_padded_unsharded_flat_param", "parameter"),
+        ("torch/distributed/fsdp/_flat_param.py", "unshard_grad", "temporary"),
+        ("deepspeed/runtime/zero/partition_parameters.py", "_all_gather_sequential", "parameter"),
+        ("deepspeed/runtime/zero/partition_parameters.py", "_partition_gradient", "temporary"),
+        ("deepspeed/runtime/zero/utils.py", "defragment", "parameter"),
     ],
 )
-def test_torchs_own_code_tells_what_it_communicates(script: Script, file: str, function: str, category: str) -> None:
-    torchs = Frame(f"/x/site-packages/torch/distributed/{file}", 9, function)
+def test_code_of_libraries_tells_what_several_ranks_need(
+    script: Script, file: str, function: str, category: str
+) -> None:
+    librarys = Frame(f"/x/site-packages/{file}", 9, function)
     inner = Frame("/x/site-packages/torch/utils/_contextlib.py", 1, "wrapper")
-    script.alloc(0x100, BACKWARD, stack=(inner, torchs, *LINE))
-    script.alloc(0x200, BACKWARD, stack=(*LINE, torchs))
+    script.alloc(0x100, BACKWARD, stack=(inner, librarys, *LINE))
+    script.alloc(0x200, BACKWARD, stack=(*LINE, librarys))
     for address in (0x100, 0x200):
         script.free(address, BACKWARD)
     assert script.categories() == [category, "temporary"]
+
+
+def test_whole_weights_are_parameters_though_others_sent_them_and_backward_needs_them(script: Script) -> None:
+    gathered = Frame("/x/torch/distributed/fsdp/_flat_param.py", 9, "_alloc_padded_unsharded_flat_param")
+    for address in (0x100, 0x200):
+        script.alloc(address, size=WORKSPACE, stack=(gathered, *LINE))
+    script.free(0x200, size=WORKSPACE)
+    script.free(0x100, BACKWARD, size=WORKSPACE)
+    received = (RECEIVED, Told(0x200, 2, Category.COMMUNICATION))
+    assert script.categories(*received, workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
+    assert script.categories(workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
