@@ -20,6 +20,7 @@ import torch
 from torch.autograd import graph
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optim
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
 from oomscope.probe.recording.collector import KeptObjects
@@ -61,6 +62,7 @@ class Follower:
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_told_roots = False
+        self._parameters_run = WeakTensorKeyDictionary()
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._microbatch = 0
         self._backward_depth = 0
@@ -135,10 +137,11 @@ class Follower:
         if torch.compiler.is_compiling():
             return
         self._position.leave_module()
-        if self._position.module_depth == 0:
-            with self.unharmed():
-                if self._is_root(module):
-                    self._imply("loss")
+        with self.unharmed():
+            if module in self._names:
+                self._note_parameters_of(module)
+            if self._position.module_depth == 0 and self._is_root(module):
+                self._imply("loss")
 
     def _model_begins(self, module: torch.nn.Module, args: Any) -> None:
         if self._is_root(module):
@@ -147,11 +150,14 @@ class Follower:
                 self._blocks.tell(Category.INPUT, filter(_is_input, args))
 
     def _is_root(self, module: torch.nn.Module) -> bool:
-        """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters."""
+        """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters.
+
+        Backward only runs parts of models again.
+        """
         module = _uncompiled(module)
         if module in self._roots:
             return True
-        if self._is_told_roots or next(parameters(module), None) is None:
+        if self._is_told_roots or self._backward_depth > 0 or next(parameters(module), None) is None:
             return False
         with self._kept:
             self._learn(module)
@@ -161,6 +167,14 @@ class Follower:
     def _label_weights(self, model: torch.nn.Module) -> None:
         self._blocks.tell(Category.KEPT, buffers(model))
         self._blocks.tell(Category.PARAMETER, parameters(model))
+        parts = (getattr(each, "ds_tensor", None) for each in parameters(model))  # a rank's, of DeepSpeed's ZeRO-3
+        self._blocks.tell(Category.PARAMETER, parts)
+
+    def _note_parameters_of(self, module: torch.nn.Module) -> None:
+        """Remember what a module ran with: FSDP2 gives it whole parameters then, which collect gradients too."""
+        for parameter in module._parameters.values():
+            if isinstance(parameter, torch.nn.Parameter):
+                self._parameters_run[parameter] = None
 
     def _learn(self, model: torch.nn.Module) -> None:
         self._roots.add(model)
@@ -185,8 +199,9 @@ class Follower:
             self._backward_depth -= 1
             if self._backward_depth == 0:
                 with self.unharmed():
-                    gradients = (each.grad for model in self._roots for each in parameters(model))
-                    self._blocks.tell(Category.GRADIENT, gradients)
+                    models = (each for model in self._roots for each in parameters(model))
+                    gradients = (each.grad for each in (*models, *self._parameters_run.keys()))
+                    self._blocks.tell(Category.GRADIENT, _distinct(gradients))
                 self._microbatch += 1
                 self._imply("optimizer", microbatch=-1)
 

@@ -213,6 +213,56 @@ def test_weights_are_told_again_in_each_iteration(followed: Followed) -> None:
         assert followed.blocks.of(Category.PARAMETER) == {id(model.weight), id(model.bias)}
 
 
+class Sharded(torch.nn.Linear):
+    """Has its whole weight only while it runs, as with FSDP2."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4, bias=False)
+        self.whole = [torch.nn.Parameter(torch.ones(4, 4))]
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        part = self.weight
+        self.register_forward_pre_hook(lambda *_: setattr(self, "weight", self.whole[0]))
+        self.register_forward_hook(lambda *_: setattr(self, "weight", part))
+        return super().__call__(rows)
+
+
+def test_gradients_of_whole_weights_are_gradients_where_they_outlive_the_backward(followed: Followed) -> None:
+    model = torch.nn.Sequential(Sharded())
+    with followed.iteration():
+        model(torch.ones(2, 4)).sum().backward()
+    assert model[0].weight is not model[0].whole[0]
+    assert followed.blocks.of(Category.GRADIENT) == {id(model[0].whole[0].grad)}
+    assert followed.notes == []
+
+
+def test_what_backward_runs_again_is_no_model_of_its_own(followed: Followed) -> None:
+    whole = torch.nn.Parameter(torch.ones(4, 4))
+
+    class Recomputed(torch.nn.Sequential):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return torch.utils.checkpoint.checkpoint(self.layer, rows, use_reentrant=False)
+
+        def layer(self, rows: torch.Tensor) -> torch.Tensor:
+            if torch._C._current_graph_task_id() != -1:
+                self[0].weight = whole
+            return self[0](rows)
+
+    with followed.iteration():
+        Recomputed(torch.nn.Linear(4, 4))(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    assert id(whole) not in followed.blocks.of(Category.PARAMETER)
+    assert followed.notes == []
+
+
+def test_the_part_of_a_weight_that_a_rank_keeps_is_a_parameter(followed: Followed) -> None:
+    """As of DeepSpeed's ZeRO-3, which empties the parameter itself."""
+    model = torch.nn.Linear(4, 4, bias=False)
+    model.weight.ds_tensor = torch.ones(4)
+    with followed.iteration():
+        model(torch.ones(2, 4))
+    assert id(model.weight.ds_tensor) in followed.blocks.of(Category.PARAMETER)
+
+
 def test_states_of_an_optimizer_that_lie_in_lists_are_its_states(followed: Followed) -> None:
     """As in SOAP and Shampoo."""
     parameter = torch.ones(2, requires_grad=True)
