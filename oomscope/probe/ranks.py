@@ -101,15 +101,15 @@ def _of_rank(path: str | None, rank: int) -> str | None:
     return None if path is None else f"{path}.rank{rank}"
 
 
+def needed_bytes(result: ProbeResult) -> int | None:
+    """Return the requested bytes that the rank is known to need: of the whole run, or up to the failed request."""
+    if result.outcome != "oom":
+        return result.peak.requested_bytes if result.peak else None
+    return result.demand_bytes or (result.verdict.wanted_bytes if result.verdict else None)
+
+
 def _gravity(result: ProbeResult) -> tuple[int, int]:
     order = {"error": 0, "oom": 1, "fits": 2}[result.outcome]
     if result.outcome == "oom":
-        return order, (result.available_bytes or 0) - _needed(result)
+        return order, (result.available_bytes or 0) - (needed_bytes(result) or 0)
     return order, result.margin_bytes or 0
-
-
-def _needed(result: ProbeResult) -> int:
-    """Return the requested bytes that the rank is known to need: of the whole run, or up to the failed request."""
-    if result.demand_bytes is not None:
-        return result.demand_bytes
-    return result.verdict.wanted_bytes if result.verdict else 0

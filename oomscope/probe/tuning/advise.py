@@ -249,8 +249,7 @@ class _Adviser:
         return self.tried[-1]
 
     def _measure(self, overrides: Sequence[str], stop: threading.Event) -> Variant:
-        first = self.now.rank if self.now else None
-        return measure_variant(self.load, overrides, self.probe, stop, first_rank=first)
+        return measure_variant(self.load, overrides, self.probe, stop)
 
     def _measured(self, overrides: Sequence[str]) -> Variant:
         ((_, variant),) = side_by_side([partial(self._measure, overrides)], 1)

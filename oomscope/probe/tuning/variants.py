@@ -6,7 +6,7 @@ What the rules refuse is an outcome of its own, with their reason, and is never 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -16,7 +16,7 @@ from oomscope.errors import ConfigError
 from oomscope.probe.job import ProbeJob, bundled_job
 from oomscope.probe.machine.checks import check_card
 from oomscope.probe.process import warm
-from oomscope.probe.ranks import chosen_ranks, worst_of
+from oomscope.probe.ranks import chosen_ranks, needed_bytes, worst_of
 from oomscope.probe.result import ProbeResult
 from oomscope.units import Bytes
 
@@ -53,17 +53,19 @@ class Variant:
     verdict: str | None = None
     """The verdict's kind, after an OOM."""
     rank: int | None = None
-    """The rank that speaks for all that were probed: the first that does not fit, else that with the least margin."""
+    """The rank that decides: the one that fails, of several the one that needs most, else that with the least margin."""
+    stages: int = 1
+    """Pipeline stages; the ranks of one differ from those of another."""
     peak: Bytes | None = None
-    """The most requested bytes, after an OOM those of the whole run without a limit or at least what was asked for; and
-    the most reserved bytes, of an OOM up to the failure."""
+    """The most requested bytes of any rank that was probed, after an OOM those of the whole run without a limit or at
+    least what was asked for; and the most reserved bytes of any, of an OOM up to the failure."""
     margin_bytes: int | None = None
     """Bytes left on the card at that peak; after an OOM, what requested bytes exceed it by, negative, and None where
     they would fit but for fragmentation."""
     available_bytes: int | None = None
     """What the process may use of the card."""
     host_bytes: int | None = None
-    """Pinned host bytes of the rank."""
+    """The most pinned host bytes of any rank."""
     step_s: float | None = None
     """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost.step_time``)."""
     sequence_s: float | None = None
@@ -92,13 +94,11 @@ class Variant:
         return self.verdict == "fragmentation" and self.margin_bytes is None
 
 
-def measure_variant(
-    load: LoadWith, overrides: Sequence[str], probe: Probe, stop: threading.Event, *, first_rank: int | None = None
-) -> Variant:
-    """Return what comes of the configuration with ``overrides``.
+def measure_variant(load: LoadWith, overrides: Sequence[str], probe: Probe, stop: threading.Event) -> Variant:
+    """Return what comes of the configuration with ``overrides``; ``stop`` ends the probe that runs.
 
-    Of several ranks ``first_rank`` comes first, and the first that does not fit decides. ``stop`` ends the probe that
-    runs.
+    All ranks that the configuration names are measured, also after one that runs out of memory: variants are compared
+    by the rank that needs most, which may be another. Only an error ends it, since then nothing can be compared.
     """
     overrides = tuple(overrides)
     try:
@@ -108,13 +108,14 @@ def measure_variant(
         return Variant(overrides=overrides, outcome="refused", message=objection_text(error))
     config = loaded.config
     job, results = bundled_job(config), []
-    for rank in sorted(chosen_ranks(config.probe.rank, config), key=lambda rank: rank != first_rank):
+    for rank in chosen_ranks(config.probe.rank, config):
         results.append(probe(replace(job, rank=rank), stop))
-        if results[-1].outcome != "fits":
+        if results[-1].outcome == "error":
             break
     idle, step_s = idle_finding(loaded, overrides), slowest_step(config)
     return replace(
-        variant_of(worst_of(results), overrides),
+        variant_of(results, overrides),
+        stages=config.parallel.pipeline_model_parallel_size,
         step_s=step_s,
         sequence_s=per_sequence(step_s, config),
         idle=f"{idle.message} (rule {idle.rule})" if idle else "",
@@ -143,28 +144,34 @@ def objection_text(error: ConfigError) -> str:
     return f"{text}{rule.removesuffix(': ')})" if rule else first.message
 
 
-def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
-    """Return what ``result`` says of a variant."""
-    verdict = result.verdict
-    live, held = (result.peak.requested_bytes, result.peak.reserved_bytes) if result.peak else (None, None)
-    margin = result.margin_bytes
-    message = result.failure.message if result.failure else ""
-    if result.outcome == "oom":
-        live = result.demand_bytes or (verdict.wanted_bytes if verdict else None)
-        left = None if live is None or result.available_bytes is None else result.available_bytes - live
-        margin = left if left is not None and left < 0 else None
-        message = verdict.headline if verdict else result.oom.message if result.oom else ""
+def variant_of(results: list[ProbeResult], overrides: tuple[str, ...] = ()) -> Variant:
+    """Return what the ``results`` of its ranks say of a variant: the worst decides, the sizes are the most of any."""
+    worst = worst_of(results)
+    verdict = worst.verdict if worst.outcome == "oom" else None
+    counted = [worst] if worst.outcome == "error" else results
+    live = _most(needed_bytes(result) for result in counted)
+    held = _most(result.peak.reserved_bytes if result.peak else None for result in counted)
+    bound = live if worst.outcome == "oom" else held
+    margin = None if bound is None or worst.available_bytes is None else worst.available_bytes - bound
+    message = worst.failure.message if worst.failure else ""
+    if worst.outcome == "oom":
+        margin = margin if margin is not None and margin < 0 else None
+        message = verdict.headline if verdict else worst.oom.message if worst.oom else ""
     return Variant(
         overrides=overrides,
-        outcome=result.outcome,
+        outcome=worst.outcome,
         message=message,
-        verdict=verdict.kind if verdict and result.outcome == "oom" else None,
-        rank=result.rank,
+        verdict=verdict.kind if verdict else None,
+        rank=worst.rank,
         peak=None if live is None else Bytes(requested_bytes=live, reserved_bytes=held),
         margin_bytes=margin,
-        available_bytes=result.available_bytes,
-        host_bytes=None if result.peak is None else result.pinned_bytes or 0,
+        available_bytes=worst.available_bytes,
+        host_bytes=_most(None if result.peak is None else result.pinned_bytes or 0 for result in counted),
     )
+
+
+def _most(sizes: Iterable[int | None]) -> int | None:
+    return max((size for size in sizes if size is not None), default=None)
 
 
 def slowest_step(config: Config) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.variants import Variant
 from oomscope.report import parts
-from oomscope.report.commands.sweep import outcome_cell, variant_text
+from oomscope.report.commands.sweep import known_rank, outcome_cell, rank_columns, variant_text
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, slowdown_text
 from oomscope.snapshot.judge.confirmed import is_tight
@@ -77,13 +77,15 @@ def _left(variant: Variant) -> str:
 
 def proposal_table(title: str, proposals: Sequence[Proposal]) -> parts.Table:
     """Return changes with what they save and cost."""
+    rank = rank_columns([proposal.variant for proposal in proposals])
     return parts.Table(
         title=title,
-        columns=columns("Change", "Outcome", *_SIZES),
+        columns=columns("Change", "Outcome", *rank, *_SIZES),
         rows=[
             (
                 " + ".join(proposal.names),
                 outcome_cell(proposal.variant),
+                *([known_rank(proposal.variant)] if rank else []),
                 *(proposal.variant.requested_bytes, proposal.saved_bytes),
                 *(proposal.variant.reserved_bytes, proposal.variant.margin_bytes, proposal.variant.host_bytes or None),
                 slowdown_text(proposal.slowdown),

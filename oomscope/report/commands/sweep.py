@@ -38,15 +38,26 @@ def variant_text(variant: Variant) -> str:
     if variant.outcome == "interrupted":
         return "not measured"
     live = known_size(variant.requested_bytes)
+    rank = f" (rank {variant.rank})" if variant.stages > 1 else ""
     if variant.fits:
-        return f"fits, {live} requested, {known_size(variant.margin_bytes)} to spare"
+        return f"fits, {live} requested, {known_size(variant.margin_bytes)} to spare{rank}"
     lacking = f", {format_size(-variant.margin_bytes)} too much" if variant.margin_bytes else ""
-    return f"out of memory ({outcome_text(variant)}), {live} requested{lacking}"
+    return f"out of memory ({outcome_text(variant)}), {live} requested{lacking}{rank}"
 
 
 def outcome_cell(variant: Variant) -> parts.Cell:
     """Return :func:`outcome_text` in its colour."""
     return parts.Cell(text=outcome_text(variant), tone=_TONES[variant.outcome])
+
+
+def rank_columns(variants: Sequence[Variant]) -> list[str]:
+    """Return the heading of the deciding rank, where some of ``variants`` have ranks that differ."""
+    return ["Rank"] if any(variant.stages > 1 for variant in variants) else []
+
+
+def known_rank(variant: Variant) -> str:
+    """Return the deciding rank for a table; a dash where nothing was measured."""
+    return "-" if variant.rank is None else str(variant.rank)
 
 
 def short_names(sweep: Sweep) -> list[str]:
@@ -99,13 +110,15 @@ def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figur
 
 def _grid_table(sweep: Sweep) -> parts.Table:
     most = max((row.variant.requested_bytes or 0 for row in sweep.rows), default=0)
+    rank = rank_columns([row.variant for row in sweep.rows])
     return parts.Table(
-        columns=columns(*short_names(sweep), "Outcome", *_SIZES, "Best", "bar:"),
+        columns=columns(*short_names(sweep), "Outcome", *rank, *_SIZES, "Best", "bar:"),
         name="combinations",
         rows=[
             (
                 *row.values,
                 outcome_cell(row.variant),
+                *([known_rank(row.variant)] if rank else []),
                 *(row.variant.requested_bytes, row.variant.reserved_bytes, row.variant.margin_bytes),
                 row.variant.host_bytes or None,
                 parts.Cell(text=slowdown_text(row.slowdown), number=-1 if row.slowdown is None else row.slowdown),
@@ -114,7 +127,7 @@ def _grid_table(sweep: Sweep) -> parts.Table:
             )
             for row, best in zip(sweep.rows, front_numbers(sweep), strict=True)
         ],
-        hint="Sizes are those of the rank with the least room. After a failure, requested is what the same run needs "
+        hint="Sizes are the most of any rank that was probed. After a failure, requested is what the same run needs "
         "without a limit.",
     )
 

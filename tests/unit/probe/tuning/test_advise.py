@@ -10,8 +10,10 @@ from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.advise import Advice, advise
 from oomscope.probe.tuning.remedies import remedies
+from oomscope.units import MiB
 from tests.unit.probe.played import measured
 
+NO_OTHERS = ("device.non_torch_bytes=0",)
 FAMILIES = ("allocator", "selective recompute", "offload", "full recompute", "parallelism")
 
 
@@ -26,9 +28,24 @@ class Played:
         return measured(job)
 
 
+def sized(job: ProbeJob, mib: int, fragments: int = 0) -> ProbeResult:
+    """Return what comes of a job that needs ``mib`` MiB, and ``fragments`` MiB more without expandable segments."""
+    need, available = mib * MiB, job.limit_bytes or 0
+    held = need if "expandable_segments:True" in job.allocator_conf else need + fragments * MiB
+    fits, result = held <= available, measured(job)
+    kind = "headroom" if fits else "capacity" if need > available else "fragmentation"
+    return replace(
+        result,
+        outcome="fits" if fits else "oom",
+        peak=replace(result.peak, requested_bytes=need, reserved_bytes=min(held, available)),
+        verdict=replace(result.verdict, kind=kind),
+        demand_bytes=None if fits else need,
+    )
+
+
 def advice_for(*own: str, enough: int | None = 3, probe: Played | None = None) -> Advice:
     def load(overrides) -> LoadedConfig:
-        return load_preset("gpt-tiny", ("device.non_torch_bytes=0", *own, *overrides))
+        return load_preset("gpt-tiny", (*NO_OTHERS, *own, *overrides))
 
     return advise(load, probe=probe or Played(), enough=enough)
 
@@ -39,6 +56,22 @@ def test_what_fits_needs_no_advice() -> None:
     assert advice.now.fits
     assert advice.solved
     assert (advice.fitting, advice.insufficient, len(probe.jobs)) == ((), (), 1)
+
+
+def test_savings_are_those_of_the_rank_that_needs_most_which_another_may_be_under_a_change() -> None:
+    def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        recomputed = job.target.config["recompute"]["recompute_granularity"] == "full"
+        return sized(job, {0: 462 - 42 * recomputed, 1: 683 - 121 * recomputed}[job.rank])
+
+    def load(overrides) -> LoadedConfig:
+        own = ("parallel.pipeline_model_parallel_size=2", "probe.rank=worst", *NO_OTHERS, "device.limit=400MiB")
+        return load_preset("gpt-tiny", (*own, *overrides))
+
+    advice = advise(load, probe=played)
+    assert (advice.now.rank, advice.now.requested_bytes, advice.now.margin_bytes) == (1, 683 * MiB, -283 * MiB)
+    saved = {proposal.names: proposal.saved_bytes for proposal in advice.insufficient}
+    assert saved[("recompute all layers",)] == 121 * MiB
+    assert saved[("expandable segments",)] == 0
 
 
 def test_fragmentation_is_first_met_by_expandable_segments() -> None:
