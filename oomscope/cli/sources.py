@@ -197,9 +197,14 @@ def refuse_world_size(world_size: int | None, dialect: str | None) -> None:
 
 
 def load_with(source: ConfigSource) -> LoadWith:
-    """Return what loads ``source`` with further overrides; all pipeline stages are probed unless it names a rank."""
-    names_rank = "probe.rank" in source.load(enforce=False).origins
-    own = source.overrides if names_rank else ("probe.rank=worst", *source.overrides)
+    """Return what loads ``source`` with further overrides; all pipeline stages are probed unless a rank is chosen.
+
+    ``first`` in a file is no choice: that is the default, which ``config show`` writes into every file. On the command
+    line it is one.
+    """
+    rank = source.load(enforce=False).config.probe.rank
+    is_chosen = rank != "first" or any(override.startswith("probe.rank=") for override in source.overrides)
+    own = source.overrides if is_chosen else ("probe.rank=worst", *source.overrides)
     return lambda overrides: replace(source, overrides=(*own, *overrides)).load()
 
 

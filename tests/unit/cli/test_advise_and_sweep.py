@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import threading
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
+from oomscope.probe.job import ProbeJob
+from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning import variants
 from tests.unit.probe.played import measured
 
@@ -57,6 +61,36 @@ def test_the_whole_table_is_had_of_what_fits(capsys) -> None:
     assert "It fits as it is." in out
     assert "recompute all layers" in out
     assert "100% of the optimizer's" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "ranks"),
+    [
+        ("", [], {0, 1}),
+        ("probe: {rank: first}", [], {0, 1}),  # as config show writes the default
+        ("probe: {rank: last}", [], {1}),
+        ("probe: {rank: first}", ["--rank", "first"], {0}),
+        ("", ["probe.rank=first"], {0}),
+    ],
+)
+@pytest.mark.parametrize("command", [["advise", "--all"], ["sweep", "data.micro_batch_size=1,2"]])
+def test_every_stage_is_probed_unless_a_rank_is_chosen(
+    tmp_path: Path, monkeypatch, capsys, command: list[str], content: str, words: list[str], ranks: set[int]
+) -> None:
+    jobs: list[ProbeJob] = []
+
+    def kept(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        jobs.append(job)
+        return measured(job)
+
+    monkeypatch.setattr(variants, "launched", kept)
+    path = tmp_path / "cfg.yaml"
+    path.write_text(f"preset: gpt-tiny\nparallel: {{pipeline_model_parallel_size: 2}}\n{content}\n")
+    assert run([*command, str(path), "--limit", "4GiB", "--fresh", "--quiet", *words]) == ExitCode.OK
+    assert {job.rank for job in jobs} == ranks
+    out = capsys.readouterr().out
+    assert re.search(r"Outcome +Rank", out)
+    assert command[0] == "sweep" or f"(rank {min(ranks)})" in out.splitlines()[2]
 
 
 def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
