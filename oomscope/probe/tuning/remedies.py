@@ -105,10 +105,20 @@ def _module_sets(config: Config) -> Iterator[tuple[str, ...]]:
 
 
 def _offload(config: Config) -> Iterator[Remedy]:
-    if not config.optimizer.optimizer_cpu_offload:
-        is_16_bit = config.precision.bf16 or config.precision.fp16
-        needed = is_16_bit and not config.optimizer.use_distributed_optimizer  # rule O15
-        for fraction in ("0.5", "1"):
+    yield from _states(config)
+    if not config.offload.cpu_offloading:
+        yield from _module_activations(config)
+    if not config.offload.fine_grained_activation_offloading:
+        yield from _layer_activations(config)
+
+
+def _states(config: Config) -> Iterator[Remedy]:
+    optimizer = config.optimizer
+    is_16_bit = config.precision.bf16 or config.precision.fp16
+    needed = is_16_bit and not optimizer.use_distributed_optimizer  # rule O15
+    now = optimizer.optimizer_offload_fraction if optimizer.optimizer_cpu_offload else 0
+    for fraction in ("0.5", "1"):
+        if float(fraction) > now:
             yield Remedy(
                 family="offload",
                 name=f"{float(fraction):.0%} of the optimizer's states on the host"
@@ -118,19 +128,26 @@ def _offload(config: Config) -> Iterator[Remedy]:
                     *(("optimizer.use_distributed_optimizer=true",) if needed else ()),
                 ),
             )
+
+
+def _module_activations(config: Config) -> Iterator[Remedy]:
     offload = config.offload
-    if offload.fine_grained_activation_offloading or offload.cpu_offloading:
-        return
-    modules = ["qkv_linear", "core_attn", "attn_proj"]
-    modules += ["expert_fc1", "moe_act"] if config.model.num_moe_experts is not None else []
-    yield Remedy(
-        family="offload",
-        name=f"what {', '.join(modules)} save on the host",
-        overrides=offload_overrides("+".join(modules))[-2:],
-    )
+    now = offload.offload_modules if offload.fine_grained_activation_offloading else ()
+    experts = ("expert_fc1", "moe_act") if config.model.num_moe_experts is not None else ()
+    modules = dict.fromkeys((*now, "qkv_linear", "core_attn", "attn_proj", *experts))
+    if len(modules) > len(now):
+        yield Remedy(
+            family="offload",
+            name=f"what {', '.join(modules)} save on the host",
+            overrides=offload_overrides("+".join(modules))[-2:],
+        )
+
+
+def _layer_activations(config: Config) -> Iterator[Remedy]:
     layers = config.model.num_layers
+    now = config.offload.cpu_offloading_num_layers if config.offload.cpu_offloading else 0
     for number in dict.fromkeys((layers // 4, layers // 2, layers - 2)):
-        if number > 0:
+        if number > now:
             yield Remedy(
                 family="offload",
                 name=f"activations of {number} of {layers} layers on the host",

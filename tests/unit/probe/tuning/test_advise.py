@@ -14,6 +14,7 @@ from oomscope.units import MiB
 from tests.unit.probe.played import measured
 
 NO_OTHERS = ("device.non_torch_bytes=0",)
+FINE = "offload.fine_grained_activation_offloading=true"
 FAMILIES = ("allocator", "selective recompute", "offload", "full recompute", "parallelism")
 
 
@@ -184,6 +185,27 @@ def test_whole_layers_that_are_recomputed_already_can_be_more_or_in_other_groups
     settings = [dict(override.split("=", 1) for override in change.overrides) for change in changes]
     keys = ("recompute.recompute_method", "recompute.recompute_num_layers")
     assert [" ".join(setting[key] for key in keys) for setting in settings] == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("optimizer.optimizer_cpu_offload=true optimizer.optimizer_offload_fraction=0", ["0.5", "1"]),
+        ("optimizer.optimizer_cpu_offload=true optimizer.optimizer_offload_fraction=0.25", ["0.5", "1"]),
+        ("optimizer.optimizer_cpu_offload=true optimizer.optimizer_offload_fraction=0.5", ["1"]),
+        ("optimizer.optimizer_cpu_offload=true optimizer.optimizer_offload_fraction=1", []),
+        ("offload.cpu_offloading=true offload.cpu_offloading_num_layers=3", ["4", "6"]),
+        ("offload.cpu_offloading=true offload.cpu_offloading_num_layers=6", []),
+        (f"{FINE} offload.offload_modules=[core_attn]", ["[core_attn,qkv_linear,attn_proj]"]),
+        (f"{FINE} offload.offload_modules=[attn_proj,core_attn,qkv_linear,mlp_norm]", []),
+    ],
+)
+def test_an_offload_that_is_partly_on_can_be_raised(now: str, expected: list[str]) -> None:
+    own = ("model.num_layers=8", "optimizer.use_distributed_optimizer=true", *now.split())
+    config = load_preset("gpt-tiny", own, enforce=False).config
+    key = now.split()[1].partition("=")[0]
+    settings = [dict(override.split("=", 1) for override in change.overrides) for change in remedies(config)]
+    assert [setting[key] for setting in settings if key in setting] == expected
 
 
 def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
