@@ -46,18 +46,25 @@ def said(report: str) -> list[str]:
 
 def requested_bytes(job: ProbeJob) -> int:
     config = job.target.config
-    recompute, optimizer = config["recompute"], config["optimizer"]
-    live = {None: 33, "selective": 27, "full": 25}[recompute["recompute_granularity"]] * GiB
-    live -= config["offload"]["fine_grained_activation_offloading"] * 3 * GiB
-    return live - round(optimizer["optimizer_cpu_offload"] * optimizer["optimizer_offload_fraction"] * 7 * GiB)
+    recompute, offload, optimizer = config["recompute"], config["offload"], config["optimizer"]
+    live = {None: 33.0, "selective": 27.0, "full": 25.0}[recompute["recompute_granularity"]]
+    live = 30.5 if recompute["recompute_method"] == "block" else live
+    live -= 2.5 * offload["fine_grained_activation_offloading"]
+    live -= 2.5 * offload["cpu_offloading"] * offload["cpu_offloading_num_layers"] / 8
+    return round((live - 7 * optimizer["optimizer_cpu_offload"] * optimizer["optimizer_offload_fraction"]) * GiB)
 
 
 def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
-    """Measure sizes like those of the pages, without a process; fragments are in the way of fine-grained offloading."""
+    """Measure sizes like those of the pages, without a process; fragments take a GiB without expandable segments."""
     live, available = requested_bytes(job), (job.limit_bytes or 80 * GiB) - GiB
-    fine = job.target.config["offload"]["fine_grained_activation_offloading"]
+    config = job.target.config
+    is_pinned = (
+        config["offload"]["fine_grained_activation_offloading"]
+        or config["offload"]["cpu_offloading"]
+        or config["optimizer"]["optimizer_cpu_offload"]
+    )
     expandable = "expandable_segments:True" in job.allocator_conf
-    fits = live <= available and (expandable or not fine)
+    fits = live <= available - (0 if expandable else GiB)
     peak = Peak(
         requested_bytes=live,
         allocated_bytes=live,
@@ -85,7 +92,7 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         verdict=verdict,
         oom=None if fits else Oom(requested_bytes=1, iteration=1, phase="", microbatch=0, site=None, message=""),
         demand_bytes=None if fits else live,
-        pinned_bytes=GiB if fine or job.target.config["optimizer"]["optimizer_cpu_offload"] else 0,
+        pinned_bytes=GiB if is_pinned else 0,
     )
 
 

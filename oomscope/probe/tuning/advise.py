@@ -1,9 +1,10 @@
 """The cheapest changes under which a configuration fits a card: each tried by a probe, none that the rules refuse.
 
-Single changes are tried in the documents' order until enough of them fit, and then those of the others that are
-estimated to cost less than the best of these. What fails over fragments alone is tried with expandable segments too,
-which cost nothing. Where no single change fits, the best of each family are laid one upon the other until the sum fits,
-and what the sum can do without is taken out again.
+Single changes are tried in the documents' order until enough of them fit with room to spare, and then those of the
+others that are estimated to cost less than the best of these. What fails over fragments alone, or fits tightly, is
+tried with expandable segments too, which cost nothing. Where no single change leaves room, changes of several families
+are combined: those whose savings sum up to most, and then, since savings of the same bytes do not add up, the best that
+do without one of these. What the combination can spare is taken out again.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from oomscope.errors import ConfigError
 from oomscope.probe.machine.checks import check_card
-from oomscope.probe.tuning.remedies import Family, Remedy, laid_upon, overrides_of, remedies
+from oomscope.probe.tuning.remedies import Family, Remedy, are_compatible, overrides_of, remedies
 from oomscope.probe.tuning.variants import (
     LoadWith,
     Probe,
@@ -69,7 +71,7 @@ class Advice:
     now: Variant
     """The configuration as it is."""
     fitting: tuple[Proposal, ...] = ()
-    """Cheapest first, then those that split the model anew."""
+    """Cheapest first, of equal ones that with fewer changes; then those that split the model anew."""
     insufficient: tuple[Proposal, ...] = ()
     """What was tried in vain, in the order in which it was tried."""
     refused: tuple[Refused, ...] = ()
@@ -101,8 +103,8 @@ def advise(
 ) -> Advice:
     """Return changes under which the configuration fits its card.
 
-    ``enough`` changes that fit end the search, but for cheaper ones; None tries all of them, also where it fits as it
-    is, for the whole table of what each saves and costs. Each variant is announced as it comes.
+    ``enough`` changes that fit with room to spare end the search, but for cheaper ones; None tries all of them, also
+    where it fits as it is, for the whole table of what each saves and costs. Each variant is announced as it comes.
 
     Raises:
         ConfigError: the configuration itself is refused, or its card or allocator settings are unknown.
@@ -131,9 +133,10 @@ class _Adviser:
         self.known = frozenset(finding.rule for finding in loaded.findings)
         now = self.now = self._measured(())
         if now.outcome == "oom" or (now.fits and enough is None):
-            self._try_single(list(self._allowed(remedies(loaded.config))), enough)
-            if not now.fits and not self._fitting:
-                self._try_together()
+            changes = list(self._allowed(remedies(loaded.config)))
+            self._try_single(changes, enough)
+            if not now.fits and not self._roomy:
+                self._try_together(changes)
         return Advice(
             now=now,
             fitting=tuple(sorted(self._fitting, key=_rank)),
@@ -145,6 +148,10 @@ class _Adviser:
     @property
     def _fitting(self) -> list[Proposal]:
         return [proposal for proposal in self.tried if proposal.variant.fits]
+
+    @property
+    def _roomy(self) -> list[Proposal]:
+        return [proposal for proposal in self.tried if proposal.variant.is_roomy]
 
     def _allowed(self, changes: Iterable[Remedy]) -> Iterator[Remedy]:
         """Yield the changes that the rules accept and of which they do not warn that they do nothing."""
@@ -165,79 +172,91 @@ class _Adviser:
         return idle.message if idle else None
 
     def _try_single(self, changes: Sequence[Remedy], enough: int | None) -> None:
-        """Try what costs nothing first, then in order, until enough fit; then what may be cheaper than the best."""
+        """Try what costs nothing first, then in order, until enough leave room; then what may be cheaper than these."""
         free = [change for change in changes if change.family == "allocator"]
         self._try(free, enough)
-        self.free = None if self._fitting else next(iter(free), None)
+        self.free = None if self._roomy else next(iter(free), None)
         untried = self._try([change for change in changes if change.family != "allocator"], enough)
-        if enough is None or not self._fitting:
+        if enough is None or not self._roomy:
             return
-        best = min(self._fitting, key=_rank).slowdown
+        best = min(self._roomy, key=_rank).slowdown
         cheaper: list[tuple[float, int]] = []
         for place, change in enumerate(untried):
             config = self.load(change.overrides).config
             cost = self._slowdown(per_sequence(slowest_step(config), config))
             if cost is not None and best is not None and cost < best and not _splits_anew(change.overrides):
                 cheaper.append((cost, place))
-        self._try([untried[place] for _cost, place in sorted(cheaper)], len(self._fitting) + 1)
+        self._try([untried[place] for _cost, place in sorted(cheaper)], len(self._roomy) + 1)
 
     def _try(self, changes: Sequence[Remedy], enough: int | None) -> list[Remedy]:
-        """Try ``changes`` in order until ``enough`` fit in all, and return those that were not tried."""
+        """Try ``changes`` in order until ``enough`` leave room in all, and return those that were not tried."""
         found: dict[int, list[Proposal]] = {}
-        fitting = len(self._fitting)
-        if enough is not None and fitting >= enough:
+        roomy = len(self._roomy)
+        if enough is not None and roomy >= enough:
             return list(changes)
         trials = [partial(self._trial, change) for change in changes]
         for number, outcomes in side_by_side(trials, self.jobs):
             found[number] = [self._proposal(changed, variant) for changed, variant in outcomes]
-            fitting += sum(proposal.variant.fits for proposal in found[number])
-            if enough is not None and fitting >= enough:
+            roomy += sum(proposal.variant.is_roomy for proposal in found[number])
+            if enough is not None and roomy >= enough:
                 break
         self.tried += [proposal for number in sorted(found) for proposal in found[number]]
         return [change for number, change in enumerate(changes) if number not in found]
 
     def _trial(self, change: Remedy, stop: threading.Event) -> list[tuple[_Sum, Variant]]:
-        """Measure ``change``, and where fragments alone stand in its way, with expandable segments too."""
+        """Measure ``change``, and where fragments may stand in its way, with expandable segments too."""
         alone = self._measure(change.overrides, stop)
         both: _Sum = (self.free, change) if self.free is not None else ()
-        if not (alone.fails_over_fragments and both) or self._objection(overrides_of(both)) is not None:
+        if (
+            not ((alone.fails_over_fragments or alone.is_tight) and both)
+            or self._objection(overrides_of(both)) is not None
+        ):
             return [((change,), alone)]
         return [((change,), alone), (both, self._measure(overrides_of(both), stop))]
 
-    def _try_together(self) -> None:
-        """Lay the best change of each family upon those before, until the sum fits; then take out what it can spare."""
-        chosen: _Sum = ()
-        least: int | None = None
-        for change in self._best_of_families():
-            together = laid_upon(chosen, change)
-            if self._objection(overrides_of(together)) is not None:
-                continue
-            proposal = self._tried(together)
-            live = proposal.variant.requested_bytes
-            if chosen and least is not None and live is not None and live > least:
-                continue
-            chosen, least = together, live
-            if proposal.variant.fits:
-                break
-        else:
-            return
-        for change in reversed(chosen):  # dearest family first
+    def _try_together(self, changes: Sequence[Remedy]) -> None:
+        """Try combinations of ``changes`` until one leaves room; then take out what the last that fits can spare."""
+        sums = self._sums(changes)
+        plan = self._first_allowed(sums)
+        last: _Sum = ()
+        for spared in (None, *(change for change in plan if change.family != "allocator")):
+            chosen = self._first_allowed([each for each in sums if spared not in each])
+            variant = self._tried(chosen).variant if chosen else None
+            if variant is not None and variant.fits:
+                last = chosen
+                if variant.is_roomy:
+                    break
+        self._thin_out(last)
+
+    def _thin_out(self, chosen: _Sum) -> None:
+        """Take out of a combination that fits what it can spare, the dearest change first."""
+        costs = {proposal.variant.overrides: _rank(proposal) for proposal in self.tried}
+        for change in sorted(chosen, key=lambda change: costs[change.overrides], reverse=True):
             rest = tuple(other for other in chosen if other is not change)
-            if self._objection(overrides_of(rest)) is None and self._tried(rest).variant.fits:
+            if not rest or self._objection(overrides_of(rest)) is not None:
+                continue
+            before, after = self._tried(chosen).variant, self._tried(rest).variant
+            if after.is_roomy or (after.fits and not before.is_roomy):
                 chosen = rest
 
-    def _best_of_families(self) -> list[Remedy]:
-        """Return of each family the change that leaves least alive, in the documents' order."""
-        best: dict[Family, Proposal] = {}
-        for proposal in self.tried:
-            known = best.get(proposal.families[0])
-            if len(proposal.names) == 1 and (known is None or (proposal.saved_bytes or 0) > (known.saved_bytes or 0)):
-                best[proposal.families[0]] = proposal
-        return [
-            Remedy(family=family, name=proposal.names[0], overrides=proposal.variant.overrides)
-            for family, proposal in best.items()
-            if family == "allocator" or (proposal.saved_bytes or 0) > 0
-        ]
+    def _first_allowed(self, sums: Iterable[_Sum]) -> _Sum:
+        return next((each for each in sums if self._objection(overrides_of(each)) is None), ())
+
+    def _sums(self, changes: Iterable[Remedy]) -> list[_Sum]:
+        """Return the combinations of at most one change a family.
+
+        Those come first whose own savings sum up to most, and of equal ones those of more changes, which leave more
+        room. Left out is what increases live bytes.
+        """
+        tried = ((proposal.variant.overrides, proposal.saved_bytes) for proposal in self.tried)
+        saved = {overrides: size for overrides, size in tried if size is not None and size >= 0}
+        options: dict[Family, list[Remedy | None]] = {}
+        for change in changes:
+            if change.overrides in saved:
+                options.setdefault(change.family, [None]).append(change)
+        chosen = (tuple(change for change in each if change is not None) for each in product(*options.values()))
+        sums = [each for each in chosen if each and are_compatible(each)]
+        return sorted(sums, key=lambda each: (-sum(saved[change.overrides] for change in each), -len(each)))
 
     def _tried(self, changes: _Sum) -> Proposal:
         """Return what comes of ``changes``: from memory, where that was tried before."""
@@ -283,5 +302,5 @@ def _splits_anew(overrides: Sequence[str]) -> bool:
     return any(override.partition("=")[0] in _RESPLIT for override in overrides)
 
 
-def _rank(proposal: Proposal) -> tuple[bool, float]:
-    return proposal.splits_anew, proposal.slowdown or 0.0
+def _rank(proposal: Proposal) -> tuple[bool, float, int]:
+    return proposal.splits_anew, proposal.slowdown or 0.0, len(proposal.names)

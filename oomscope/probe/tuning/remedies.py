@@ -28,18 +28,12 @@ class Remedy:
     overrides: tuple[str, ...]
 
 
-def laid_upon(chosen: Sequence[Remedy], change: Remedy) -> tuple[Remedy, ...]:
-    """Return ``chosen`` and ``change``, less those of ``chosen`` of which ``change`` sets a key to something else.
-
-    So a name in a sum is a change that the configuration really has.
-    """
-    values = dict(override.split("=", 1) for override in change.overrides)
-
-    def stands(other: Remedy) -> bool:
-        pairs = (override.split("=", 1) for override in other.overrides)
-        return all(values.get(key, value) == value for key, value in pairs)
-
-    return (*filter(stands, chosen), change)
+def are_compatible(changes: Sequence[Remedy]) -> bool:
+    """Whether each of ``changes`` is in effect beside the others and adds to them: no key has two values."""
+    together = overrides_of(changes)
+    others = (overrides_of([other for other in changes if other is not change]) for change in changes)
+    adds = all(not set(change.overrides) <= set(rest) for change, rest in zip(changes, others, strict=True))
+    return adds and len({override.partition("=")[0] for override in together}) == len(together)
 
 
 def overrides_of(changes: Sequence[Remedy]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from oomscope.probe.machine.checks import check_card
 from oomscope.probe.process import warm
 from oomscope.probe.ranks import chosen_ranks, needed_bytes, worst_of
 from oomscope.probe.result import ProbeResult
+from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import Bytes
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Variant:
     verdict: str | None = None
     """The verdict's kind, after an OOM."""
     rank: int | None = None
-    """The rank that decides: the one that fails, of several the one that needs most, else that with the least margin."""
+    """The rank that decides: of those that fail the one that needs most, else the one with the least margin."""
     stages: int = 1
     """Pipeline stages; the ranks of one differ from those of another."""
     peak: Bytes | None = None
@@ -87,6 +88,17 @@ class Variant:
     def fits(self) -> bool:
         """Whether every rank that was probed went through."""
         return self.outcome == "fits"
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it fits with so little to spare that another run may fail, as of a setting (docs/verdict.md)."""
+        margin, available = self.margin_bytes, self.available_bytes
+        return self.fits and margin is not None and available is not None and is_tight(margin, available)
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether it fits with room to spare."""
+        return self.fits and not self.is_tight
 
     @property
     def fails_over_fragments(self) -> bool:

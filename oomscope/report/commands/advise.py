@@ -12,7 +12,6 @@ from oomscope.report import parts
 from oomscope.report.commands.sweep import known_rank, outcome_cell, rank_columns, variant_text
 from oomscope.report.parts import columns, line
 from oomscope.report.sentences import count, slowdown_text
-from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import format_size
 
 _SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
@@ -44,17 +43,15 @@ def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
 
 def _answer(advice: Advice) -> str:
     if advice.now.fits:
-        return (
-            f"It fits as it is, which is tight: {_left(advice.now)}." if _is_tight(advice.now) else "It fits as it is."
-        )
+        return f"It fits as it is, which is tight: {_left(advice.now)}." if advice.now.is_tight else "It fits as it is."
     if advice.now.outcome == "error":
         return "It could not be measured."
     if not advice.fitting:
         return "Nothing that was tried fits."
     cheapest = advice.fitting[0]
-    best = next((proposal for proposal in advice.fitting if not _is_tight(proposal.variant)), cheapest)
+    best = next((proposal for proposal in advice.fitting if proposal.variant.is_roomy), cheapest)
     text = f"It fits with {_named(best)} ({slowdown_text(best.slowdown)} time a step)"
-    if not _is_tight(cheapest.variant):
+    if cheapest.variant.is_roomy:
         return f"{text}."
     if best is cheapest:
         return f"{text}, which is tight: {_left(best.variant)}."
@@ -63,12 +60,6 @@ def _answer(advice: Advice) -> str:
 
 def _named(proposal: Proposal) -> str:
     return " and ".join(proposal.names)
-
-
-def _is_tight(variant: Variant) -> bool:
-    """Whether so little is left that another run may fail, as of an allocator setting (docs/verdict.md)."""
-    margin, available = variant.margin_bytes, variant.available_bytes
-    return margin is not None and available is not None and is_tight(margin, available)
 
 
 def _left(variant: Variant) -> str:

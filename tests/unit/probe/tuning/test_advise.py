@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oomscope.config.load import LoadedConfig, load_preset
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.tuning.advise import Advice, advise
-from oomscope.probe.tuning.remedies import remedies
+from oomscope.probe.tuning import advise as advise_module
+from oomscope.probe.tuning.advise import Advice, Proposal, advise
+from oomscope.probe.tuning.remedies import Remedy, are_compatible, overrides_of, remedies
+from oomscope.probe.tuning.variants import measure_variant
 from oomscope.units import MiB
 from tests.unit.probe.played import measured
 
@@ -230,3 +238,135 @@ def test_changes_come_in_the_documents_order_and_are_loadable_overrides(preset: 
         batch = changed.num_microbatches * changed.data.micro_batch_size * changed.parallel.data_parallel_size
         assert batch == config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
         assert changed.parallel.world_size == config.parallel.world_size
+
+
+class World:
+    """Each change saves so many MiB of 1000 where it is in effect, and 4 % are lost without expandable segments."""
+
+    def __init__(self, saved: dict[str, int], own: tuple[str, ...], limit: int) -> None:
+        self.own = (*own, *NO_OTHERS, f"device.limit={limit}MiB")
+        self.saved = saved
+        self.changes = list(remedies(self.load(()).config))
+        self.probes = 0
+
+    def load(self, overrides: Sequence[str]) -> LoadedConfig:
+        return load_preset("gpt-tiny", (*self.own, *overrides))
+
+    def probe(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        self.probes += 1
+        inside = [change for change in self.changes if is_in_effect(change, job)]
+        return sized(job, 1000 - sum(self.saved.get(change.name, 0) for change in inside), fragments=40)
+
+    def fitting_sums(self) -> list[tuple[Remedy, ...]]:
+        """Return all combinations of one change a family that the rules accept and that leave room."""
+        families = [[None, *(each for each in self.changes if each.family == family)] for family in FAMILIES]
+        chosen = [tuple(change for change in each if change) for each in product(*families)]
+        return [each for each in chosen if are_compatible(each) and self.is_roomy(each)]
+
+    def is_roomy(self, changes: tuple[Remedy, ...]) -> bool:
+        return measure_variant(self.load, overrides_of(changes), self.probe, threading.Event()).is_roomy
+
+    def advice(self, **options: Any) -> Advice:
+        return advise(self.load, probe=self.probe, **options)
+
+
+def is_in_effect(change: Remedy, job: ProbeJob) -> bool:
+    pairs = (override.split("=", 1) for override in change.overrides)
+    found = ((value, *(str(part) for part in key.split("."))) for key, value in pairs)
+    return all(as_written(job.target.config[section][key]) == value for value, section, key in found)
+
+
+def as_written(value: object) -> str:
+    """Return ``value`` as overrides write it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(value)}]"
+    return str(value) if isinstance(value, str) else json.dumps(value)
+
+
+CHANGES = tuple(change.name for change in remedies(load_preset("gpt-tiny").config) if change.family != "allocator")
+
+
+def world_where(limit: int, *own: str, **saved: int) -> World:
+    """Return a world in which changes save what ``saved`` says; its keys are the first words of names."""
+    world = World({}, own, limit)
+    world.saved = {
+        change.name: size for key, size in saved.items() for change in world.changes if change.name.startswith(key)
+    }
+    return world
+
+
+def leading(advice: Advice) -> Proposal:
+    """Return what the headline names: the cheapest that leaves room."""
+    return next(proposal for proposal in advice.fitting if proposal.variant.is_roomy)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    saved=st.dictionaries(st.sampled_from(CHANGES), st.integers(5, 200), min_size=2, max_size=5),
+    limit=st.integers(700, 1000),
+    enough=st.sampled_from([1, 3]),
+)
+def test_advice_finds_what_all_combinations_hold_and_no_single_change_is_cheaper(
+    saved: dict[str, int], limit: int, enough: int
+) -> None:
+    world = World(saved, (), limit)
+    world.changes = [change for change in world.changes if change.family == "allocator" or change.name in saved]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advise_module, "remedies", lambda config: world.changes)
+        advice, whole = world.advice(enough=enough), world.advice(enough=None)
+    if advice.now.fits or not world.fitting_sums():
+        return
+    assert any(proposal.variant.is_roomy for proposal in advice.fitting)
+    singles = [each for each in whole.fitting if each.variant.is_roomy and len(each.names) == 1]
+    assert all(leading(advice).slowdown <= each.slowdown for each in singles if not each.splits_anew)
+    best, overrides = leading(advice), leading(advice).variant.overrides
+    chosen = tuple(change for change in world.changes if change.name in best.names)
+    assert overrides == overrides_of(chosen)
+    if not singles:
+        parts = [tuple(other for other in chosen if other is not change) for change in chosen]
+        assert not any(world.is_roomy(part) for part in parts)
+
+
+def test_the_next_best_of_a_family_is_taken_where_the_rules_refuse_the_best_beside_the_others() -> None:
+    own = ("model.num_layers=12",)
+    saved = {"activations of 10": 300, "100% of the optimizer's": 250, "recompute all layers": 200}
+    advice = world_where(610, *own, **saved).advice()
+    assert [name.partition(",")[0] for name in leading(advice).names] == [
+        "100% of the optimizer's states on the host",
+        "recompute all layers",
+    ]
+
+
+def test_changes_that_save_the_same_bytes_are_combined_without_each_other() -> None:
+    class Overlapping(World):
+        def probe(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+            recompute, data = job.target.config["recompute"], job.target.config["data"]
+            kept = {None: 600, "selective": 500, "full": 200}[recompute["recompute_granularity"]]
+            kept = min(kept, 300) if data["micro_batch_size"] == 1 else kept
+            states = 400 - 250 * round(job.target.config["optimizer"]["optimizer_offload_fraction"])
+            return sized(job, kept + states)
+
+    advice = Overlapping({}, (), 500).advice()
+    assert "100% of the optimizer's" in " ".join(leading(advice).names)
+
+
+def test_a_tight_fit_ends_no_search_and_expandable_segments_that_fit_tightly_are_combined() -> None:
+    world = world_where(1010, **{"recompute mlp": 35})
+    advice = world.advice(enough=1)
+    tight = [proposal.names for proposal in advice.fitting if proposal.variant.is_tight]
+    assert ("expandable segments",) in tight
+    assert leading(advice).names == ("expandable segments", "recompute mlp")
+
+
+def test_the_leading_combination_has_no_superfluous_change_though_all_cost_the_same() -> None:
+    world = world_where(700, **{"recompute all layers": 200, "100% of the optimizer's": 200})
+    first, *others = world.advice().fitting
+    assert "expandable segments" not in first.names
+    assert any(set(first.names) < set(other.names) and first.slowdown == other.slowdown for other in others)
+
+
+def test_the_dearest_change_is_taken_out_first() -> None:
+    world = world_where(640, **{"recompute mlp": 150, "100% of the optimizer's": 350, "microbatches of 1": 250})
+    assert leading(world.advice()).names == ("expandable segments", "recompute mlp", "microbatches of 1, twice as many")
