@@ -71,7 +71,7 @@ class Advice:
     now: Variant
     """The configuration as it is."""
     fitting: tuple[Proposal, ...] = ()
-    """Cheapest first, of equal ones that with fewer changes; then those that split the model anew."""
+    """Cheapest first, of equal ones those with room, then those with fewer changes; new splits of the model last."""
     insufficient: tuple[Proposal, ...] = ()
     """What was tried in vain, in the order in which it was tried."""
     refused: tuple[Refused, ...] = ()
@@ -302,5 +302,5 @@ def _splits_anew(overrides: Sequence[str]) -> bool:
     return any(override.partition("=")[0] in _RESPLIT for override in overrides)
 
 
-def _rank(proposal: Proposal) -> tuple[bool, float, int]:
-    return proposal.splits_anew, proposal.slowdown or 0.0, len(proposal.names)
+def _rank(proposal: Proposal) -> tuple[bool, float, bool, int]:
+    return proposal.splits_anew, proposal.slowdown or 0.0, proposal.variant.is_tight, len(proposal.names)

@@ -370,3 +370,10 @@ def test_the_leading_combination_has_no_superfluous_change_though_all_cost_the_s
 def test_the_dearest_change_is_taken_out_first() -> None:
     world = world_where(640, **{"recompute mlp": 150, "100% of the optimizer's": 350, "microbatches of 1": 250})
     assert leading(world.advice()).names == ("expandable segments", "recompute mlp", "microbatches of 1, twice as many")
+
+
+def test_of_changes_that_cost_the_same_one_that_leaves_room_comes_first() -> None:
+    world = world_where(690, **{"recompute all layers": 350})
+    first, second = world.advice().fitting[:2]
+    assert (first.names, first.variant.is_roomy) == (("expandable segments", "recompute all layers"), True)
+    assert (second.names, second.variant.is_tight) == (("recompute all layers",), True)
