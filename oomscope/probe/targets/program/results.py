@@ -38,8 +38,6 @@ class Ended:
     """Of the process that was started: its exit status, negative for a signal."""
     killed: bool
     """It went on after it was asked to end."""
-    waited: bool = False
-    """Ranks waited for one that had failed, and were killed."""
     overran: bool = False
     """It took longer than it was given, and was killed."""
     receipts: tuple[Receipt, ...]
@@ -260,8 +258,9 @@ def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
 
 def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     """Return why a program measured nothing; None where its representative, of ``rank`` if given, has an answer."""
-    if failure := _ended_by_the_probe(ended, rank):
-        return failure
+    if ended.overran:
+        took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
+        return Failure(kind="timeout", message=took)
     receipt = representative(ended.receipts, rank)
     if receipt is None and (ranks := {each.rank for each in ended.receipts} - {None}):
         listed = ", ".join(map(str, sorted(ranks, key=lambda each: each or 0)))
@@ -275,7 +274,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     if receipt.ran_out:
         return None
     who = f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
-    when = _when(receipt)
+    done = receipt.iterations
+    when = f"after {done} step{'s' if done > 1 else ''}" if done else "before its first step"
     kind = failure_of(ended.status)[0] if ended.status else "crash" if receipt.state == "running" else "step"
     if receipt.state == "running":
         who = who or "a process of the program"
@@ -285,24 +285,6 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         kind = "untestable" if NO_IPC in raised else kind
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
-
-
-def _when(receipt: Receipt) -> str:
-    done = receipt.iterations
-    return f"after {done} step{'s' if done > 1 else ''}" if done else "before its first step"
-
-
-def _ended_by_the_probe(ended: Ended, rank: int | None) -> Failure | None:
-    """Return why the probe killed a program; None where it did not, or ``rank`` ran out of memory, as an answer."""
-    if ended.overran:
-        took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
-        return Failure(kind="timeout", message=took)
-    failed = representative([each for each in ended.receipts if each.raised is not None]) if ended.waited else None
-    if failed is None or failed.raised is None or (failed.ran_out and rank in (None, failed.rank)):
-        return None
-    who = f"rank {failed.rank} of {failed.world_size}"
-    message = f"{who} ended {_when(failed)}, and others waited for it: {failed.raised.text}"
-    return Failure(kind="step", message=message)
 
 
 def _without_torch(ended: Ended) -> Failure:

@@ -26,7 +26,7 @@ from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.receipt import ProgramSettings, Receipt, read_receipts
+from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
@@ -35,8 +35,6 @@ _LOOK_S: Final = 0.1
 _LONGER = 10.0
 """How many times as long as the first run a further one may take, but for the seconds that any may take."""
 _LEAST_LIMIT_S = 60.0
-_PATIENCE_S: Final = 60.0
-"""How long the ranks of a world may show no progress after one of them failed: they may wait for it for ever."""
 _CARDS_OF_A_MACHINE: Final = 8
 _ALONE: Final = "a rank that is played hears nothing from the others: if one of them tells it what to do, play that one"
 """Ranks that share a machine in a played world: the number of cards that the process sees."""
@@ -165,7 +163,6 @@ def run_program(
     *,
     told: Callable[[int], None],
     grace_s: float = GRACE_S,
-    patience_s: float = _PATIENCE_S,
     limit_s: float = float("inf"),
     cwd: Path | None = None,
 ) -> Ended:
@@ -179,7 +176,6 @@ def run_program(
         folder: where its processes leave their receipts.
         told: called with the complete iterations of the process that is farthest, whenever there are more.
         grace_s: seconds from the moment that a process was asked to end.
-        patience_s: seconds without progress after a rank of a world failed while others run.
         limit_s: seconds that the program may take in all.
         cwd: where to run it; None for here.
 
@@ -189,7 +185,7 @@ def run_program(
     began = time.monotonic()
     family = start_family(argv, environment=environment, cwd=cwd)
     try:
-        unfinished = _await(family, folder, told, grace_s=grace_s, patience_s=patience_s, limit_s=limit_s)
+        unfinished = _await(family, folder, told, grace_s=grace_s, limit_s=limit_s)
     finally:
         ended = family.kill()
     if family.error:
@@ -197,7 +193,6 @@ def run_program(
     return Ended(
         status=ended.status,
         killed=unfinished == "asked to end",
-        waited=unfinished == "waited",
         overran=unfinished == "overran",
         receipts=tuple(read_receipts(folder)),
         seconds=time.monotonic() - began,
@@ -205,12 +200,10 @@ def run_program(
 
 
 def _await(
-    family: Family, folder: Path, told: Callable[[int], None], *, grace_s: float, patience_s: float, limit_s: float
-) -> Literal["", "asked to end", "waited", "overran"]:
+    family: Family, folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
+) -> Literal["", "asked to end", "overran"]:
     """Wait until the program has ended, and return an empty string, or why it is not waited for any longer."""
     stopped, iterations, deadline = 0, 0, float("inf")
-    progress: Sequence[tuple[int, str, int]] = ()
-    patient_until = float("inf")
     last = time.monotonic() + limit_s
     while not family.await_end(time.monotonic() + _LOOK_S):
         receipts = read_receipts(folder)
@@ -221,19 +214,8 @@ def _await(
         asked = sum(receipt.state == "stopped" for receipt in receipts)
         if asked > stopped:
             stopped, deadline = asked, time.monotonic() + grace_s
-        if progress != (now := [(each.pid, each.state, each.iterations) for each in receipts]):
-            progress = now
-            patient_until = time.monotonic() + patience_s if _has_failed_rank(receipts) else float("inf")
         if time.monotonic() > deadline:
             return "asked to end"
-        if time.monotonic() > patient_until:
-            return "waited"
         if time.monotonic() > last:
             return "overran"
     return ""
-
-
-def _has_failed_rank(receipts: Sequence[Receipt]) -> bool:
-    """Whether a rank of a world has failed, and was not started again, while another one runs."""
-    latest = {each.rank: each for each in receipts if each.rank is not None}.values()
-    return any(each.raised for each in latest) and any(each.state == "running" for each in latest)

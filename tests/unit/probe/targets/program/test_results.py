@@ -113,15 +113,6 @@ def test_what_is_no_answer(left: list[Receipt], status: int, kind: str, said: st
     assert "\n" not in failure.message
 
 
-def test_memory_that_ran_out_is_an_answer_though_other_ranks_waited() -> None:
-    waits = receipt(state="running", rank=0, world_size=2, **EMPTY)
-    program = replace(ended(waits, receipt(state="ended", raised=OUT, rank=1, world_size=2), status=-9), waited=True)
-    assert failure_in(program) is failure_in(program, rank=1) is None
-    failure = failure_in(program, rank=0)
-    assert failure is not None
-    assert failure.message == "rank 1 of 2 ended after 3 steps, and others waited for it: OutOfMemoryError: ..."
-
-
 @pytest.mark.parametrize(
     "left",
     [

@@ -85,33 +85,6 @@ def test_another_process_that_stops_later_gets_time_too(run) -> None:
     assert not run(program, grace_s=1.4).killed
 
 
-RANKS = """
-    from oomscope.probe.targets.program.receipt import Raised
-    def tell(rank, iterations=0, raised=None):
-        receipt.rank, receipt.world_size, receipt.began_ns = rank, 2, time.time_ns()
-        receipt.state, receipt.iterations, receipt.raised = "ended" if raised else "running", iterations, raised
-        receipt.write(path_of(Path(sys.argv[1]), receipt.pid))
-    tell(0)
-    tell(1, raised=Raised(text="ValueError: no data", details="Traceback ..."))
-"""
-
-
-def test_ranks_that_wait_for_one_that_failed_are_killed(run) -> None:
-    ended = run(RANKS + "    time.sleep(60)", patience_s=0.3)
-    assert (ended.waited, ended.killed, ended.status) == (True, False, -9)
-    said = "rank 1 of 2 ended before its first step, and others waited for it: ValueError: no data"
-    assert failure_in(ended).message == failure_in(ended, rank=0).message == said
-
-
-@pytest.mark.parametrize(
-    "goes_on",
-    ["for step in range(9): tell(0, step); time.sleep(0.3)", "tell(1); time.sleep(2)"],
-    ids=["steps", "started again"],
-)
-def test_ranks_that_go_on_after_one_failed_get_time(run, goes_on: str) -> None:
-    assert not run(RANKS + "    " + goes_on, patience_s=1.2).waited
-
-
 def test_a_program_has_no_more_time_than_it_is_given(run) -> None:
     ended = run("say('running', 1); time.sleep(600)", limit_s=1.0)
     assert (ended.overran, ended.killed) == (True, False)
