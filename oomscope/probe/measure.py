@@ -37,6 +37,7 @@ from oomscope.probe.analysis.failures import (
 )
 from oomscope.probe.analysis.value_dependence import agreed, doubt_of, settled, unchecked
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
+from oomscope.probe.machine import children
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
@@ -306,6 +307,8 @@ def _begin(
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
         if folder is not None and backend == "virtual":
             os.environ.update(compile_cache_variables(folder, os.environ))
+        if backend == "virtual":
+            os.environ.update(children.variables(os.environ))
         try:
             progress(Progress(stage="import"))
             with uncollected():  # before the target, which may use the card while it is imported

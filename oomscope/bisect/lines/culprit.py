@@ -68,17 +68,17 @@ class LineSearcher:
 
         Where a probe reads unknown values, it has compared two runs itself.
         """
-        if self._has_repeated or self.asked_for is not None or line.merge is not None:
+        if self._has_repeated or self.asked_for is not None or line.merge is not None or line.last == 0:
             return False
         self._has_repeated = True
         once = [position for position in _deciding(line, answer) if _is_run_once(line, position)]
         for number, position in enumerate(once):
             first, then = line.records[position], once[number + 1 :]
             try:
-                again = line.probe(position, "search", partial(map, line.again, then), anew=True)
+                again = line.probe_again(position, partial(map, line.again, then))
             except OutOfTimeError:
                 return False
-            if difference := _difference(first, again):
+            if again is not None and (difference := _difference(first, again)):
                 line.prober.note(
                     f"{line.commit(position).short} was probed again and {difference}: the program allocates "
                     f"differently in each run, so that commits are probed until an answer is {percent(CONFIDENCE)} "
@@ -118,14 +118,20 @@ def is_started(experiment: Experiment | Untestable) -> bool:
 def _is_run_once(line: Line, position: int) -> bool:
     """Whether the answer of ``position`` rests on one run of a program."""
     result = line.results.get(position)
-    return result is not None and not result.unknown_reads and is_started(line.experiment(position))
+    if result is None or result.outcome == "error" or result.unknown_reads:
+        return False
+    return is_started(line.experiment(position))
 
 
 def _difference(first: ProbeRecord, again: ProbeRecord) -> str:
     """Say in what a further probe of the same differs from the ``first``; empty if it does not."""
-    one, two = (each.peak.requested_bytes if each.peak else 0 for each in (first, again))
-    if one != two:
-        return f"requested {format_size(two)} instead of {format_size(one)}"
+    if first.peak is not None and again.peak is not None:
+        sizes = (again.peak.requested_bytes, first.peak.requested_bytes)
+        if sizes[0] != sizes[1]:
+            one, other = map(format_size, sizes)
+            if one == other:
+                one, other = (f"{size:,} bytes" for size in sizes)
+            return f"requested {one} instead of {other}"
     return f"is {again.answer.value} instead of {first.answer.value}" if again.answer is not first.answer else ""
 
 

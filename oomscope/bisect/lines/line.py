@@ -218,6 +218,20 @@ class Line:
         self.know(position, record, result)
         return record
 
+    def probe_again(self, position: int, ahead: Ahead) -> ProbeRecord | None:
+        """Probe ``position``, which was answered, once more; None where that fails, and the first answer stands.
+
+        Raises:
+            OutOfTimeError: as for :meth:`probe`.
+        """
+        known = self.records[position], self.results[position]
+        record = self.probe(position, "search", ahead, anew=True)
+        if record.answer is not Answer.UNTESTABLE:
+            return record
+        self.given[position].pop()
+        self._let_stand(position, *known)
+        return None
+
     def know(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
         """Remember an answer of a commit at ``position``."""
         self.given.setdefault(position, []).append((record, result))

@@ -173,8 +173,9 @@ class Follower:
     def _note_parameters_of(self, module: torch.nn.Module) -> None:
         """Remember what a module ran with: FSDP2 gives it whole parameters then, which collect gradients too."""
         for parameter in module._parameters.values():
-            if isinstance(parameter, torch.nn.Parameter):
-                self._parameters_run[parameter] = None
+            if isinstance(parameter, torch.nn.Parameter) and parameter not in self._parameters_run:
+                with self._kept:
+                    self._parameters_run[parameter] = None
 
     def _learn(self, model: torch.nn.Module) -> None:
         self._roots.add(model)

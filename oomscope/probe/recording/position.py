@@ -188,6 +188,8 @@ class ForwardStacks:
         self._max_frames = max_frames
         self._numbers: dict[tuple[tuple[int, ...], str], str] = {}
         self._codes: dict[int, CodeType] = {}
+        self._seen: dict[int, Frame] = {}
+        """Each frame once, by the address of its instruction: stacks have most of theirs in common."""
         self.places: list[tuple[Stack, str]] = []
         """Stack and module of each number."""
 
@@ -256,6 +258,9 @@ class ForwardStacks:
         while frame is not None:
             self._codes[id(frame.f_code)] = frame.f_code
             if len(frames) < self._max_frames:
-                frames.append(Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+                place = id(frame.f_code) + frame.f_lasti
+                if place not in self._seen:
+                    self._seen[place] = Frame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
+                frames.append(self._seen[place])
             frame = frame.f_back
         return tuple(frames)

@@ -10,7 +10,6 @@ from oomscope import virtual
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.job import ProbeJob, ProgramTarget, RunsOn
 from oomscope.probe.machine.backends import backend_of, has_card, refuse_without_card
-from oomscope.probe.machine.children import load_card
 from oomscope.probe.machine.environment import allocator_conf
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.virtual import CardSettings
@@ -101,7 +100,7 @@ def resolve_backend(job: ProbeJob) -> RunsOn:
     if isinstance(job.target, ProgramTarget):  # it has a torch of its own, and its processes load the card
         refuse_without_card(backend)
     elif backend == "virtual":
-        load_card()
+        virtual.load()
     elif not sees_gpu():
         refuse_without_card(backend)
         remedy = "use --backend virtual, which needs none"

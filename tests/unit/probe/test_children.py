@@ -1,24 +1,30 @@
-"""Processes that a target starts have the card."""
+"""Processes that a target starts anew can import torch, and see no card."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-STARTS = """
-import os, subprocess, sys
-from oomscope.probe.machine.children import load_card
-load_card()
-once = os.environ["PYTHONPATH"]
-load_card()
-assert os.environ["PYTHONPATH"] == once
-subprocess.run([sys.executable, "-c", "import torch; print(torch.zeros(2, device='cuda').device)"], check=True)
-"""
+from oomscope.probe.machine import children
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the virtual card needs Linux")
-def test_a_python_that_is_started_finds_the_card() -> None:
-    done = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("cuda:0\n", 0), done.stderr
+def test_a_python_that_is_started_imports_torch_and_sees_no_card() -> None:
+    environment = os.environ | children.variables(os.environ)
+    asks = "import torch; print(torch.ones(2).sum().item(), torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", asks], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("2.0 False\n", 0), done.stderr
+
+
+def test_another_torch_is_imported_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("print('of its own')")
+    (tmp_path / "torch" / "version.py").write_text("cuda = None\n__version__ = '2.15.0+cpu'\n")
+    environment = os.environ | children.variables({"PYTHONPATH": str(tmp_path)})
+    words = [sys.executable, "-c", "import torch"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("of its own\n", 0), done.stderr

@@ -17,6 +17,7 @@ from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.config.load import load_preset
 from oomscope.probe.job import ProbeJob, ProgramTarget, Progress
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.worlds import SETTINGS, Flaky, Listener, World, culprit, harness_code, with_clock
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
@@ -123,10 +124,35 @@ def test_a_program_that_differs_in_each_run_is_probed_until_an_answer_is_sure(wo
         assert result.confidence is not None
         assert result.confidence >= 0.95
         (note,) = result.notes
-        assert re.search(
-            r"was probed again and requested [\d.]+ \w+ instead of [\d.]+ \w+: the program allocates", note
-        )
+        sizes = re.search(r"was probed again and requested ([\d,.]+ \w+) instead of ([\d,.]+ \w+): the program", note)
+        assert sizes is not None
+        assert sizes[1] != sizes[2]
     assert found == 4
+
+
+@dataclass
+class Failing(Flaky):
+    """A probe that fails when it is asked for the same a second time."""
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        found = super().__call__(job, progress)
+        return found if Counter(self.ran).most_common(1)[0][1] == 1 else error("timeout")
+
+
+def test_a_repeat_that_fails_changes_nothing(world: World) -> None:
+    hashes = line(world, 12, 7)
+    result = program_search(world, hashes[0], Failing(0.0))
+    assert (culprit(result).commit, result.confidence, result.notes) == (hashes[7], None, ())
+    assert culprit(result).delta.requested_bytes > 900
+    assert "timeout" not in result.message
+
+
+@pytest.mark.parametrize("sizes", [[500, "import"], [500, 500]])
+def test_ends_that_cannot_be_told_apart_are_not_probed_again(world: World, sizes: list[int | str]) -> None:
+    hashes = world.sizes(sizes)
+    result = program_search(world, hashes[0], Flaky(0.0))
+    assert result.outcome in {"ends_invalid", "no_culprit"}
+    assert not any(record.repeat for record in result.probes)
 
 
 def test_an_end_that_does_not_answer_as_it_is_called_is_probed_again(world: World) -> None:
