@@ -138,7 +138,7 @@ def bench(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     monkeypatch.setattr(measure_module, "seed_everything", lambda seed: None)
-    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)  # so that this process sees the sessions
+    _run_here(monkeypatch)
     bench = Bench(tmp_path)
     yield bench
     for name in [name for name in sys.modules if name.startswith(("<oomscope", "the_repo_"))]:
@@ -333,7 +333,7 @@ FAILS_BUT_UNDER_THE_CURE = RAISING.format(
 def in_this_process(monkeypatch) -> None:
     """Let every run happen here, on a card, so that the test sees its session."""
     monkeypatch.setattr(measure_module, "resolve_backend", lambda job: job.backend)
-    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)
+    _run_here(monkeypatch)
     for name in ALLOCATOR_VARIABLES:
         monkeypatch.setenv(name, "")
 
@@ -417,3 +417,9 @@ def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) ->
     [card] = told.cards
     assert card.total_bytes == result.limit_bytes
     assert card.free_bytes == result.available_bytes - held
+
+
+def _run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each run in this process, which then sees the sessions; its environment stays as it is."""
+    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)
+    monkeypatch.setattr(measure_module.children, "variables", lambda _environment: {})
