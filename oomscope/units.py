@@ -102,3 +102,9 @@ class Bytes:
             requested_bytes=self.requested_bytes + other.requested_bytes,
             reserved_bytes=(self.reserved_bytes or 0) + (other.reserved_bytes or 0) if are_known else None,
         )
+
+
+def format_apart(one: int, other: int) -> tuple[str, str]:
+    """Return two sizes that differ for people: in bytes where they round to the same."""
+    texts = format_size(one), format_size(other)
+    return texts if texts[0] != texts[1] else (f"{one:,} bytes", f"{other:,} bytes")

@@ -21,7 +21,7 @@ from oomscope.bisect.search.line import Answer, SearchFinding, ahead
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.search.repeats import CONFIDENCE, Noise, RepeatedSearch, heeded, percent
 from oomscope.probe.job import ProgramTarget
-from oomscope.units import format_size
+from oomscope.units import format_apart
 
 _PLAIN = Noise(confidence=0.0, repeats=1)
 
@@ -128,10 +128,7 @@ def _difference(first: ProbeRecord, again: ProbeRecord) -> str:
     if first.peak is not None and again.peak is not None:
         sizes = (again.peak.requested_bytes, first.peak.requested_bytes)
         if sizes[0] != sizes[1]:
-            one, other = map(format_size, sizes)
-            if one == other:
-                one, other = (f"{size:,} bytes" for size in sizes)
-            return f"requested {one} instead of {other}"
+            return "requested {} instead of {}".format(*format_apart(*sizes))
     return f"is {again.answer.value} instead of {first.answer.value}" if again.answer is not first.answer else ""
 
 

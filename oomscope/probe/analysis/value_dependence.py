@@ -29,7 +29,7 @@ from oomscope.probe.job import ProbeJob
 from oomscope.probe.measurement import Ending, Measurement, Unanswered
 from oomscope.probe.result import Failure
 from oomscope.snapshot.trace import Action, Frame, Stack, Trace
-from oomscope.units import format_size
+from oomscope.units import format_apart, format_size
 from oomscope.virtual.settings import ValueRule
 
 REMEDY: Final = "use --backend cuda, or compute these values on the host"
@@ -227,10 +227,11 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         """Say what was asked for, without the line."""
-        sizes = (self.requested_bytes, self.other_bytes)
-        one, other = ("nothing more" if size is None else format_size(size) for size in sizes)
-        if one == other:
-            one, other = (f"{size:,} bytes" for size in sizes)
+        if self.requested_bytes is not None and self.other_bytes is not None:
+            one, other = format_apart(self.requested_bytes, self.other_bytes)
+        else:
+            sizes = (self.requested_bytes, self.other_bytes)
+            one, other = ("nothing more" if size is None else format_size(size) for size in sizes)
         return f"{other} instead of {one}"
 
 

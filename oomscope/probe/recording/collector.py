@@ -2,13 +2,15 @@
 
 The collector looks for reference cycles each time a program has made so many more objects than it has given up
 (``gc.get_threshold()``). Until then, what is left in a cycle stays on the card: there are programs that run out of
-memory by that. The objects that a recording makes and keeps would bring the collector forward. So for each of them an
-object of a stock is given up, and the collector counts what the program itself makes.
+memory by that. The objects that a recording makes and keeps would bring the collector forward. So for each of them it
+deletes one object of a stock that it made beforehand: the count is then that of the program's own objects.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
@@ -16,6 +18,18 @@ _STOCK: Final = 1 << 17
 """Two for each node of a graph of autograd; about as many as the import of torch's compiler makes."""
 _OF_A_NODE: Final = 2
 """What anomaly mode keeps with a node as long as it lives: a text, and a dictionary for it."""
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector off."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Spare:
@@ -31,12 +45,9 @@ class KeptObjects:
     """
 
     def __init__(self) -> None:
-        was_on = gc.isenabled()
-        gc.disable()
-        self._stock = stock = [_Spare() for _ in range(_STOCK)]
-        gc.collect(0)
-        if was_on:
-            gc.enable()
+        with no_collection():
+            self._stock = stock = [_Spare() for _ in range(_STOCK)]
+            gc.collect(0)
         self._counts: list[int] = []
 
         class TextOfNode(list[str]):

@@ -6,11 +6,10 @@ allocator's own history comes from hooks that PyTorch offers (:mod:`~oomscope.pr
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,7 +24,7 @@ from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
 from oomscope.probe.recording.blocks import ToldBlocks
-from oomscope.probe.recording.collector import KeptObjects
+from oomscope.probe.recording.collector import KeptObjects, no_collection
 from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
@@ -139,7 +138,7 @@ class Recorder:
         if self._log is None:
             document = history.document()
         else:
-            with _no_collection():  # which frees blocks while torch makes the objects of the document
+            with no_collection():  # which frees blocks while torch makes the objects of the document
                 counts = self._moved_on_each()
                 document = history.document()
             self._log.mark(document["device_traces"], counts)
@@ -208,18 +207,6 @@ class Recorder:
             unsupported=state.unsupported,
             unknown_workspaces=state.unknown_workspaces,
         )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector off."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _place() -> str | None:
