@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -76,11 +77,20 @@ class AroundImport:
         name: of the module.
         before: called just before the module is made and runs; what it raises ends the import, and the hook stays.
         then: called once, when the module has run.
+        within: makes a context for the module's run and the call after it.
     """
 
-    def __init__(self, name: str, *, then: Callable[[], None], before: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        then: Callable[[], None],
+        before: Callable[[], None] | None = None,
+        within: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
         self._name = name
         self._before = before
+        self._within = within
         self._then = then
 
     def install(self) -> None:
@@ -120,5 +130,12 @@ class AroundImport:
                 sys.meta_path.remove(self)
                 self._then()
 
+        def run_within(module: ModuleType) -> None:
+            if self._within is None:
+                run_then_call(module)
+            else:
+                with self._within():
+                    run_then_call(module)
+
         loader.create_module = call_then_make  # type: ignore[method-assign]
-        loader.exec_module = run_then_call  # type: ignore[method-assign]
+        loader.exec_module = run_within  # type: ignore[method-assign]

@@ -17,8 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import oomscope
+
+_MANY: Final = 100_000
+"""Objects after which Python itself would have looked through all of them."""
 
 
 def make_importable(repo: Path, beside: Path | None = None) -> None:
@@ -67,6 +71,8 @@ def uncollected() -> Iterator[None]:
     """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
 
     Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
+    After many objects the collector runs once: it counts them as old then, as it would without this block, and looks
+    through all of them again when a quarter as many are new.
     """
     before = gc.get_threshold()
     gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
@@ -75,3 +81,5 @@ def uncollected() -> Iterator[None]:
     finally:
         if gc.get_threshold()[0] == 0:
             gc.set_threshold(*before)
+            if gc.get_count()[0] > _MANY:
+                gc.collect()

@@ -15,6 +15,7 @@ from oomscope.probe.targets.compiler import import_compiler_late
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
+    from contextlib import AbstractContextManager
 
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
@@ -56,7 +57,7 @@ def arm_from_environment() -> None:
     random.seed(_seed())  # before the program can: what it seeds itself, counts
     AroundImport("numpy.random", then=_seed_numpy).install()
     import_compiler_late()
-    AroundImport("torch", before=_before_torch, then=_after_torch).install()
+    AroundImport("torch", before=_before_torch, within=_uncollected, then=_after_torch).install()
 
 
 def _seed() -> int:
@@ -116,6 +117,12 @@ def have_a_card_each(environment: MutableMapping[str, str]) -> None:
     if ranks.isdecimal() and card:
         keys = (f"devices={ranks}" if key.startswith("devices=") else key for key in card.split(";"))
         environment[VARIABLE] = ";".join(keys)
+
+
+def _uncollected() -> AbstractContextManager[None]:
+    from oomscope.probe.targets.importing import uncollected
+
+    return uncollected()
 
 
 def _after_torch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -9,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.capture.arming import STARTUP
+from oomscope.capture.arming import STARTUP, AroundImport
 from oomscope.capture.singleton import PROBE_MARK
+from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.program.arming import have_a_card_each, variables
 from oomscope.probe.targets.program.receipt import ProgramSettings
 from oomscope.virtual import CardSettings
@@ -69,3 +72,28 @@ def test_each_process_of_a_launcher_has_a_card(ranks: str, devices: int) -> None
 def test_a_folder_that_is_gone_does_not_end_the_program(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     assert python("print('ran')", PYTHONPATH=os.pathsep.join([STARTUP, gone])) == "ran\n"
+
+
+def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = "import gc\nTHRESHOLD = gc.get_threshold()[0]\nKEPT = [[] for _ in range(200_000)]\n"
+    (tmp_path / "many_objects.py").write_text(many, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    before, afterwards = gc.get_threshold(), []
+    AroundImport("many_objects", within=uncollected, then=lambda: afterwards.append(gc.get_threshold()[0])).install()
+    oldest = gc.get_stats()[-1]["collections"]
+    module = importlib.import_module("many_objects")
+    assert gc.get_stats()[-1]["collections"] > oldest
+    assert gc.get_count()[0] < 100_000
+    assert (module.THRESHOLD, afterwards, gc.get_threshold()) == (0, [0], before)
+
+
+def test_a_threshold_that_an_import_sets_stays() -> None:
+    before = gc.get_threshold()
+    try:
+        with uncollected():
+            gc.set_threshold(123, 4, 5)
+        assert gc.get_threshold() == (123, 4, 5)
+    finally:
+        gc.set_threshold(*before)
