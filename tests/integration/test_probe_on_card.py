@@ -180,6 +180,39 @@ def test_out_of_memory_is_told_with_the_demand_of_the_whole_run(tmp_path: Path) 
     assert result.demand_bytes == whole.peak.requested_bytes
 
 
+MANY_LAYERS = """
+import torch, oomscope
+
+def setup(ctx):
+    with torch.device(ctx.device):
+        model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048, bias=False) for _ in range(16)])
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    def step():
+        model(torch.ones(1, 2048, device=ctx.device)).sum().backward()
+        optimizer.step()
+    return oomscope.Target(step, model=model, optimizer=optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layers", "phase", "expected"),
+    [
+        (8, "init", {"parameter": 8}),
+        (40, "optimizer", {"parameter": 16, "gradient": 16, "optimizer_state": 8}),
+    ],
+)
+def test_what_is_held_when_memory_runs_out_has_its_category(
+    tmp_path: Path, layers: int, phase: str, expected: dict[str, int]
+) -> None:
+    """Before the first forward as well, and inside the first step of the optimizer."""
+    weight = 2048 * 2048 * 4
+    result = probe(tmp_path, MANY_LAYERS, limit_bytes=GiB + layers * weight)
+    assert (result.outcome, result.oom and result.oom.phase) == ("oom", phase)
+    assert result.peak is not None
+    held = {category: size // weight for category, size in result.peak.categories.items() if size >= weight}
+    assert held == expected
+
+
 def test_the_targets_own_allocator_settings_are_in_force(tmp_path: Path) -> None:
     setting = "import os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'\n"
     result = probe(tmp_path, setting + HARNESS)

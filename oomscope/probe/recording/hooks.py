@@ -9,6 +9,7 @@ compiled code.
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 import weakref
@@ -23,7 +24,7 @@ from torch.optim import optimizer as optim
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
-from oomscope.probe.recording.collector import KeptObjects
+from oomscope.probe.recording.collector import KeptObjects, no_collection
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
@@ -94,6 +95,15 @@ class Follower:
         for optimizer in self._optimizers:
             with self.unharmed():
                 self._label_states(optimizer)
+
+    def label_all(self) -> None:
+        """Tell also what models hold that have not run yet: a run that ends here does not come to them."""
+        self.label()
+        with self.unharmed(), no_collection():
+            for each in gc.get_objects():
+                if issubclass(type(each), torch.nn.Module) and each not in self._names:
+                    self._blocks.tell(Category.KEPT, each._buffers.values())
+                    self._blocks.tell(Category.PARAMETER, each._parameters.values())
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -232,6 +242,7 @@ class Follower:
 
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizers.add(optimizer)
         self._imply("optimizer", microbatch=-1)
 
     @untraced

@@ -45,6 +45,7 @@ from oomscope.probe.recording.values.known_integers import (
     integers_are_followed,
 )
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
+from oomscope.snapshot.provenance import Refused
 from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Frame
 
@@ -107,11 +108,17 @@ class Recorder:
         """Record from now on.
 
         Args:
-            on_refusal: called when the allocator refuses a request; it must not raise.
+            on_refusal: called when the allocator refuses a request of this process; it must not raise.
             before_hooks: entered before the hooks that follow the program.
             after_hooks: entered after them.
         """
-        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(on_refusal), self._statistics_kept()]
+
+        def refused(refusal: Refused) -> None:
+            if self._pid == os.getpid():  # a fork may not touch CUDA
+                self.follower.label_all()
+                on_refusal(refusal)
+
+        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(refused), self._statistics_kept()]
         parts.append(graphs_are_unchanged())
         if self._is_recorded:
             history.start(max_entries=self._max_entries)
