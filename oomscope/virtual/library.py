@@ -1,6 +1,7 @@
 """What Python asks of the card's library, past CUDA: its counts, and the bytes that it holds.
 
-Nothing here prepares the process or counts as a CUDA call.
+Nothing here prepares the process or counts as a CUDA call. Every function raises ``RuntimeError`` where the card is not
+loaded, or its library is of another version than this file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from oomscope.virtual.loading import library
 
-_VERSION = 4
+_VERSION = 5
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -27,25 +28,11 @@ class CardState:
     """There was a CUDA call."""
     used_bytes: int
     """Device memory that this process holds, over all devices."""
-    peak_used_bytes: int
-    pinned_bytes: int
-    """Page-locked host memory from cudaHostAlloc."""
-    peak_pinned_bytes: int
-    registered_bytes: int
-    """Host memory that cudaHostRegister page-locked."""
-    peak_registered_bytes: int
-    managed_bytes: int
-    """Memory from cudaMallocManaged, which ``used_bytes`` does not count."""
     launches: int
     """Kernels, library calls and graphs."""
-    h2d_bytes: int
-    d2h_bytes: int
-    d2d_bytes: int
     unknown_reads: int
     """Copies to the host of bytes that the card does not hold."""
     unknown_read_bytes: int
-    refused_allocations: int
-    """Requests for device memory beyond the budget."""
     unsupported: tuple[str, ...]
     """Functions that answered "not supported", in the order of their first calls."""
     unknown_workspaces: tuple[str, ...]
@@ -62,11 +49,7 @@ class _Counts(ctypes.Structure):
 
 
 def state() -> CardState:
-    """Return the counts as they stand.
-
-    Raises:
-        RuntimeError: the card is not loaded, or its library is of another version than this file.
-    """
+    """Return the counts as they stand."""
     card = _card()
     counts = _Counts()
     card.oomscope_card_counters(ctypes.byref(counts), ctypes.c_size_t(ctypes.sizeof(counts)))
@@ -82,9 +65,6 @@ def on_unknown_read(callback: Callable[[int], None] | None) -> None:
     """Have ``callback`` called with the number of bytes just before a read of unknown bytes is answered.
 
     It runs on the reading thread; what it raises is printed and lost, as in every callback from C. None removes it.
-
-    Raises:
-        RuntimeError: the card is not loaded, or its library is of another version than this file.
     """
     global _kept  # noqa: PLW0603 - C holds the pointer, Python must hold the object
     card = _card()
@@ -124,48 +104,26 @@ def read_held(to: int, address: int, size: int) -> Origin:
 
     Returns:
         Where they come from; nothing is copied where the card does not hold them all.
-
-    Raises:
-        RuntimeError: the card is not loaded.
     """
     return Origin(_card().oomscope_card_read_held(to, address, size))
 
 
 def read_last_held(to: int, address: int, size: int) -> Origin:
-    """Copy the bytes of a tensor's storage to the host as the card held them until a kernel was given them.
+    """Do the same with the bytes as the card held them until a kernel was given them.
 
-    Whether a kernel changed them is not known here.
-
-    Args:
-        to: an address of the host with room for ``size`` bytes.
-        address: of the device.
-        size: bytes.
-
-    Returns:
-        Where they come from; nothing is copied where the card did not hold them all, or something wrote over them that
-        it knows of.
-
-    Raises:
-        RuntimeError: the card is not loaded.
+    Whether a kernel changed them is not known here. Nothing is copied where something wrote over them that the card
+    knows of.
     """
     return Origin(_card().oomscope_card_read_last_held(to, address, size))
 
 
 def is_held(address: int, size: int) -> bool:
-    """Return whether the card holds all bytes of a range of the device.
-
-    Raises:
-        RuntimeError: the card is not loaded.
-    """
+    """Return whether the card holds all bytes of a range of the device."""
     return bool(_card().oomscope_card_is_held(address, size))
 
 
 def forget_last_held(address: int, size: int) -> None:
-    """Mark a device range as written: discard the values that it held before the kernel.
-
-    Raises:
-        RuntimeError: the card is not loaded.
-    """
+    """Mark a device range as written: discard the values that it held before the kernel."""
     _card().oomscope_card_forget_last_held(address, size)
 
 
@@ -177,9 +135,6 @@ def write_held(address: int, values: int, size: int, origin: Origin) -> None:
         values: an address of the host.
         size: bytes.
         origin: whence they are.
-
-    Raises:
-        RuntimeError: the card is not loaded.
     """
     _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
 
@@ -189,9 +144,6 @@ def expecting(*values: bytes) -> Iterator[None]:
     """Answer the next reads of this thread in the block, each with the first of ``values`` that is as long and is left.
 
     A read of another length, or of bytes that the card holds, takes none of them.
-
-    Raises:
-        RuntimeError: the card is not loaded.
     """
     card = _card()
     card.oomscope_card_expect(b"".join(values), (ctypes.c_size_t * len(values))(*map(len, values)), len(values))

@@ -124,23 +124,13 @@ void card_host_function(void *stream, void (*function)(void *), void *argument);
 typedef struct oomscope_card_counts {
   uint64_t entered;             /* 1 after the first CUDA call of this process */
   uint64_t used_bytes;          /* device memory that this process holds, all devices */
-  uint64_t peak_used_bytes;
-  uint64_t pinned_bytes;        /* page-locked host memory: cudaHostAlloc */
-  uint64_t peak_pinned_bytes;
-  uint64_t registered_bytes;    /* page-locked host memory: cudaHostRegister */
-  uint64_t peak_registered_bytes;
-  uint64_t managed_bytes;       /* cudaMallocManaged; not part of used_bytes */
   uint64_t launches;            /* kernels, library calls and graphs */
-  uint64_t h2d_bytes;
-  uint64_t d2h_bytes;
-  uint64_t d2d_bytes;
   uint64_t unknown_reads;       /* copies to the host of bytes that the card does not hold */
   uint64_t unknown_read_bytes;
-  uint64_t refused_allocations; /* device memory, beyond the budget */
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 4
+#define OOMSCOPE_CARD_VERSION 5
 
 /* These do not count as CUDA calls: they never prepare the process. */
 

@@ -28,12 +28,12 @@ def test_the_budget_is_what_the_card_has_less_what_others_hold() -> None:
         last = malloc(30 * MiB)
         full = free_bytes()
         free(first)
-        say([start, refused, left, full, free_bytes(), state().refused_allocations, state().peak_used_bytes])
+        say([start, refused, left, full, free_bytes()])
         """,
         total=100 * MiB,
         used=10 * MiB,
     )
-    assert said == [90 * MiB, ["cudaMalloc", 2], 30 * MiB, 0, 60 * MiB, 1, 90 * MiB]
+    assert said == [90 * MiB, ["cudaMalloc", 2], 30 * MiB, 0, 60 * MiB]
 
 
 def test_small_requests_share_pages_of_2_mib_and_large_ones_have_their_own() -> None:
@@ -234,36 +234,31 @@ def test_device_and_pinned_memory_cost_no_host_memory_until_they_are_written() -
         memset(pointer, 0, 70 << 30)
         on_device(pointer, pointer + (30 << 30), 30 << 30)
         to_device(pointer + (5 << 30), b"x" * 4096)
-        grown = resident() - before
-        peak = state().pinned_bytes
-        call("cudaFreeHost", pinned)
-        say([grown, peak, state().pinned_bytes, state().peak_pinned_bytes])
+        say([resident() - before, status("cudaFreeHost", pinned)])
         """
     )
-    grown, *counted = said
+    grown, freed = said
     assert grown < MiB
-    assert counted == [100 << 30, 0, 100 << 30]
+    assert freed == 0
 
 
-def test_registered_and_managed_memory_is_counted_apart() -> None:
+def test_registered_and_managed_memory_takes_none_of_the_card() -> None:
     said = on_card(
         """
         area = ctypes.create_string_buffer(8192)
         call("cudaHostRegister", area, c_size_t(8192), c_uint(0))
         twice = status("cudaHostRegister", area, c_size_t(8192), c_uint(0))
-        registered = state().registered_bytes
         call("cudaHostUnregister", area)
         again = status("cudaHostUnregister", area)
         managed = c_void_p()
         call("cudaMallocManaged", byref(managed), c_size_t(MiB), c_uint(1))
         ctypes.memset(managed, 5, MiB)
-        now = state()
+        used = state().used_bytes
         call("cudaFree", managed)
-        counted = [now.managed_bytes, now.used_bytes, now.peak_registered_bytes]
-        say([twice, registered, again, *counted, state().managed_bytes])
+        say([twice, again, used])
         """
     )
-    assert said == [712, 8192, 713, MiB, 0, 8192, 0]
+    assert said == [712, 713, 0]
 
 
 @pytest.mark.parametrize(("what", "type_", "device"), [("device", 2, 0), ("pinned", 1, 0), ("host", 0, -2)])

@@ -23,11 +23,8 @@ std::mutex &memory_mutex() {
 }
 
 bool take(int device, uint64_t bytes) {
-  if (!ledger_take(settings().visible[device], bytes, budget())) {
-    add(counts.refused_allocations, 1);
-    return false;
-  }
-  raise(counts.used_bytes, counts.peak_used_bytes, bytes);
+  if (!ledger_take(settings().visible[device], bytes, budget())) return false;
+  add(counts.used_bytes, bytes);
   return true;
 }
 

@@ -15,7 +15,7 @@ inline uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit -
 std::mutex &memory_mutex();
 using MemoryLock = std::lock_guard<std::mutex>;
 
-// Takes bytes of a device, or counts a refusal and returns false.
+// Takes bytes of a device, or returns false.
 bool take(int device, uint64_t bytes);
 void give(int device, uint64_t bytes);
 uint64_t free_bytes(int device);

@@ -59,7 +59,6 @@ void hold_if(bool is_written, uintptr_t address, size_t bytes) {
 int to_device(const Side &to, const Side &from, const Block &b) {
   MemoryLock lock(memory_mutex());
   if (!check(to, b)) return CARD_INVALID_VALUE;
-  add(counts.h2d_bytes, bytes_of(b));
   if (!is_moved(b)) {
     unhold(to.address, to.extent(b));
     return 0;
@@ -73,7 +72,6 @@ int to_device(const Side &to, const Side &from, const Block &b) {
 int on_device(const Side &to, const Side &from, const Block &b) {
   MemoryLock lock(memory_mutex());
   if (!check(to, b) || !check(from, b)) return CARD_INVALID_VALUE;
-  add(counts.d2d_bytes, bytes_of(b));
   if (!is_moved(b)) {
     unhold(to.address, to.extent(b));
     return 0;
@@ -151,7 +149,6 @@ bool answer_expected(const Side &to, const Side &from, const Block &b) {
   if (next == expected.end() || b.height * b.depth != 1) return false;
   MemoryLock lock(memory_mutex());
   if (!check(from, b) || count_unknown(from.address, b.width) != b.width) return false;
-  add(counts.d2h_bytes, b.width);
   memcpy(to.host(0, 0), next->data(), b.width);
   expected.erase(next);
   return true;
@@ -163,7 +160,6 @@ int to_host(const Side &to, const Side &from, const Block &b) {
   {
     MemoryLock lock(memory_mutex());
     if (!check(from, b)) return CARD_INVALID_VALUE;
-    add(counts.d2h_bytes, bytes_of(b));
     each_row(b, [&](size_t y, size_t z) { unknown += count_unknown(from.row(y, z), b.width); });
   }
   bool is_answered_whole = unknown && !is_moved(b);

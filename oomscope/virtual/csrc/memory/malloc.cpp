@@ -2,10 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <map>
 
-#include "core/counts.h"
 #include "core/process.h"
 #include "memory/allocations.h"
 #include "memory/space.h"
@@ -117,8 +115,6 @@ int map_host(void **pointer, size_t bytes, Kind kind, unsigned flags) {
   if (at == MAP_FAILED) return CARD_OUT_OF_MEMORY;
   MemoryLock lock(memory_mutex());
   add_range(number(at), rounded, kind, current_device).flags = flags;
-  if (kind == Kind::pinned) raise(counts.pinned_bytes, counts.peak_pinned_bytes, rounded);
-  if (kind == Kind::managed) add(counts.managed_bytes, rounded);
   *pointer = at;
   return 0;
 }
@@ -128,7 +124,6 @@ int unmap_host(void *pointer, Kind kind) {
   MemoryLock lock(memory_mutex());
   Range *range = range_at(number(pointer));
   if (!range || range->kind != kind) return CARD_INVALID_VALUE;
-  (kind == Kind::pinned ? counts.pinned_bytes : counts.managed_bytes) -= range->bytes;
   munmap(pointer, range->bytes);
   remove_range(range->address);
   return 0;
@@ -150,7 +145,6 @@ int host_register(void *pointer, size_t bytes, unsigned flags) {
   MemoryLock lock(memory_mutex());
   if (range_around(number(pointer)) || range_around(number(pointer) + bytes - 1)) return already_registered;
   add_range(number(pointer), bytes, Kind::registered, current_device).flags = flags;
-  raise(counts.registered_bytes, counts.peak_registered_bytes, bytes);
   return 0;
 }
 
@@ -158,7 +152,6 @@ int host_unregister(void *pointer) {
   MemoryLock lock(memory_mutex());
   Range *range = range_at(number(pointer));
   if (!range || range->kind != Kind::registered) return not_registered;
-  counts.registered_bytes -= range->bytes;
   remove_range(range->address);
   return 0;
 }
@@ -166,7 +159,7 @@ int host_unregister(void *pointer) {
 bool is_page_locked(uintptr_t address) {
   MemoryLock lock(memory_mutex());
   Range *range = range_around(address);
-  return range && (range->kind == Kind::pinned || range->kind == Kind::registered);
+  return range && is_host(range->kind);
 }
 
 }  // namespace card

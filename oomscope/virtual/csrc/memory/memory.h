@@ -15,7 +15,7 @@ namespace card {
 int device_malloc(int device, void **pointer, size_t bytes);
 int device_free(void *pointer);
 
-// ---- page-locked host memory: ordinary memory that costs nothing before it is touched; it is counted
+// ---- page-locked host memory: ordinary memory that costs nothing before it is touched
 int pinned_malloc(void **pointer, size_t bytes, unsigned flags);
 int pinned_free(void *pointer);
 int host_register(void *pointer, size_t bytes, unsigned flags);
