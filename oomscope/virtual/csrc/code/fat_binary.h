@@ -1,7 +1,5 @@
 // The machine code that a compiled program registers for all its kernels: one image for each GPU that it was built for.
 #pragma once
-#include <stdint.h>
-
 #include <memory>
 #include <string>
 #include <unordered_map>

@@ -11,10 +11,12 @@
 
 #include <algorithm>
 
+#include "core/settings.h"
+
 namespace card {
 namespace {
 
-constexpr int max_devices = 64, max_processes = 256;
+constexpr int max_processes = 256;
 constexpr uint64_t magic = 0x31726567646c6d6f;  // "omldger1"
 
 struct Entry {

@@ -4,17 +4,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "core/device.h"
 
 namespace card {
 namespace {
-
-constexpr int max_devices = 64;
 
 // NVIDIA H100 SXM, the default row of cards.csv, which names the sources.
 Settings defaults() {

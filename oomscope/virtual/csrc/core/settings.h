@@ -7,6 +7,8 @@
 
 namespace card {
 
+constexpr int max_devices = 64;  // of a machine
+
 enum class AddressOrder { spans, ascending, scattered };
 
 // What unknown values are read as (memory/copies.cpp).

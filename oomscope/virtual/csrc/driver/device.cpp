@@ -13,7 +13,7 @@ using namespace card;
 
 namespace {
 
-constexpr int max_devices = 64, unsupported_limit = 215;
+constexpr int unsupported_limit = 215;
 
 // By CUlimit: stack, printf buffer, heap, depth, launches, L2 fetch, persisting L2.
 constexpr size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};

@@ -16,14 +16,12 @@
 namespace card {
 namespace {
 
-uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 struct Side {
   uintptr_t address;
   Strides strides;
   bool on_device;
 
-  Side(const void *pointer, Strides s) : address(number(pointer)), strides(s), on_device(in_device_space(pointer)) {}
+  Side(const void *pointer, Strides s) : address(address_of(pointer)), strides(s), on_device(in_device_space(pointer)) {}
   uintptr_t row(size_t y, size_t z) const { return address + y * strides.row + z * strides.slice; }
   // From the first byte to the last, gaps included.
   uint64_t extent(const Block &b) const { return row(b.height - 1, b.depth - 1) + b.width - address; }

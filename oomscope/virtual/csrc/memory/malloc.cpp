@@ -103,8 +103,6 @@ namespace {
 constexpr uint64_t host_page = 4096;
 constexpr int already_registered = 712, not_registered = 713;
 
-uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 int map_host(void **pointer, size_t bytes, Kind kind, unsigned flags) {
   if (!pointer) return CARD_INVALID_VALUE;
   *pointer = nullptr;
@@ -114,7 +112,7 @@ int map_host(void **pointer, size_t bytes, Kind kind, unsigned flags) {
   void *at = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return CARD_OUT_OF_MEMORY;
   MemoryLock lock(memory_mutex());
-  add_range(number(at), rounded, kind, current_device).flags = flags;
+  add_range(address_of(at), rounded, kind, current_device).flags = flags;
   *pointer = at;
   return 0;
 }
@@ -122,7 +120,7 @@ int map_host(void **pointer, size_t bytes, Kind kind, unsigned flags) {
 int unmap_host(void *pointer, Kind kind) {
   if (!pointer) return 0;
   MemoryLock lock(memory_mutex());
-  Range *range = range_at(number(pointer));
+  Range *range = range_at(address_of(pointer));
   if (!range || range->kind != kind) return CARD_INVALID_VALUE;
   munmap(pointer, range->bytes);
   remove_range(range->address);
@@ -143,14 +141,14 @@ int managed_free(void *pointer) { return unmap_host(pointer, Kind::managed); }
 int host_register(void *pointer, size_t bytes, unsigned flags) {
   if (!pointer || !bytes) return CARD_INVALID_VALUE;
   MemoryLock lock(memory_mutex());
-  if (range_around(number(pointer)) || range_around(number(pointer) + bytes - 1)) return already_registered;
-  add_range(number(pointer), bytes, Kind::registered, current_device).flags = flags;
+  if (range_around(address_of(pointer)) || range_around(address_of(pointer) + bytes - 1)) return already_registered;
+  add_range(address_of(pointer), bytes, Kind::registered, current_device).flags = flags;
   return 0;
 }
 
 int host_unregister(void *pointer) {
   MemoryLock lock(memory_mutex());
-  Range *range = range_at(number(pointer));
+  Range *range = range_at(address_of(pointer));
   if (!range || range->kind != Kind::registered) return not_registered;
   remove_range(range->address);
   return 0;

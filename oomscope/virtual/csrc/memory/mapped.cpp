@@ -1,6 +1,5 @@
 #include "memory/memory.h"
 
-#include <algorithm>
 #include <map>
 #include <unordered_map>
 

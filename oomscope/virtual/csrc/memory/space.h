@@ -12,8 +12,10 @@ namespace card {
 
 constexpr uintptr_t device_low = 0x200000000000, device_high = 0x500000000000;  // Python's heap lies above
 
+inline uintptr_t address_of(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
 inline bool in_device_space(uintptr_t address) { return address - device_low < device_high - device_low; }
-inline bool in_device_space(const void *pointer) { return in_device_space(reinterpret_cast<uintptr_t>(pointer)); }
+inline bool in_device_space(const void *pointer) { return in_device_space(address_of(pointer)); }
 
 // Takes `bytes`, a multiple of 2 MiB, at `hint` where it is free, else by the order; 0 where there is no room.
 uintptr_t take_addresses(uint64_t bytes, uint64_t alignment = 0, uintptr_t hint = 0);

@@ -10,7 +10,6 @@
 //
 // Every function but might_be_held is called with memory_mutex held.
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include <atomic>

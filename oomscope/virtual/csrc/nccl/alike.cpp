@@ -16,8 +16,6 @@
 namespace nccl {
 namespace {
 
-uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 const char *slot(const void *buffer, int index, size_t bytes) {
   return static_cast<const char *>(buffer) + static_cast<size_t>(index) * bytes;
 }
@@ -39,7 +37,7 @@ int repeat(const Call &call, const void *from, int ranks) {
 void reduce_held(const Call &call, int ranks) {
   bool stays = call.operation >= maximum && call.operation <= average;
   if (ranks == 1 || stays) return;
-  uintptr_t first = number(call.to);
+  uintptr_t first = card::address_of(call.to);
   card::MemoryLock lock(card::memory_mutex());
   bool is_small = call.bytes() <= card::settings().description.copy_limit_bytes;
   if (!is_small || !is_computed(call.type, call.operation)) return card::unhold(first, call.bytes());
@@ -116,7 +114,7 @@ int answer_alike(const Call &call, const Communicator &c) {
 
 void forget_result(const Call &call, const Communicator &c) {
   card::MemoryLock lock(card::memory_mutex());
-  card::unhold(number(call.to), call.bytes() * static_cast<size_t>(call.slots_taken(c)));
+  card::unhold(card::address_of(call.to), call.bytes() * static_cast<size_t>(call.slots_taken(c)));
 }
 
 }  // namespace nccl

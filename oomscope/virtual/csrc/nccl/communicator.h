@@ -4,7 +4,6 @@
 // processes a communicator has an exchange (nccl/exchange.h), through which their small data really passes.
 #pragma once
 #include <stddef.h>
-#include <stdint.h>
 
 #include <memory>
 

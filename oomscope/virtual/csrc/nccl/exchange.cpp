@@ -20,8 +20,6 @@ namespace {
 
 thread_local char failure[160];
 
-uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 bool is_small(const Call &call) { return call.bytes() <= card::settings().description.copy_limit_bytes; }
 bool is_between_two(const Call &call) { return call.kind == Kind::send || call.kind == Kind::receive; }
 bool has_one_taker(const Call &call) { return call.kind == Kind::reduce || call.kind == Kind::gather; }
@@ -64,7 +62,7 @@ Record Exchange::send(const Call &call, const Communicator &c) {
   if (!is_small(call) || !call.slots_given(c)) return record;
   if (bytes && card::in_device_space(call.from)) {
     card::MemoryLock lock(card::memory_mutex());
-    uintptr_t first = number(call.from);
+    uintptr_t first = card::address_of(call.from);
     for (auto &[address, size] : card::held_parts(first, bytes)) record.known.push_back({address - first, size});
     if (!record.known.empty()) {
       record.bytes.resize(bytes);

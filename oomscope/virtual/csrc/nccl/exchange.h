@@ -5,7 +5,6 @@
 // waits.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "nccl/communicator.h"

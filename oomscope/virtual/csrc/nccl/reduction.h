@@ -5,7 +5,7 @@
 namespace nccl {
 
 // Numbers of ncclRedOp_t; those behind are operations that a program made (ncclRedOpCreatePreMulSum).
-enum Operation { sum = 0, product = 1, maximum = 2, minimum = 3, average = 4, first_own_operation = 5 };
+enum Operation { sum = 0, product = 1, maximum = 2, minimum = 3, average = 4 };
 
 // Bytes of one element of an ncclDataType_t; 0: there is no such type.
 size_t bytes_of_type(int type);

@@ -15,7 +15,7 @@ constexpr int invalid_symbol = 13;
 
 struct Symbol {
   size_t bytes;
-  uintptr_t address[64];  // on each device, from its first use on
+  uintptr_t address[max_devices];  // on each device, from its first use on
 };
 
 struct Symbols {

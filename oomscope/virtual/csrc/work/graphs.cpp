@@ -1,6 +1,8 @@
 #include "work/graphs.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <unordered_set>
 
 #include "core/counts.h"
@@ -49,7 +51,6 @@ int begin_capture(Stream *stream, int mode, Graph *into, const std::vector<Node 
   if (stream->capture) return illegal_state;
   auto *capture = new Capture;
   capture->id = ++last_id;
-  capture->mode = mode;
   capture->owns_graph = !into;
   capture->graph = into ? into : new Graph;
   capture->origin = stream;
@@ -148,7 +149,6 @@ bool add_captured(Stream *stream, NodeType type, std::function<void()> replay) {
   capture->graph->nodes.push_back(std::move(node));
   return true;
 }
-
 
 Node *add_node(Graph *graph, NodeType type, Node *const *dependencies, size_t count, std::function<void()> replay) {
   auto node = std::make_unique<Node>();

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "work/streams.h"
@@ -34,7 +33,6 @@ struct Graph {
 
 struct Capture {  // stays after its end: events may point at it
   uint64_t id = 0;
-  int mode = 0;
   bool is_ended = false, is_spoiled = false, owns_graph = true;
   Graph *graph = nullptr;
   Stream *origin = nullptr;

@@ -1,8 +1,6 @@
 #include "work/kernels.h"
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -14,7 +12,6 @@
 
 namespace card {
 namespace {
-
 
 // torch registers a hundred thousand kernels while it is loaded: an open hash table, filled without allocation for
 // each.

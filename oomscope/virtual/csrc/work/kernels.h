@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>

@@ -23,7 +23,6 @@ std::vector<Stream *> &all_streams() {  // guarded by progress_mutex
 }
 std::atomic<uint64_t> last_id{0};
 
-constexpr int max_devices = 64;
 constexpr uintptr_t per_thread_handle = 2;  // cudaStreamPerThread; 0 and 1 (cudaStreamLegacy) are default streams too
 
 Stream *default_stream(int device) {
@@ -234,7 +233,6 @@ int wait_event(void *stream_handle, void *handle) {
   wait_for(stream, event->point);
   return 0;
 }
-
 
 int transfer(Order order, void *to, Strides to_strides, const void *from, Strides from_strides, Block block) {
   Stream *stream = find_stream(order.stream);
