@@ -14,28 +14,9 @@ TiB = 1024 * GiB
 PiB = 1024 * TiB
 EiB = 1024 * PiB
 
-_FACTORS = {
-    "": 1,
-    "b": 1,
-    "k": KiB,
-    "kib": KiB,
-    "kb": 1000,
-    "m": MiB,
-    "mib": MiB,
-    "mb": 1000**2,
-    "g": GiB,
-    "gib": GiB,
-    "gb": 1000**3,
-    "t": TiB,
-    "tib": TiB,
-    "tb": 1000**4,
-    "p": PiB,
-    "pib": PiB,
-    "pb": 1000**5,
-    "e": EiB,
-    "eib": EiB,
-    "eb": 1000**6,
-}
+_FACTORS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgtpe", start=1):
+    _FACTORS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:[_,]\d{3})*(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)\s*")
 
 
