@@ -289,12 +289,12 @@ def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
     return _job(target, config, rank=rank, world_size=config.parallel.world_size)
 
 
-def checkout_job(target: CheckoutTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
+def checkout_job(target: CheckoutTarget, settings: Config) -> ProbeJob:
     """Return the job that measures what lies in a checkout; only the three sections of ``settings`` count.
 
     A program runs :data:`ITERATIONS_OF_A_PROGRAM` unless ``settings`` says otherwise.
     """
-    job = _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
+    job = _job(target, settings, rank=0, world_size=settings.probe.world_size or 1)
     if isinstance(target, ProgramTarget) and "iterations" not in settings.probe.model_fields_set:
         return replace(job, iterations=ITERATIONS_OF_A_PROGRAM)
     return job

@@ -42,10 +42,10 @@ from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, OutOfMemory
+from oomscope.probe.recording.collector import uncollected_import
 from oomscope.probe.recording.settings import SessionSettings, open_session, resolve_backend, settings_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
 from oomscope.probe.targets.harness import HarnessError
-from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import load_recipe, world_of
 from oomscope.snapshot.trace import Moment
 from oomscope.virtual.settings import ValueRule
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from oomscope.probe.recording.session import Session
 
 Stage = Literal["import", "setup", "step"]
-Opener = Callable[[SessionSettings, RunsOn], "Session"]
 LONG_RUN: Final = 9
 """Iterations of the run that shows whether what grew in fewer is a leak."""
 _DIED_LATER: Final = f"fewer iterations fit; a run of {LONG_RUN}, made because memory grew, ran out and is reported"
@@ -67,7 +66,6 @@ def measure(
     *,
     progress: OnProgress,
     keep: Callable[[ProbeResult], None],
-    opener: Opener = open_session,
     begin: Begin | None = None,
     folder: Path | None = None,
 ) -> ProbeResult:
@@ -79,13 +77,12 @@ def measure(
         job: what to measure.
         progress: called at each step forward.
         keep: given a result that is whole but for the demand after an OOM, before that is measured.
-        opener: makes the session of a backend.
         begin: begins a run; by default one in a process of this one's, under a session.
         folder: a folder for what the runs keep on disk, which is gone after the job; None: nothing is moved there.
     """
-    begin = begin or partial(_begin, job, opener=opener, folder=folder)
+    begin = begin or partial(_begin, job, folder=folder)
     try:
-        with uncollected():
+        with uncollected_import():
             backend = resolve_backend(job)
         settings = settings_of(job, backend)
     except OomscopeError as error:
@@ -297,7 +294,6 @@ def _begin(
     backend: RunsOn,
     progress: OnProgress,
     *,
-    opener: Opener,
     folder: Path | None,
 ) -> ForkedRun[Ending] | RunHere[Ending]:
     """Begin one run of the target, in a process of its own."""
@@ -311,8 +307,8 @@ def _begin(
             os.environ.update(children.variables(os.environ))
         try:
             progress(Progress(stage="import"))
-            with uncollected():  # before the target, which may use the card while it is imported
-                session = opener(settings, backend)
+            with uncollected_import():  # before the target, which may use the card while it is imported
+                session = open_session(settings, backend)
             whole = job if settings.iterations is None else replace(job, iterations=settings.iterations)
             return _run_once(whole, backend, session, progress)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
@@ -328,7 +324,7 @@ def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProg
     refusal = failure = None
     try:
         with world_of(job, backend):
-            with uncollected():
+            with uncollected_import():
                 recipe = load_recipe(job)
             stage = "setup"
             recipe.make_groups()

@@ -112,7 +112,6 @@ class Unanswered:
 
     reads: int = 0
     """Copies to the host of bytes that it does not hold."""
-    read_bytes: int = 0
     lines: tuple[Frame, ...] = ()
     """Where the first of these were made."""
     unsupported: tuple[str, ...] = ()

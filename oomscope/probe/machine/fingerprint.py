@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -24,14 +23,14 @@ _BYTECODE = "__pycache__"
 _NONE = "none"
 
 
-def fingerprint(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return names and values of everything but the job that can change a measurement on this machine.
+def fingerprint(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return names and values of everything but the job that can change a measurement here.
 
     Keys are ``python``, the names in :data:`PACKAGES` (``none`` where not installed), ``oomscope`` with its
-    version, ``sources`` with the hash of its files, and ``env.NAME`` for each measured variable that is set.
-    GPU and driver are not in it: on cuda a result names them itself, and a caller that caches adds them.
+    version, ``sources`` with the hash of its files, and ``env.NAME`` for each measured variable that is set in
+    ``environment``. GPU and driver are not in it: on cuda a result names them itself, and a caller that caches adds
+    them.
     """
-    environment = os.environ if environment is None else environment
     variables = {f"env.{name}": environment[name] for name in MEASURED_VARIABLES if name in environment}
     return versions() | {"sources": sources_hash()} | variables
 

@@ -23,7 +23,7 @@ from typing import Any
 from oomscope.probe.job import Progress
 from oomscope.probe.machine.processes import MESSAGE_BYTES
 from oomscope.probe.machine.supervisor import fork_supervised
-from oomscope.probe.targets.importing import uncollected
+from oomscope.probe.recording.collector import uncollected_import
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Which an interpreter reads when it starts."""
@@ -52,7 +52,7 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
         descriptor: the socket's number.
         fresh_names: the top-level modules that a fresh worker has when it comes to its target.
     """
-    with uncollected():
+    with uncollected_import():
         preload()
     early = sorted(top_level_names() - fresh_names)
     gc.collect()

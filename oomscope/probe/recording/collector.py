@@ -16,20 +16,40 @@ from typing import Final
 
 _STOCK: Final = 1 << 17
 """Two for each node of a graph of autograd; about as many as the import of torch's compiler makes."""
+_MANY: Final = 100_000
+"""Objects among which Python itself would have looked for garbage."""
 _OF_A_NODE: Final = 2
 """What anomaly mode keeps with a node as long as it lives: a text, and a dictionary for it."""
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector off."""
-    was_on = gc.isenabled()
-    gc.disable()
+def uncollected() -> Iterator[None]:
+    """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
+
+    Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)
+
+
+@contextmanager
+def uncollected_import() -> Iterator[None]:
+    """Look for no garbage while modules are imported, and once after many: torch makes a third of a million objects.
+
+    Nearly all of them stay, and looking through them again and again takes a fifth of the import's time. The one
+    collection counts them as old, as those of a plain import would; Python looks through all objects again when a
+    quarter as many are new.
+    """
+    with uncollected():
+        yield
+        many = gc.get_count()[0] > _MANY
+    if many:
+        gc.collect()
 
 
 class _Spare:
@@ -45,7 +65,7 @@ class KeptObjects:
     """
 
     def __init__(self) -> None:
-        with no_collection():
+        with uncollected():
             self._stock = stock = [_Spare() for _ in range(_STOCK)]
             gc.collect(0)
         self._counts: list[int] = []

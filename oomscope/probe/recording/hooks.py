@@ -24,7 +24,7 @@ from torch.optim import optimizer as optim
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
-from oomscope.probe.recording.collector import KeptObjects, no_collection
+from oomscope.probe.recording.collector import KeptObjects, uncollected
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
@@ -99,7 +99,7 @@ class Follower:
     def label_all(self) -> None:
         """Tell also what models hold that have not run yet: a run that ends here does not come to them."""
         self.label()
-        with self.unharmed(), no_collection():
+        with self.unharmed(), uncollected():
             for each in gc.get_objects():
                 if issubclass(type(each), torch.nn.Module) and each not in self._names:
                     self._blocks.tell(Category.KEPT, each._buffers.values())

@@ -24,7 +24,7 @@ from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
 from oomscope.probe.recording.blocks import ToldBlocks
-from oomscope.probe.recording.collector import KeptObjects, no_collection
+from oomscope.probe.recording.collector import KeptObjects, uncollected
 from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
@@ -145,7 +145,7 @@ class Recorder:
         if self._log is None:
             document = history.document()
         else:
-            with no_collection():  # which frees blocks while torch makes the objects of the document
+            with uncollected():  # which frees blocks while torch makes the objects of the document
                 counts = self._moved_on_each()
                 document = history.document()
             self._log.mark(document["device_traces"], counts)
@@ -209,7 +209,6 @@ class Recorder:
         state = virtual.state()
         self.unanswered = Unanswered(
             reads=state.unknown_reads,
-            read_bytes=state.unknown_read_bytes,
             lines=tuple(self._lines),
             unsupported=state.unsupported,
             unknown_workspaces=state.unknown_workspaces,

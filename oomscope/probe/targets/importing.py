@@ -1,28 +1,20 @@
 """Importing from a checkout: it comes first on ``sys.path``, and is forgotten when the next one comes.
 
 Nothing of oomscope is ever taken from there, nor forgotten: what drives a commit is the oomscope that was started.
-Python's collector of cycles rests during imports: torch makes a third of a million objects, nearly all of which stay,
-and to look through them again and again takes a fifth of the import's time.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 import oomscope
-
-_MANY: Final = 100_000
-"""Objects after which Python itself would have looked through all of them."""
 
 
 def make_importable(repo: Path, beside: Path | None = None) -> None:
@@ -64,22 +56,3 @@ def takes_one_argument(function: Callable[..., object]) -> bool:
     except ValueError:  # a builtin that does not tell: the call will
         return True
     return True
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
-
-    Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
-    After many objects the collector runs once: it counts them as old then, as it would without this block, and looks
-    through all of them again when a quarter as many are new.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
-    try:
-        yield
-    finally:
-        if gc.get_threshold()[0] == 0:
-            gc.set_threshold(*before)
-            if gc.get_count()[0] > _MANY:
-                gc.collect()

@@ -147,8 +147,8 @@ def test_a_harness_has_its_own_world() -> None:
     config = load_preset("gpt-tiny", [*CHANGED, "probe.world_size=8", of_the_model], enforce=False).config
     target = HarnessTarget(harness="/h.py", repo="/repo")
     assert checkout_job(target, load_preset("gpt-tiny", [of_the_model]).config).world_size == 1
-    job = checkout_job(target, config, rank=3)
-    assert (job.target, job.rank, job.world_size, job.iterations) == (target, 3, 8, 7)
+    job = checkout_job(target, config)
+    assert (job.target, job.rank, job.world_size, job.iterations) == (target, 0, 8, 7)
 
 
 DOCS = Path(__file__).parents[3] / "docs"

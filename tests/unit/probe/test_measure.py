@@ -103,7 +103,8 @@ class FakeSession:
 class Bench:
     """Measures a harness, given as source text, on fake sessions."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
         self.repo = directory / "repo"
         self.repo.mkdir()
         self.sessions: list[FakeSession] = []
@@ -122,15 +123,13 @@ class Bench:
             target=HarnessTarget(harness=str(harness), repo=str(self.repo)),
             **{"backend": "virtual", "rank": 0, **fields},
         )
-        return measure(job, progress=self.steps.append, keep=self.kept.append, opener=self.open(session))
 
-    def open(self, kind):
-        def opener(settings, backend):
-            session = kind(settings, self.repo, oom=self.oom, retries=self.retries)
-            self.sessions.append(session)
-            return session
+        def opened(settings, backend):
+            self.sessions.append(session(settings, self.repo, oom=self.oom, retries=self.retries))
+            return self.sessions[-1]
 
-        return opener
+        self.monkeypatch.setattr(measure_module, "open_session", opened)
+        return measure(job, progress=self.steps.append, keep=self.kept.append)
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def bench(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     monkeypatch.setattr(measure_module, "seed_everything", lambda seed: None)
     _run_here(monkeypatch)
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, monkeypatch)
     yield bench
     for name in [name for name in sys.modules if name.startswith(("<oomscope", "the_repo_"))]:
         del sys.modules[name]

@@ -57,7 +57,7 @@ def arm_from_environment() -> None:
     random.seed(_seed())  # before the program can: what it seeds itself, counts
     AroundImport("numpy.random", then=_seed_numpy).install()
     import_compiler_late()
-    AroundImport("torch", before=_before_torch, within=_uncollected, then=_after_torch).install()
+    AroundImport("torch", before=_before_torch, within=_uncollected_import, then=_after_torch).install()
 
 
 def _seed() -> int:
@@ -119,10 +119,10 @@ def have_a_card_each(environment: MutableMapping[str, str]) -> None:
         environment[VARIABLE] = ";".join(keys)
 
 
-def _uncollected() -> AbstractContextManager[None]:
-    from oomscope.probe.targets.importing import uncollected
+def _uncollected_import() -> AbstractContextManager[None]:
+    from oomscope.probe.recording.collector import uncollected_import
 
-    return uncollected()
+    return uncollected_import()
 
 
 def _after_torch() -> None:

@@ -132,10 +132,8 @@ class Receipt:
     """Backward passes that were begun."""
     parameters_on_cpu: int = 0
     parameters_on_card: int = 0
-    refusals: int = 0
-    """Requests that the caching allocator refused."""
     refused: Refused | None = None
-    """The last of them."""
+    """The last request that the caching allocator refused."""
     went_on: bool = False
     """Whether a step or a model's forward was completed after the last refusal."""
     stats: dict[str, int] = field(default_factory=dict)

@@ -189,7 +189,6 @@ class ProgramRecording:
 
         An exception here would take the place of the one that the program is to see.
         """
-        self._receipt.refusals += 1
         self._receipt.went_on = False
         try:
             snapshot = self._write("oom", refusal.device)

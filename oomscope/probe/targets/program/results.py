@@ -177,7 +177,6 @@ def _unanswered(receipts: Sequence[Receipt]) -> Unanswered:
 
     return Unanswered(
         reads=sum(document["reads"] for document in documents),
-        read_bytes=sum(document["read_bytes"] for document in documents),
         lines=tuple(dict.fromkeys(Frame(*line) for document in documents for line in document["lines"])),
         unsupported=all_of("unsupported"),
         unknown_workspaces=all_of("unknown_workspaces"),

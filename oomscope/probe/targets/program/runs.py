@@ -162,9 +162,7 @@ def run_program(
     folder: Path,
     *,
     told: Callable[[int], None],
-    grace_s: float = GRACE_S,
     limit_s: float = float("inf"),
-    cwd: Path | None = None,
 ) -> Ended:
     """Run ``argv`` to its end, or until its processes have seen enough, and return how it ended.
 
@@ -175,17 +173,15 @@ def run_program(
         environment: its variables, with those that let it be measured.
         folder: where its processes leave their receipts.
         told: called with the complete iterations of the process that is farthest, whenever there are more.
-        grace_s: seconds from the moment that a process was asked to end.
         limit_s: seconds that the program may take in all.
-        cwd: where to run it; None for here.
 
     Raises:
         TargetError: it cannot be started.
     """
     began = time.monotonic()
-    family = start_family(argv, environment=environment, cwd=cwd)
+    family = start_family(argv, environment=environment)
     try:
-        unfinished = _await(family, folder, told, grace_s=grace_s, limit_s=limit_s)
+        unfinished = _await(family, folder, told, limit_s)
     finally:
         ended = family.kill()
     if family.error:
@@ -200,7 +196,7 @@ def run_program(
 
 
 def _await(
-    family: Family, folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
+    family: Family, folder: Path, told: Callable[[int], None], limit_s: float
 ) -> Literal["", "asked to end", "overran"]:
     """Wait until the program has ended, and return an empty string, or why it is not waited for any longer."""
     stopped, iterations, deadline = 0, 0, float("inf")
@@ -213,7 +209,7 @@ def _await(
             told(iterations)
         asked = sum(receipt.state == "stopped" for receipt in receipts)
         if asked > stopped:
-            stopped, deadline = asked, time.monotonic() + grace_s
+            stopped, deadline = asked, time.monotonic() + GRACE_S
         if time.monotonic() > deadline:
             return "asked to end"
         if time.monotonic() > last:

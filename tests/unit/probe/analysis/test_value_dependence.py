@@ -30,7 +30,7 @@ from oomscope.units import MiB
 
 REPO = Path("/checkout")
 LINE = Frame(str(REPO / "train.py"), 12, "step")
-READ = Unanswered(reads=3, read_bytes=24, lines=(LINE,))
+READ = Unanswered(reads=3, lines=(LINE,))
 STATS = AllocatorStats(
     **dict.fromkeys(
         (

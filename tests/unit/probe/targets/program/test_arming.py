@@ -13,7 +13,7 @@ import pytest
 
 from oomscope.capture.arming import STARTUP, AroundImport
 from oomscope.capture.singleton import PROBE_MARK
-from oomscope.probe.targets.importing import uncollected
+from oomscope.probe.recording.collector import uncollected, uncollected_import
 from oomscope.probe.targets.program.arming import have_a_card_each, variables
 from oomscope.probe.targets.program.receipt import ProgramSettings
 from oomscope.virtual import CardSettings
@@ -81,7 +81,9 @@ def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(
     (tmp_path / "many_objects.py").write_text(many, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     before, afterwards = gc.get_threshold(), []
-    AroundImport("many_objects", within=uncollected, then=lambda: afterwards.append(gc.get_threshold()[0])).install()
+    AroundImport(
+        "many_objects", within=uncollected_import, then=lambda: afterwards.append(gc.get_threshold()[0])
+    ).install()
     oldest = gc.get_stats()[-1]["collections"]
     module = importlib.import_module("many_objects")
     assert gc.get_stats()[-1]["collections"] > oldest

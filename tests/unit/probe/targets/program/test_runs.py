@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import TargetError
+from oomscope.probe.targets.program import runs
 from oomscope.probe.targets.program.results import Ended, failure_in
 from oomscope.probe.targets.program.runs import run_program
 
@@ -36,7 +37,7 @@ def run(tmp_path: Path):
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(WRITES) + textwrap.dedent(program))
         argv = [sys.executable, str(script), str(folder), str(tmp_path)]
-        return run_program(argv, dict(os.environ), folder, told=told.append, cwd=tmp_path, **limits)
+        return run_program(argv, dict(os.environ), folder, told=told.append, **limits)
 
     told: list[int] = []
     run.told = told
@@ -64,15 +65,17 @@ def test_iterations_are_told_as_they_come(run) -> None:
     assert run.told[-1] == 3
 
 
-def test_a_program_that_goes_on_is_killed_after_the_grace(run) -> None:
+def test_a_program_that_goes_on_is_killed_after_the_grace(run, monkeypatch) -> None:
+    monkeypatch.setattr(runs, "GRACE_S", 0.3)
     begun = time.monotonic()
-    ended = run("say('stopped', 3); time.sleep(60)", grace_s=0.3)
+    ended = run("say('stopped', 3); time.sleep(60)")
     assert ended.killed
     assert ended.status == -9
     assert time.monotonic() - begun < 20
 
 
-def test_another_process_that_stops_later_gets_time_too(run) -> None:
+def test_another_process_that_stops_later_gets_time_too(run, monkeypatch) -> None:
+    monkeypatch.setattr(runs, "GRACE_S", 1.4)
     program = """
         say('stopped', 3)
         time.sleep(0.8)
@@ -82,7 +85,7 @@ def test_another_process_that_stops_later_gets_time_too(run) -> None:
         time.sleep(0.8)
         sys.exit(0)
     """
-    assert not run(program, grace_s=1.4).killed
+    assert not run(program).killed
 
 
 def test_a_program_has_no_more_time_than_it_is_given(run) -> None:
