@@ -13,7 +13,7 @@ import pytest
 from oomscope import virtual
 from oomscope.config.load import load_config, load_preset
 from oomscope.errors import AllocatorConfError, ConfigError, MachineUnfitError
-from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, ProgramTarget
+from oomscope.probe.job import BundledTarget, ProbeJob, ProgramTarget
 from oomscope.probe.machine import backends
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_card, check_environment
@@ -32,9 +32,8 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
 
-    def __call__(self, *, card: bool = False, torch_has_cuda: bool = True, virtual_card: bool = True) -> None:
+    def __call__(self, *, card: bool = False, torch_has_cuda: bool = True) -> None:
         self._patch.setattr(backends, "has_card", lambda: card)
-        self._patch.setattr(backends, "has_virtual_card", lambda: virtual_card)
         self._patch.setattr(backends, "_torch_has_cuda", lambda: torch_has_cuda)
 
 
@@ -65,7 +64,7 @@ def test_a_hidden_card_is_none(machine: Machine, hidden: str) -> None:
 
 @pytest.mark.parametrize("card", [True, False])
 def test_a_program_brings_its_own_torch(machine: Machine, tmp_path: Path, card: bool) -> None:
-    machine(card=card, torch_has_cuda=False, virtual_card=False)
+    machine(card=card, torch_has_cuda=False)
     program = ProbeJob(target=ProgramTarget(repo=str(tmp_path), command="python train.py"))
     assert backend_of(program, {}) == ("cuda" if card else "virtual")
 
@@ -126,10 +125,6 @@ def test_a_variable_counts_where_it_is_in_force(environment, job, error: str | N
     else:
         with pytest.raises(AllocatorConfError, match=error):
             check_environment(job, environment)
-
-
-BUNDLED = ProbeJob(target=BundledTarget(config={}))
-HARNESS = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/repo"))
 
 
 def test_what_makes_runs_differ_is_removed_and_the_rest_kept() -> None:

@@ -15,8 +15,10 @@ from typing import Any
 from tests.ranks import PRELOADED
 
 ROOT = Path(__file__).parents[3]
+_CALLS = "from tests.unit.virtual.cuda_calls import *\n"
 PREAMBLES = {
-    "calls": "from tests.unit.virtual.cuda_calls import *\n",
+    "calls": _CALLS,
+    "nccl": f"{_CALLS}from tests.unit.virtual.nccl_calls import *\n",
     "torch": "import tests.card\nimport torch\nfrom tests.unit.virtual.torch_calls import *\n",
 }
 
@@ -33,7 +35,8 @@ def on_card(
 
     Args:
         script: Python, with the names of the preamble.
-        preamble: ``calls``: CUDA's calls without torch (``cuda_calls``); ``torch``: PyTorch (``torch_calls``).
+        preamble: ``calls``: CUDA's calls without torch (``cuda_calls``); ``nccl``: NCCL's too
+            (``nccl_calls``); ``torch``: PyTorch (``torch_calls``).
         environment: further variables.
         fresh: import PyTorch in the process itself, which is forked otherwise.
         settings: keys of OOMSCOPE_CARD.

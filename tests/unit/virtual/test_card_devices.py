@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.virtual.cards import CARDS
-from oomscope.virtual.settings import VARIABLE, CardSettings
+from oomscope.virtual.settings import CardSettings
 from tests.unit.virtual.on_card import on_card
 
 MiB = 1 << 20
@@ -188,7 +188,3 @@ def test_errors_have_names_and_texts() -> None:
         "CUDA_ERROR_OUT_OF_MEMORY",
         1,
     ]
-
-
-def test_the_variable_is_the_one_that_the_card_reads() -> None:
-    assert VARIABLE == "OOMSCOPE_CARD"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -9,35 +10,18 @@ import pytest
 from tests.unit.virtual.on_card import on_card
 
 CALLS = """
-import struct
-RANKS, RANK = 4, 2
-INT32, INT64, HALF, FLOAT, DOUBLE, BF16, FP8 = 2, 4, 6, 7, 8, 9, 10
-SUM, PRODUCT, MAX, MIN, AVG, OWN = range(6)
-
-communicator = c_void_p()
-call("ncclCommInitRank", byref(communicator), c_int(RANKS), Id(), c_int(RANK))
-
-def tensor(form, *values):
-    data = struct.pack(form, *values)
-    pointer = malloc(max(len(data), 1))
-    to_device(pointer, data)
-    return c_void_p(pointer)
-
-def read(pointer, form):
-    size = struct.calcsize(form)
-    missing = unknown(pointer.value, size)
-    return list(struct.unpack(form, to_host(pointer.value, size))) if not missing else f"{missing} bytes unknown"
+RANKS = 4
+communicator = joined(RANKS, 2)
 
 def reduced(form, type, operation, *values):
     pointer = tensor(form, *values)
     call("ncclAllReduce", pointer, pointer, c_size_t(len(values)), c_int(type), c_int(operation), communicator, None)
     return read(pointer, form)
 """
-ID = "class Id(ctypes.Structure):\n    _fields_ = [('bytes', ctypes.c_char * 128)]\n"
 
 
 def said(script: str, **settings: object) -> Any:
-    return on_card(ID + CALLS + script, **settings)
+    return on_card(CALLS + textwrap.dedent(script), preamble="nccl", **settings)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +50,7 @@ def test_a_reduction_that_is_not_computed_is_unknown(type_: str, operation: str)
     call("ncclAllReduce", data, data, c_size_t({8 // width}), c_int({type_}), c_int({operation}), communicator, None)
     say(unknown(data.value, 8))
     """
-    assert said(_flat(script)) == 8
-
-
-def _flat(script: str) -> str:
-    return "\n".join(line.strip() for line in script.splitlines())
+    assert said(script) == 8
 
 
 def test_unknown_stays_unknown_and_an_element_that_is_held_in_part_becomes_it() -> None:
@@ -80,7 +60,7 @@ def test_unknown_stays_unknown_and_an_element_that_is_held_in_part_becomes_it() 
     call("ncclAllReduce", data, data, c_size_t(2), c_int(INT64), c_int(SUM), communicator, None)
     say([unknown(data.value, 8), unknown(data.value + 8, 8), to_host(data.value, 8)[0]])
     """
-    assert said(_flat(script)) == [0, 8, 20]
+    assert said(script) == [0, 8, 20]
 
 
 def test_data_that_pass_between_ranks() -> None:
@@ -96,7 +76,7 @@ def test_data_that_pass_between_ranks() -> None:
     call("ncclRecv", received, c_size_t(1), c_int(INT64), c_int(1), communicator, None)
     say([read(gathered, "4q"), read(exchanged, "4q"), read(scattered, "q"), read(from_other, "q"), read(received, "q")])
     """
-    assert said(_flat(script)) == [[11] * 4, [12] * 4, [48], [0], "8 bytes unknown"]
+    assert said(script) == [[11] * 4, [12] * 4, [48], [0], "8 bytes unknown"]
 
 
 def test_a_group_of_sends_and_receives_is_an_all_to_all() -> None:
@@ -108,7 +88,7 @@ def test_a_group_of_sends_and_receives_is_an_all_to_all() -> None:
     call("ncclGroupEnd")
     say(read(target, "4q"))
     """  # noqa: E501
-    assert said(_flat(script)) == [12] * 4
+    assert said(script) == [12] * 4
 
 
 def test_a_group_of_broadcasts_from_each_rank_is_a_gather() -> None:
@@ -119,7 +99,7 @@ def test_a_group_of_broadcasts_from_each_rank_is_a_gather() -> None:
     call("ncclGroupEnd")
     say(read(target, "4q"))
     """  # noqa: E501
-    assert said(_flat(script)) == [7] * 4
+    assert said(script) == [7] * 4
 
 
 def test_a_split_of_which_only_peers_know_the_size_is_refused_by_name() -> None:
@@ -129,7 +109,7 @@ def test_a_split_of_which_only_peers_know_the_size_is_refused_by_name() -> None:
     none = status("ncclCommSplit", communicator, c_int(-1), c_int(0), byref(child), None)
     say([answer, none, list(state().unsupported)])
     """
-    assert said(_flat(script)) == [5, 0, ["ncclCommSplit"]]
+    assert said(script) == [5, 0, ["ncclCommSplit"]]
 
 
 @pytest.mark.parametrize("rank", [-1, 4])

@@ -11,25 +11,8 @@ import pytest
 from tests.unit.virtual.on_card import on_card
 
 CALLS = """
-import ctypes, os, signal, struct, time
-class Id(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_char * 128)]
-
-INT32, INT64, HALF, FLOAT, DOUBLE, BF16 = 2, 4, 6, 7, 8, 9
-SUM, PRODUCT, MAX, MIN, AVG = range(5)
-communicator = c_void_p()
-call("ncclCommInitRank", byref(communicator), c_int(RANKS), Id(b"world"), c_int(RANK))
-
-def tensor(form, *values):
-    data = struct.pack(form, *values)
-    pointer = malloc(max(len(data), 1))
-    to_device(pointer, data)
-    return c_void_p(pointer)
-
-def read(pointer, form):
-    size = struct.calcsize(form)
-    missing = unknown(pointer.value, size)
-    return list(struct.unpack(form, to_host(pointer.value, size))) if not missing else f"{missing} bytes unknown"
+import os, time
+communicator = joined(RANKS, RANK, b"world")
 
 def counts(count, type=INT64):
     return c_size_t(count), c_int(type)
@@ -48,6 +31,7 @@ def world(folder: Path, size: int, script: str, **settings: object) -> list[Any]
     def rank(number: int) -> Any:
         return on_card(
             f"RANK, RANKS = {number}, {size}\n{CALLS}\n{script}",
+            preamble="nccl",
             peers="processes",
             ledger=folder / "card",
             devices=1,

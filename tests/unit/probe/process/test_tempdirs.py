@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import stat
 import subprocess
@@ -94,15 +93,3 @@ def test_only_tempdirs_of_the_same_kind_are_swept(tmp_path: Path) -> None:
     with tempdir(tmp_path, "search") as mine:
         assert stat.S_IMODE(mine.stat().st_mode) == 0o700
     assert len(list(tmp_path.iterdir())) == 4
-
-
-def before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch, happens) -> None:
-    """Let ``happens`` come between the first opening of a lock file and its locking."""
-    take, todo = fcntl.flock, [happens]
-
-    def late(file, operation) -> None:
-        if todo:
-            todo.pop()()
-        take(file, operation)
-
-    monkeypatch.setattr("fcntl.flock", late)

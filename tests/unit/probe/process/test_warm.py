@@ -22,6 +22,7 @@ from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.process import launch
 from oomscope.probe.process.warm import WarmParents
 from oomscope.probe.result import ProbeResult
+from tests.processes import is_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="warm parents need Linux")
 
@@ -80,14 +81,6 @@ def job_of(checkout: Path, source: str, **fields) -> ProbeJob:
     harness.write_text(f"OUT = {str(checkout / 'out')!r}\n" + textwrap.dedent(source))
     target = HarnessTarget(harness=str(harness), repo=str(checkout))
     return ProbeJob(target=target, backend="virtual", **{"timeout_s": 60.0, **fields})
-
-
-def is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def awaited(path: Path) -> str:

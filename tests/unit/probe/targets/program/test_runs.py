@@ -14,6 +14,7 @@ from oomscope.errors import TargetError
 from oomscope.probe.targets.program import runs
 from oomscope.probe.targets.program.results import Ended, failure_in
 from oomscope.probe.targets.program.runs import run_program
+from tests.processes import is_running
 
 ROOT = Path(__file__).resolve().parents[5]
 WRITES = """
@@ -42,15 +43,6 @@ def run(tmp_path: Path):
     told: list[int] = []
     run.told = told
     return run
-
-
-def alive(marker: Path) -> bool:
-    """Whether a process that wrote its number into ``marker`` is still there, and no zombie that nobody reaped."""
-    try:
-        state = Path("/proc", marker.read_text(), "stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_status_and_receipts_are_returned(run) -> None:
@@ -106,7 +98,7 @@ def test_the_daemon_of_a_program_that_ends_is_gone(run, tmp_path: Path) -> None:
         while not Path(sys.argv[2], "child").exists(): time.sleep(0.01)
         Path(sys.argv[2], "child").write_text(Path(sys.argv[2], "child").read_text().strip())
     """)
-    assert not alive(tmp_path / "child")
+    assert not is_running(int((tmp_path / "child").read_text()))
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
