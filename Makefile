@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml requirements.lock hatch_build.py
 		|| { echo "oomscope needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.lock
-	@$(BIN)/python -c 'import sys; from oomscope.virtual.build import has_compiler; sys.exit(not has_compiler())' \
+	@$(BIN)/python -c 'import sys; from oomscope.virtual.build import own_compiler; sys.exit(not own_compiler())' \
 		|| $(PIP) $(ZIG)
 	$(PIP) --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q oomscope # once, where processes may not keep what they compile

@@ -32,7 +32,7 @@ class CardHook(BuildHookInterface[Any]):
         """Return the compiler from PyPI where the machine has none."""
         if not _has_card():
             return []
-        return [ZIG] if TARGET or not build.has_compiler() else []
+        return [ZIG] if TARGET or not build.own_compiler() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and name what goes into the wheel."""

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,18 +76,17 @@ class Compiler:
     cxx: tuple[str, ...]
 
 
-def find_compiler(environment: Mapping[str, str] = os.environ, *, target: str = "") -> Compiler:
+def find_compiler(target: str = "") -> Compiler:
     """Return the compiler to use.
 
     Args:
-        environment: the variables ``CC``, ``CXX`` and ``PATH``.
         target: machine and libc to compile for, as zig writes them (``aarch64-linux-gnu.2.28``); empty: this machine,
             by whichever compiler there is. With a target it is always zig's.
 
     Raises:
         MachineUnfitError: there is none.
     """
-    if not target and (own := _own_compiler(environment)):
+    if not target and (own := own_compiler()):
         return own
     if importlib.util.find_spec("ziglang") is None:
         raise MachineUnfitError(
@@ -100,17 +99,11 @@ def find_compiler(environment: Mapping[str, str] = os.environ, *, target: str = 
     return Compiler((*zig, "cc", *machine), (*zig, "c++", *machine))
 
 
-def has_compiler(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the machine has a C and a C++ compiler of its own."""
-    return _own_compiler(environment) is not None
-
-
-def _own_compiler(environment: Mapping[str, str]) -> Compiler | None:
-    path = environment.get("PATH")
-    c = tuple(shlex.split(environment.get("CC", ""))) or ("cc",)
-    cxx = tuple(shlex.split(environment.get("CXX", ""))) or ("c++",)
-    is_there = shutil.which(c[0], path=path) and shutil.which(cxx[0], path=path)
-    return Compiler(c, cxx) if is_there else None
+def own_compiler() -> Compiler | None:
+    """Return the machine's own C and C++ compiler, by ``CC`` and ``CXX`` where they are set; None where it has none."""
+    c = tuple(shlex.split(os.environ.get("CC", ""))) or ("cc",)
+    cxx = tuple(shlex.split(os.environ.get("CXX", ""))) or ("c++",)
+    return Compiler(c, cxx) if shutil.which(c[0]) and shutil.which(cxx[0]) else None
 
 
 def build(out: Path = LIBRARIES, *, sources: Path = SOURCES, target: str = "") -> bool:
@@ -134,7 +127,7 @@ def build(out: Path = LIBRARIES, *, sources: Path = SOURCES, target: str = "") -
         stamp = _stamp(sources, target)
         if _is_current(out, stamp):
             return False
-        _build(out, sources, find_compiler(target=target))
+        _build(out, sources, find_compiler(target))
         _write(out / STAMP, stamp)
     finally:
         os.close(lock)

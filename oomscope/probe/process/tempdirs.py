@@ -41,9 +41,8 @@ def tempdir(directory: Path, prefix: str) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
-def sweep(directory: Path, prefix: str) -> list[Path]:
-    """Remove this user's directories of ``prefix`` in ``directory`` whose owners are dead, and return their paths."""
-    swept = []
+def sweep(directory: Path, prefix: str) -> None:
+    """Remove this user's directories of ``prefix`` in ``directory`` whose owners are dead."""
     for lock in sorted(directory.glob(f"{prefix}-*{_LOCK_SUFFIX}")):
         with contextlib.suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,11 +50,8 @@ def sweep(directory: Path, prefix: str) -> list[Path]:
                 continue  # another sweep came first, and the name may be a living owner's by now
             path = lock.with_name(lock.name.removesuffix(_LOCK_SUFFIX))
             remove_tree(path)
-            if path.exists():
-                continue  # a process of the dead owner's still writes there: the next sweep finds its lock again
-            lock.unlink(missing_ok=True)
-            swept.append(path)
-    return swept
+            if not path.exists():  # else a process of the dead owner's still writes there: the next sweep sees to it
+                lock.unlink(missing_ok=True)
 
 
 def remove_tree(path: Path) -> None:

@@ -63,7 +63,8 @@ def test_a_tempdir_is_gone_after_a_signal(tmp_path: Path, number: int) -> None:
 
 def test_the_tempdir_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> None:
     owner, path = start_owner(tmp_path)
-    assert sweep(tmp_path, "search") == [], "the owner lives"
+    sweep(tmp_path, "search")
+    assert path.exists(), "the owner lives"
     assert end(owner, signal.SIGKILL) == -signal.SIGKILL
     assert (path / "deep" / "file").exists()
     with tempdir(tmp_path, "search") as mine:
