@@ -16,8 +16,6 @@ from oomscope import virtual
 from oomscope.capture.arming import STARTED, AroundImport, with_startup
 from oomscope.errors import MachineUnfitError
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which Python processes that are started in ``environment`` load the card."""
@@ -31,6 +29,6 @@ def arm_from_environment() -> None:
 
 
 def _load_card() -> None:
-    os.environ[_VISIBLE] = ""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with contextlib.suppress(MachineUnfitError):  # it is another torch, which may need none
         virtual.load()

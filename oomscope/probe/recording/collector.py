@@ -26,7 +26,9 @@ _OF_A_NODE: Final = 2
 def uncollected() -> Iterator[None]:
     """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
 
-    Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
+    An import of torch makes a third of a million objects, nearly all of which stay, and to look through them again and
+    again takes a fifth of its time. Training that collects by hand (``gc.disable()``) or seldom
+    (``gc.set_threshold(...)``) holds more memory for it.
     """
     before = gc.get_threshold()
     gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
