@@ -222,13 +222,5 @@ class Figure:
 Part: TypeAlias = Line | Facts | Table | Heading | Commands | Figure
 
 
-@dataclass(frozen=True)
-class Report:
-    """The parts of a report, in order."""
-
-    parts: tuple[Part, ...]
-
-
-def report(parts: Iterable[Part]) -> Report:
-    """Return a report."""
-    return Report(tuple(parts))
+Report: TypeAlias = Iterable[Part]
+"""The parts of a report, in order; many reports yield them, and can be drawn once."""

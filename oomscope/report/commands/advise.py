@@ -17,12 +17,8 @@ from oomscope.units import format_size
 _SIZES: Final = ("size:Requested", "size:Saved", "size:Reserved", "size:Margin", "size:Host", "number:Time")
 
 
-def advice_report(advice: Advice, *, title: str = "") -> parts.Report:
-    """Return the whole report of ``advise``."""
-    return parts.report(_advice_parts(advice, title))
-
-
-def _advice_parts(advice: Advice, title: str) -> Iterator[parts.Part]:
+def advice_report(advice: Advice, *, title: str = "") -> Iterator[parts.Part]:
+    """Yield the whole report of ``advise``."""
     yield line(" · ".join(part for part in (title, count(advice.probes, "probe")) if part), "soft")
     yield parts.status(_answer(advice), "good" if advice.solved else "bad")
     yield line(f"As it is: {variant_text(advice.now)}")

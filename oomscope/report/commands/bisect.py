@@ -55,20 +55,16 @@ class PageDetail(NamedTuple):
     """Where a line can be seen; empty where that is not known."""
 
 
-def plan_report(plan: SearchPlan) -> parts.Report:
+def plan_report(plan: SearchPlan) -> list[parts.Part]:
     """Return what lies ahead of a search."""
     at_most = f"at most {count(plan.probes_at_most, 'probe')}, untestable ones apart"
     if plan.more_if:
         at_most += f"; more if {', or if '.join(plan.more_if)}"
-    return parts.report([line(f"{plan.title}; {at_most}", "soft"), *map(parts.note, plan.notes)])
+    return [line(f"{plan.title}; {at_most}", "soft"), *map(parts.note, plan.notes)]
 
 
-def bisect_report(result: BisectResult, page: PageDetail | None = None) -> parts.Report:
-    """Return the answer of a search with its evidence; on a ``page`` with every probe."""
-    return parts.report(_parts(result, page))
-
-
-def _parts(result: BisectResult, page: PageDetail | None) -> Iterator[parts.Part]:
+def bisect_report(result: BisectResult, page: PageDetail | None = None) -> Iterator[parts.Part]:
+    """Yield the answer of a search with its evidence; on a ``page`` with every probe."""
     yield parts.BLANK
     tone = {"culprit": "bad", "no_culprit": "good"}.get(result.outcome, "warn")
     yield parts.status(bisect_sentences.heading(result), tone)

@@ -25,22 +25,18 @@ STAND_INS: Final = frozenset({OLDER.function, NO_STACK.function})
 """What stands for blocks of which no line is known, and is neither new nor gone as a line is."""
 
 
-def diff_report(difference: Difference, *, by: By | None = None, shown: int = SHOWN) -> parts.Report:
-    """Return the device that grew most, after one line for each if there are several.
+def diff_report(difference: Difference, *, by: By | None = None, shown: int = SHOWN) -> Iterator[parts.Part]:
+    """Yield the device that grew most, after one line for each if there are several.
 
     Without ``by`` the tables by category and by line are shown. Rows beyond ``shown`` are one row, so that the sum
     holds.
     """
-    return parts.report(_parts(difference, ("category", "line") if by is None else (by,), shown))
-
-
-def _parts(difference: Difference, tables: Sequence[By], shown: int) -> Iterator[parts.Part]:
     yield from heading_parts(difference)
     worst = difference.devices[0]
     if len(difference.devices) > 1:
         why = ", which grew most" if worst.delta_bytes > 0 else ""
         yield line(f"{device_name(worst).capitalize()}{why}:", "soft")
-    yield from device_parts(difference, worst, tables, shown)
+    yield from device_parts(difference, worst, ("category", "line") if by is None else (by,), shown)
     yield from map(parts.note, not_compared(difference))
 
 

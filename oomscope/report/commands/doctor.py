@@ -9,21 +9,19 @@ _MARKS = {State.OK: "+", State.NOTE: "!", State.MISSING: "-", State.FAILS: "x"}
 _TONES = {State.OK: "good", State.NOTE: "warn", State.MISSING: "warn", State.FAILS: "bad"}
 
 
-def doctor_report(diagnosis: Diagnosis) -> parts.Report:
+def doctor_report(diagnosis: Diagnosis) -> list[parts.Part]:
     """Return the whole report."""
     remarks = [(check.part, _remark(check)) for check in diagnosis.checks if check.state is not State.OK]
     rows = [
         (check.part, parts.Cell(text=f"{_MARKS[check.state]} {check.state}", tone=_TONES[check.state]), check.found)
         for check in diagnosis.checks
     ]
-    return parts.report(
-        [
-            _status(diagnosis),
-            parts.BLANK,
-            parts.Table(columns=parts.columns("Part", "State", "What there is"), rows=rows),
-            *((parts.Heading(text="Remarks and remedies"), parts.Facts(rows=remarks)) if remarks else ()),
-        ]
-    )
+    return [
+        _status(diagnosis),
+        parts.BLANK,
+        parts.Table(columns=parts.columns("Part", "State", "What there is"), rows=rows),
+        *((parts.Heading(text="Remarks and remedies"), parts.Facts(rows=remarks)) if remarks else ()),
+    ]
 
 
 def _status(diagnosis: Diagnosis) -> parts.Line:

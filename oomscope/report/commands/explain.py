@@ -78,18 +78,12 @@ def explain_report(
     full: bool = True,
     shown: int = SHOWN,
     detail: Detail = lambda _: PageDetail(),
-) -> parts.Report:
-    """Return the report of one file, or of a folder's ranks side by side and then of the worst.
+) -> Iterator[parts.Part]:
+    """Yield the report of one file, or of a folder's ranks side by side and then of the worst.
 
     ``top`` lines of code and ``shown`` rows of other tables, the rest as one row; not ``full``: the first eight lines
     alone.
     """
-    return parts.report(_all_parts(found, top, shown, detail, full=full))
-
-
-def _all_parts(
-    found: Explanation | RankSet, top: int, shown: int, detail: Detail, *, full: bool
-) -> Iterator[parts.Part]:
     if isinstance(found, RankSet):
         yield from _rank_parts(found)
         found = found.worst

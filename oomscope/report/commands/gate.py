@@ -24,15 +24,14 @@ CAUSES_SHOWN: Final = 12
 NUMBERS: Final = ("Metric", "number:Expected", "number:Measured", "number:Difference")
 
 
-def gate_report(night: GateResult, commands: Commands | None = None) -> parts.Report:
-    """Return the whole report, with ``commands`` to go on by; without them, with those for any folder."""
-    found: list[parts.Part] = [_status(night), case_table(night.cases, night), metric_table(night.cases, night)]
-    remarks = [(case.name, text) for case in night.cases for text in _remarks(case)]
-    if remarks:
-        found += [parts.Heading(text="Remarks"), parts.Facts(rows=remarks)]
+def gate_report(night: GateResult, commands: Commands | None = None) -> Iterator[parts.Part]:
+    """Yield the whole report, with ``commands`` to go on by; without them, with those for any folder."""
+    yield from (_status(night), case_table(night.cases, night), metric_table(night.cases, night))
+    if remarks := [(case.name, text) for case in night.cases for text in _remarks(case)]:
+        yield from (parts.Heading(text="Remarks"), parts.Facts(rows=remarks))
     if culprits := [(case.name, gate_sentences.culprit_text(case.culprit)) for case in night.cases if case.culprit]:
-        found += [parts.Heading(text="Culprit"), parts.Facts(rows=culprits)]
-    return parts.report([*found, *next_parts(night, commands or Commands.seen_from(night, None))])
+        yield from (parts.Heading(text="Culprit"), parts.Facts(rows=culprits))
+    yield from next_parts(night, commands or Commands.seen_from(night, None))
 
 
 def _status(night: GateResult) -> parts.Line:
@@ -200,7 +199,7 @@ def _culprit_parts(culprit: Culprit, told: str, forge: Forge | None) -> Iterator
         yield parts.Commands(title="See the commit again", commands=culprit.commands)
 
 
-def calibration_report(found: Sequence[Calibration]) -> parts.Report:
+def calibration_report(found: Sequence[Calibration]) -> list[parts.Part]:
     """Return what calibration found: the spread of each metric, and the bands that follow."""
     rows = []
     for one in found:
@@ -209,4 +208,4 @@ def calibration_report(found: Sequence[Calibration]) -> parts.Report:
             sizes = (spread.least, spread.most, spread.size, bands.warn.absolute, bands.fail.absolute)
             rows.append((one.name, name, *(gate_sentences.value_text(name, size) for size in sizes)))
     names = ("number:Least", "number:Most", "number:Spread", "number:Warn", "number:Fail")
-    return parts.report([parts.Table(columns=columns("Case", "Metric", *names), rows=rows)])
+    return [parts.Table(columns=columns("Case", "Metric", *names), rows=rows)]

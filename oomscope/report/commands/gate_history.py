@@ -19,9 +19,10 @@ BEGINS_AFRESH: Final = "other conditions: the trend begins afresh"
 Figures = Callable[[Trend], Iterable[parts.Figure]]
 
 
-def history_report(trends: Sequence[Trend]) -> parts.Report:
-    """Return the whole report for a terminal."""
-    return parts.report([parts.status(heading(trends)), *trend_parts(gravest_first(trends), lambda _: (), None)])
+def history_report(trends: Sequence[Trend]) -> Iterator[parts.Part]:
+    """Yield the whole report for a terminal."""
+    yield parts.status(heading(trends))
+    yield from trend_parts(gravest_first(trends), lambda _: (), None)
 
 
 def trend_parts(trends: Sequence[Trend], figures: Figures, nights: int | None) -> Iterator[parts.Part]:

@@ -32,7 +32,7 @@ from oomscope.virtual.cards import CARDS
 TONES = {"fits": "good", "oom": "bad", "error": "warn"}
 
 
-def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
+def probe_summary(result: ProbeResult, *, title: str = "") -> list[parts.Part]:
     """Return what a probe answers, in at most eight lines, and the notes that limit the answer."""
     card = " ".join(part for part in (result.backend, result.gpu) if part)
     rank = rank_text(result) if result.world_size > 1 else ""
@@ -45,15 +45,13 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> parts.Report:
         facts.append((f"Largest at {moment}", found))
     if text := result_advice(result):
         facts.append(("What to do", parts.Line(strong=text)))
-    return parts.report(
-        [
-            parts.line(" · ".join(part for part in (title, rank, card, *_room(result)) if part), "soft"),
-            parts.status(status_text(result), TONES[result.outcome]),
-            *([parts.Facts(rows=facts)] if facts else []),
-            *([rank_table(result.ranks)] if len(result.ranks) > 1 else []),
-            *map(parts.note, result.notes),
-        ]
-    )
+    return [
+        parts.line(" · ".join(part for part in (title, rank, card, *_room(result)) if part), "soft"),
+        parts.status(status_text(result), TONES[result.outcome]),
+        *([parts.Facts(rows=facts)] if facts else []),
+        *([rank_table(result.ranks)] if len(result.ranks) > 1 else []),
+        *map(parts.note, result.notes),
+    ]
 
 
 def _room(result: ProbeResult) -> Iterator[str]:
@@ -95,12 +93,8 @@ def _peak_fact(result: ProbeResult) -> Iterator[tuple[str, str]]:
 
 def probe_report(
     result: ProbeResult, *, title: str = "", figures: Iterable[parts.Figure] = (), shown: int = SHOWN
-) -> parts.Report:
-    """Return everything that a probe measured of one rank, with ``shown`` lines of code."""
-    return parts.report(_parts(result, title, figures, shown))
-
-
-def _parts(result: ProbeResult, title: str, figures: Iterable[parts.Figure], shown: int) -> Iterator[parts.Part]:
+) -> Iterator[parts.Part]:
+    """Yield everything that a probe measured of one rank, with ``shown`` lines of code."""
     told = (title, rank_text(result), device_text(result), _measured_text(result))
     yield parts.line(" · ".join(part for part in told if part), "soft")
     yield parts.status(status_text(result), TONES[result.outcome])

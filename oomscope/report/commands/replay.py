@@ -15,12 +15,8 @@ from oomscope.snapshot.replay.replay_table import AFRESH, ReplayTable
 from oomscope.units import format_size
 
 
-def replay_report(replayed: ReplayTable, *, title: str = "") -> parts.Report:
-    """Return the whole report; its first line begins with ``title``."""
-    return parts.report(_parts(replayed, title))
-
-
-def _parts(replayed: ReplayTable, title: str) -> Iterator[parts.Part]:
+def replay_report(replayed: ReplayTable, *, title: str = "") -> Iterator[parts.Part]:
+    """Yield the whole report; its first line begins with ``title``."""
     device = f"device {replayed.device}"
     if len(replayed.devices) > 1:
         device += f" of {', '.join(map(str, replayed.devices))}"

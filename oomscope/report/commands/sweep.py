@@ -78,34 +78,30 @@ def tally_text(sweep: Sweep) -> str:
     return " · ".join([count(len(outcomes), "combination"), *told])
 
 
-def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figure] = ()) -> parts.Report:
+def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figure] = ()) -> list[parts.Part]:
     """Return the whole report of ``sweep``, with charts for a page."""
     names = short_names(sweep)
-    return parts.report(
-        [
-            line(" · ".join(part for part in (title, tally_text(sweep)) if part), "soft"),
-            *([parts.status("It was interrupted: rows are missing.", "warn")] if sweep.interrupted else []),
-            *figures,
-            _grid_table(sweep),
-            parts.Table(
-                title="Not measured, and why",
-                columns=columns(*names, "Reason"),
-                rows=[
-                    (*row.values, row.variant.message)
-                    for row in sweep.rows
-                    if row.variant.outcome in {"refused", "error"}
-                ],
-            ),
-            parts.Table(
-                title="Measured, and without effect",
-                columns=columns(*names, "Warning"),
-                rows=[(*row.values, row.variant.idle) for row in sweep.rows if row.variant.idle],
-            ),
-            parts.BLANK,
-            line(_TIMES, "soft"),
-            line(_FRONT, "soft"),
-        ]
-    )
+    return [
+        line(" · ".join(part for part in (title, tally_text(sweep)) if part), "soft"),
+        *([parts.status("It was interrupted: rows are missing.", "warn")] if sweep.interrupted else []),
+        *figures,
+        _grid_table(sweep),
+        parts.Table(
+            title="Not measured, and why",
+            columns=columns(*names, "Reason"),
+            rows=[
+                (*row.values, row.variant.message) for row in sweep.rows if row.variant.outcome in {"refused", "error"}
+            ],
+        ),
+        parts.Table(
+            title="Measured, and without effect",
+            columns=columns(*names, "Warning"),
+            rows=[(*row.values, row.variant.idle) for row in sweep.rows if row.variant.idle],
+        ),
+        parts.BLANK,
+        line(_TIMES, "soft"),
+        line(_FRONT, "soft"),
+    ]
 
 
 def _grid_table(sweep: Sweep) -> parts.Table:

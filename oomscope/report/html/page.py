@@ -60,7 +60,7 @@ def render(
         _environment()
         .get_template("page.html.j2")
         .render(
-            parts=[cut(part, most, "row") if isinstance(part, Table) else part for part in report.parts],
+            parts=[cut(part, most, "row") if isinstance(part, Table) else part for part in report],
             title=title,
             version=oomscope.__version__,
             versions=versions or {},

@@ -203,7 +203,7 @@ def diff_page(difference: Difference) -> str:
     flames = [_flame_graph(device.stacks, is_difference=True) for device in difference.devices[:DEVICES_SHOWN]]
 
     def page(share: float) -> str:
-        found = parts.report(_diff_parts(difference, flames, share))
+        found = _diff_parts(difference, flames, share)
         return render(found, "curves.js", "flame.js", title=title, share=share)
 
     return fitting(page)
@@ -344,7 +344,7 @@ def night_page(night: GateResult) -> str:
 
     def page(share: float) -> str:
         found = gate.night_parts(night, details=_shown(share, DETAILS_SHOWN), lines=_shown(share, 30))
-        return render(parts.report(found), title="Nightly memory gate", share=share, versions=versions)
+        return render(found, title="Nightly memory gate", share=share, versions=versions)
 
     return fitting(page)
 
@@ -367,6 +367,6 @@ def history_page(trends: Sequence[Trend], *, metric: str) -> str:
         ]
         if more := len(trends) - len(shown):
             found.append(parts.line(f"{more} further cases are left out: name the cases to be shown.", "soft"))
-        return render(parts.report(found), title=f"{metric}, night by night", share=share)
+        return render(found, title=f"{metric}, night by night", share=share)
 
     return fitting(page)

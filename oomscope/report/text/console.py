@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult, RichCast
 from rich.segment import Segment
 
 from oomscope.printable import not_obeyed, printable
@@ -48,13 +48,12 @@ def show(console: Console, report: Report | RenderableType) -> None:
 
     Nothing is cut off at the right: a command that is too long for the terminal is whole when it is copied.
     """
-    if isinstance(report, Report):
-        report = drawn(report.parts)
+    text = report if isinstance(report, (str, ConsoleRenderable, RichCast)) else drawn(report)
     if console.is_terminal:
-        console.print(Harmless(report), crop=False)
+        console.print(Harmless(text), crop=False)
         return
     with console.capture() as capture:
-        console.print(Harmless(report), soft_wrap=True)
+        console.print(Harmless(text), soft_wrap=True)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     if os.environ.get("GITHUB_ACTIONS"):
         lines = [not_obeyed(line) for line in lines]

@@ -16,7 +16,6 @@ from oomscope.bisect.search.line import Answer
 from oomscope.probe.result import RankSummary
 from oomscope.report.commands import bisect_sentences
 from oomscope.report.commands.bisect import bisect_report, growth_table, plan_report
-from oomscope.report.parts import Report
 from oomscope.report.text.probes import ProbeLine
 from oomscope.units import Bytes, GiB
 from tests.unit.report import results, searches
@@ -146,7 +145,7 @@ def test_keys_with_the_bytes_of_each() -> None:
 
 def test_the_growth_table_sums_to_the_change_also_when_it_is_cut() -> None:
     rows = searches.SITES * 8
-    text = printed(Report((growth_table(rows),)))
+    text = printed([growth_table(rows)])
     assert "16 further lines" in text
     assert "+16.00 GiB" in text.splitlines()[-1]
     one = rendered(replace(searches.COMMITS, sites=searches.SITES[:1]))

@@ -130,7 +130,7 @@ def test_a_table_is_searched_and_sorted_and_sums_what_it_shows(tmp_path: Path) -
 def drawn_lines() -> str:
     """Return a page with one table of twelve lines that grew."""
     from oomscope.report.html.page import render
-    from oomscope.report.parts import Table, columns, report
+    from oomscope.report.parts import Table, columns
 
     rows = [(0, each << 20, each << 20, "activation", f"forward {each}") for each in range(1, 13)]
     table = Table(
@@ -138,7 +138,7 @@ def drawn_lines() -> str:
         rows=rows,
         total=(0, 78 << 20, 78 << 20, "", "all"),
     )
-    return render(report([table]), title="t")
+    return render([table], title="t")
 
 
 DRIVE = """

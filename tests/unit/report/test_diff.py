@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oomscope.report.commands.diff import diff_report, headline, line_name, line_table, place, remarks
-from oomscope.report.parts import Report
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Named, diff
@@ -22,7 +21,7 @@ def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
     assert lines[2] == "THE PEAK GREW by 134.00 MiB: 770.00 MiB requested in A, 904.00 MiB in B"
     text = folded(diff_report(GREW))
     (device,) = GREW.devices
-    assert "30.00 MiB 64.00 MiB +34.00 MiB 1 2 further lines" in folded(Report((line_table(device.lines, shown=1),)))
+    assert "30.00 MiB 64.00 MiB +34.00 MiB 1 2 further lines" in folded([line_table(device.lines, shown=1)])
     for row in (
         "200.00 MiB 300.00 MiB +100.00 MiB 2 → 3 activation …/src/tinytrain/model.py:10→13 forward",
         "0 B 64.00 MiB +64.00 MiB 0 → 1 temporary …/src/tinytrain/model.py:40 loss (new)",
@@ -36,7 +35,7 @@ def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
 def test_lines_that_all_moved_are_said_to_have_moved() -> None:
     (device,) = GREW.devices
     moved = tuple(row for row in device.lines if not row.differs and row.moved)
-    assert "1 line unchanged, moved" in folded(Report((line_table(moved, shown=1),)))
+    assert "1 line unchanged, moved" in folded([line_table(moved, shown=1)])
 
 
 @pytest.mark.parametrize(

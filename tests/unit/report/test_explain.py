@@ -265,7 +265,7 @@ def test_cut_tables_still_sum() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_line_is_wider_than_the_terminal(path: Path) -> None:
-    report = explain_report(explained(path))
+    report = list(explain_report(explained(path)))
     for width in (60, 120):
         assert max(map(len, on_terminal(report, width))) <= width
 

@@ -16,7 +16,7 @@ from oomscope.report.commands.bisect import bisect_report
 from oomscope.report.commands.diff import diff_report
 from oomscope.report.commands.gate import gate_report
 from oomscope.report.commands.probe import probe_report
-from oomscope.report.parts import Heading, Line, Report, Span, Table, bar, columns, cut
+from oomscope.report.parts import Heading, Line, Span, Table, bar, columns, cut
 from oomscope.report.text.console import result_console, show
 from oomscope.report.text.layout import span_text
 from oomscope.report.text.probes import ProbeLine
@@ -26,7 +26,7 @@ from tests.unit.report.printed import on_terminal, printed
 
 HOSTILE = "name[bold]\x1b[2J\x1b]0;title\x07\x9b31m"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-TABLE = Report((Table(columns=columns("head"), rows=[(HOSTILE,)]),))
+TABLE = [Table(columns=columns("head"), rows=[(HOSTILE,)])]
 
 
 @pytest.mark.parametrize("report", [HOSTILE, Text(HOSTILE, style="red"), TABLE, Panel(HOSTILE)])
@@ -58,7 +58,7 @@ class Terminal(io.StringIO):
 
 
 def shown(file: io.StringIO) -> str:
-    show(result_console(file), Report((Heading(text="Next"), Line(text=SENTENCE, tone="bad", is_status=True))))
+    show(result_console(file), [Heading(text="Next"), Line(text=SENTENCE, tone="bad", is_status=True)])
     return file.getvalue()
 
 
@@ -103,9 +103,10 @@ def sizes(lines: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_narrow_terminal_is_told_the_same_sizes(name: str) -> None:
-    wide = on_terminal(REPORTS[name], 200)
+    report = list(REPORTS[name])
+    wide = on_terminal(report, 200)
     for width in (40, 60, 80):
-        lines = [line for line in on_terminal(REPORTS[name], width) if not line.startswith("  oomscope ")]
+        lines = [line for line in on_terminal(report, width) if not line.startswith("  oomscope ")]
         assert sizes(wide) - sizes(lines) == set()
         assert max(map(len, lines)) <= width
 
@@ -117,7 +118,7 @@ def test_no_number_is_broken_however_narrow_the_terminal_is(width: int) -> None:
         ("tiny", "512.00 MiB", "512.00 MiB", ""),
     ]
     table = Table(columns=columns("Case", "number:Expected", "number:Measured", "number:Difference"), rows=rows)
-    lines = on_terminal(Report((table,)), width)
+    lines = on_terminal([table], width)
     for number in ("62.17 GiB", "64.00 GiB", "+1.83 GiB", "512.00 MiB"):
         assert any(number in line for line in lines)
     assert all(len(line) <= width for line in lines)
