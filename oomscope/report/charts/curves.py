@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oomscope.probe.result import ProbeResult
 from oomscope.report import parts
 from oomscope.report.charts.html import embedded, html_chart, packed
-from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick, axis_from_zero
+from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_from_zero
 from oomscope.units import format_size
 
 PARTS: Final = 1_000_000
@@ -59,7 +59,6 @@ def curves(
     lies between the two ``compared`` is filled, by which of them is higher. ``name`` is the id of the element with
     :func:`curves_data`.
     """
-    level = Level(value=available, label="may use") if available else None
     top = max((max(each.values, default=0) for each in series), default=0)
     ends = [*(start for _, start in stretches[1:]), 1.0]
     drawn = [each for each in series if each.values]
@@ -80,7 +79,7 @@ def curves(
             for each in series
         ]
         + ([Key(text="grew", style="grew"), Key(text="shrank", style="shrank")] if compared else []),
-        level=level,
+        level=available or None,
         ends=None if stretches else ("first event", "last event"),
         ticks=[
             Tick(x=start, text=name, width=end - start)

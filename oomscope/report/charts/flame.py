@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from oomscope.printable import printable
-from oomscope.report.charts.html import add_legend, box, figure, markup, packed, share
+from oomscope.report.charts.html import add_button, add_controls, add_legend, box, figure, markup, packed, share
 from oomscope.report.charts.plot import Key
 from oomscope.report.sentences import category_text, count, percent, shortened
 from oomscope.snapshot.accounting.stack_tree import By, LiveStacks, Node
@@ -81,9 +81,7 @@ def _largest(tree: Sequence[Node], most: int) -> Iterator[Node]:
 
 def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
     """Return the flame graph; ``name`` and ``table`` are ids, of its data and of the table of code lines."""
-    chart = figure("flame", "Live bytes by stack")
-    chart.set("data-flame", name)
-    chart.set("data-table", table)
+    chart = figure("flame", "Live bytes by stack", flame=name, table=table)
     _controls(chart, graph)
     tree = graph.pruned(DRAWN).trees["stack"]
     drawn = list(_laid_out(tree, graph.widths(tree)))
@@ -140,22 +138,16 @@ def place_of(frame: Frame) -> str:
 
 
 def _controls(chart: ET.Element, graph: FlameGraph) -> None:
-    """Add what is chosen with, which stays hidden where no script runs."""
-    controls = box(chart, "controls", tag="div")
-    controls.set("hidden", "")
-    moments = list(graph.moments)
-    choices = [
-        [("view", str(at), VIEWS[by]) for at, by in enumerate(graph.trees)],
-        [("moment", str(at), text) for at, text in enumerate([*moments, *["Difference"] * graph.is_difference])],
-    ]
-    for group in choices:
-        for kind, value, text in group if len(group) > 1 else ():
-            button = box(controls, "choice", text[:1].upper() + text[1:], tag="button")
-            button.set("type", "button")
-            button.set(f"data-{kind}", value)
-    button = box(controls, "button", "Whole graph", tag="button")
-    button.set("type", "button")
-    button.set("data-do", "reset")
+    """Add what is chosen with."""
+    controls = add_controls(chart)
+    choices = {
+        "view": [VIEWS[by] for by in graph.trees],
+        "moment": [*graph.moments, *["Difference"] * graph.is_difference],
+    }
+    for kind, texts in choices.items():
+        for at, text in enumerate(texts) if len(texts) > 1 else ():
+            add_button(controls, text[:1].upper() + text[1:], "choice", **{kind: str(at)})
+    add_button(controls, "Whole graph", do="reset")
 
 
 def _laid_out(tree: Sequence[Node], widths: Sequence[int]) -> Iterator[tuple[Node, float, float]]:

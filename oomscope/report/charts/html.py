@@ -31,9 +31,25 @@ def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **styl
     return element
 
 
-def figure(name: str, title: str) -> ET.Element:
+def figure(name: str, title: str, **data: str) -> ET.Element:
     """Return an empty chart of the CSS class ``name``; ``title`` is what it is called where it cannot be seen."""
-    return ET.Element("figure", {"class": name, "aria-label": title})
+    return ET.Element("figure", {"class": name, "aria-label": title, **_data(data)})
+
+
+def _data(values: dict[str, str]) -> dict[str, str]:
+    return {f"data-{key}": value for key, value in values.items()}
+
+
+def add_controls(chart: ET.Element) -> ET.Element:
+    """Add the box of what a script reacts to, which stays hidden where no script runs."""
+    controls = box(chart, "controls", tag="div")
+    controls.set("hidden", "")
+    return controls
+
+
+def add_button(controls: ET.Element, text: str, name: str = "button", **data: str) -> None:
+    """Add a button of the CSS class ``name`` with ``data`` attributes."""
+    box(controls, name, text, tag="button").attrib |= {"type": "button", **_data(data)}
 
 
 def share(part: float, whole: float) -> str:
@@ -107,9 +123,7 @@ LATE: Final = 0.8
 
 def html_chart(plot: Plot, **data: str) -> Markup:
     """Return ``plot`` as a figure with ``data`` attributes: the legend, the plot, what stands below it."""
-    chart = figure(plot.kind, plot.title)
-    for key, value in data.items():
-        chart.set(f"data-{key}", value)
+    chart = figure(plot.kind, plot.title, **data)
     if plot.legend:
         add_legend(chart, plot.legend)
     add_plot(box(chart, "frame", tag="div"), plot)
@@ -132,8 +146,8 @@ def add_plot(parent: ET.Element, plot: Plot) -> ET.Element:
     for x, style in plot.uprights:
         box(area, style, left=share(plot.across(x), 1))
     if plot.level and plot.is_level_drawn:
-        line = box(area, "level", bottom=share(plot.axis.share(plot.level.value), 1))
-        line.set("data-bytes", str(plot.level.value))
+        line = box(area, "level", bottom=share(plot.axis.share(plot.level), 1))
+        line.set("data-bytes", str(plot.level))
         box(line, "level-name", plot.level_text)
     for mark in plot.marks:
         _add_mark(area, mark, plot)

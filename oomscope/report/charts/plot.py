@@ -95,19 +95,6 @@ def _tells(ticks: Sequence[int], step: float, unit: int, digits: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """A reference line across a chart, such as what the process may use."""
-
-    value: int
-    label: str
-
-    @property
-    def text(self) -> str:
-        """``may use 80.00 GiB``."""
-        return f"{self.label} {format_size(self.value)}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Line:
     """A line through points, or the area below it."""
 
@@ -153,7 +140,6 @@ class Tick:
     text: str
     width: float = 0.0
     """Of the part of the axis that it names, in the units of x; 0 for a point."""
-    style: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +158,8 @@ class Plot:
     uprights: Sequence[tuple[float, str]] = ()
     """x and style of lines from bottom to top."""
     legend: Sequence[Key] = ()
-    level: Level | None = None
+    level: int | None = None
+    """Bytes that the process may use: a line across the chart."""
     ends: tuple[str, str] | None = None
     """What stands below both ends of the x axis."""
     ticks: Sequence[Tick] = ()
@@ -181,14 +168,14 @@ class Plot:
     @property
     def is_level_drawn(self) -> bool:
         """Whether the level lies on the axis; otherwise it is only named."""
-        return self.level is not None and self.level.value <= self.axis.top
+        return self.level is not None and self.level <= self.axis.top
 
     @property
     def level_text(self) -> str:
         """``may use 80.00 GiB: off the scale``; empty without a level."""
         if self.level is None:
             return ""
-        return self.level.text if self.is_level_drawn else f"{self.level.text}: off the scale"
+        return f"may use {format_size(self.level)}{'' if self.is_level_drawn else ': off the scale'}"
 
     def across(self, x: float) -> float:
         """Return where ``x`` lies on its axis, from 0 to 1."""

@@ -65,8 +65,8 @@ def draw_plot(panel: Axes, plot: Plot, title: str) -> None:
     for x, style in plot.uprights:
         panel.axvline(x, color=colour_of(style), linestyle=":", linewidth=1.2, zorder=1)
     if plot.level and plot.is_level_drawn:
-        panel.axhline(plot.level.value, color=BAD, linestyle="--", linewidth=1)
-        panel.annotate(plot.level_text, (0, plot.level.value), va="bottom", fontsize=8, color=BAD)
+        panel.axhline(plot.level, color=BAD, linestyle="--", linewidth=1)
+        panel.annotate(plot.level_text, (0, plot.level), va="bottom", fontsize=8, color=BAD)
     for mark in plot.marks:
         _draw_mark(panel, mark)
     if plot.ticks:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from oomscope.report.charts.html import add_legend, box, figure, markup
+from oomscope.report.charts.html import add_button, add_controls, add_legend, box, figure, markup
 from oomscope.report.charts.plot import Key
 from oomscope.report.sentences import category_text, count
 from oomscope.snapshot.explain.curves import ORDER
@@ -151,9 +151,7 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str =
 
     ``name`` and ``table`` are ids, of the states that a script draws and of the table of code lines.
     """
-    chart = figure("segments", f"Segments {when}, to scale")
-    chart.set("data-segments", name)
-    chart.set("data-table", table)
+    chart = figure("segments", f"Segments {when}, to scale", segments=name, table=table)
     if kept:
         _add_slider(chart, when, kept)
     map_box = box(chart, "map", tag="div", height=f"{strip.lines * HEIGHT}px")
@@ -170,13 +168,11 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str, kept: str =
 
 
 def _add_slider(chart: ET.Element, when: str, kept: str) -> None:
-    """Add what chooses the moment, hidden where no script runs."""
-    controls = box(chart, "controls", tag="div")
-    controls.set("hidden", "")
+    """Add what chooses the moment."""
+    controls = add_controls(chart)
     slider = ET.SubElement(controls, "input", {"type": "range", "min": "0", "aria-label": "moment of the map"})
     slider.set("class", "moments")
-    button = box(controls, "button", when.capitalize(), tag="button")
-    button.set("type", "button")
+    add_button(controls, when.capitalize())
     box(controls, "when")
     box(controls, "hint soft", kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report.charts.plot import Level, Line, Mark, Plot, axis_from_zero
+from oomscope.report.charts.plot import Line, Mark, Plot, axis_from_zero
 from oomscope.report.commands.sweep import front_numbers, short_names, variant_text
 from oomscope.report.sentences import slowdown_text
 
@@ -48,6 +48,6 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
         axis=axis_from_zero(round(HEADROOM * max(size for _, size in points)), available, farthest=FARTHEST),
         lines=[Line(points=front, style="curve thin", is_stepped=True)],
         marks=marks,
-        level=Level(value=available, label="may use") if available else None,
+        level=available or None,
         ends=("+0 % time", f"+{100 * slowest:.0f} % time"),
     )

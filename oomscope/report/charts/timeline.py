@@ -17,8 +17,19 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from oomscope.report.charts.html import SIDE, add_legend, add_plot, box, figure, markup, packed, share
-from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick, axis_from_zero, round_step
+from oomscope.report.charts.html import (
+    SIDE,
+    add_button,
+    add_controls,
+    add_legend,
+    add_plot,
+    box,
+    figure,
+    markup,
+    packed,
+    share,
+)
+from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_from_zero, round_step
 from oomscope.report.sentences import category_text, count, moment_text, site_text
 from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.drawing import Drawing
@@ -132,8 +143,7 @@ def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = Non
     """Return the timeline in at most ``columns`` columns: the edges of a stack, the highest first."""
     bins = drawing.bins
     drawn = bins.coarser(max(1, -(-len(bins) // columns)))
-    level = Level(value=available, label="may use") if available else None
-    scale = axis_from_zero(int(drawn.reserved.max(initial=0)), level.value if level else None)
+    scale = axis_from_zero(int(drawn.reserved.max(initial=0)), available)
     axis = axis_from_zero(max(scale.top, int(drawn.all_requested.max(initial=0))))
     names = list(drawn.requested)
     edges = np.cumsum(list(drawn.requested.values()), axis=0)
@@ -164,7 +174,7 @@ def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = Non
             Key(text="reserved", style="line reserved", size=format_size(int(drawn.reserved[peak]))),
             *_incident_keys(drawing.incidents),
         ],
-        level=level,
+        level=available or None,
         ticks=axis_ticks(drawn),
         caption=_caption(drawn.per_bin),
     )
@@ -173,9 +183,7 @@ def timeline_plot(drawing: Drawing, columns: int, *, available: int | None = Non
 def timeline_chart(drawing: Drawing, name: str, *, table: str, available: int | None = None) -> Markup:
     """Return the timeline; ``name`` and ``table`` are ids, of the finer bins and of the table of code lines."""
     plot = timeline_plot(drawing, DRAWN, available=available)
-    chart = figure(plot.kind, plot.title)
-    chart.set("data-timeline", name)
-    chart.set("data-table", table)
+    chart = figure(plot.kind, plot.title, timeline=name, table=table)
     _controls(chart, drawing)
     frame = box(chart, "frame", tag="div")
     area = add_plot(frame, plot)
@@ -231,9 +239,8 @@ def _largest(incidents: Sequence[Incident], most: int) -> list[Incident]:
 
 
 def _controls(chart: ET.Element, drawing: Drawing) -> None:
-    """Add buttons and the search, which stay hidden where no script runs."""
-    controls = box(chart, "controls", tag="div")
-    controls.set("hidden", "")
+    """Add buttons and the search."""
+    controls = add_controls(chart)
     buttons = [("peak", "Peak"), ("in", "Zoom in"), ("out", "Zoom out"), ("reset", "Whole run")]
     if drawing.failed_event is not None:
         buttons.insert(1, ("failure", "Failure"))
@@ -242,9 +249,7 @@ def _controls(chart: ET.Element, drawing: Drawing) -> None:
     if drawing.bins.is_timed:
         buttons.append(("axis", "By event" if drawing.bins.is_by_time else "By time"))
     for action, text in buttons:
-        button = box(controls, "button", text, tag="button")
-        button.set("type", "button")
-        button.set("data-do", action)
+        add_button(controls, text, do=action)
     search = {"type": "search", "class": "seek", "placeholder": "Search lines and phases", "aria-label": "Search"}
     ET.SubElement(controls, "input", search)
     box(controls, "found soft", tag="output")
