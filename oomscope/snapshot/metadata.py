@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from oomscope.snapshot.trace import Category, Frame, Moment, Stack
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Category, Frame, Moment, Stack
 
 MAX_TEXT: Final = 64 * 1024
 """Longer texts are somebody else's; they are not parsed."""
@@ -18,7 +18,7 @@ MAX_TEXT: Final = 64 * 1024
 class Metadata(NamedTuple):
     """What is known of one event."""
 
-    moment: Moment = Moment("", -1, -1)
+    moment: Moment = UNKNOWN_MOMENT
     category: Category = Category.UNKNOWN
     module: str = ""
     forward_stack: Stack = ()

@@ -75,6 +75,8 @@ class Moment(NamedTuple):
 
 
 UNKNOWN_MOMENT: Final = Moment("", -1, -1)
+DEFAULT_POOL: Final = (0, 0)
+"""Id of the memory pool of whatever is in no CUDA graph and no ``MemPool``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,9 @@ class Trace:
     pool_id: NDArray[np.int32]
     """Index into ``pools``; 0 is the default pool."""
     stacks: tuple[Stack, ...] = ((),)
-    moments: tuple[Moment, ...] = (Moment("", -1, -1),)
+    moments: tuple[Moment, ...] = (UNKNOWN_MOMENT,)
     modules: tuple[str, ...] = ("",)
-    pools: tuple[tuple[int, int], ...] = ((0, 0),)
+    pools: tuple[tuple[int, int], ...] = (DEFAULT_POOL,)
     names_pools: bool = False
     """Whether the events name their pools, as from torch of 2026 on; else ``pool_id`` is 0 and says nothing."""
     unknown_actions: tuple[str, ...] = ()
@@ -145,7 +147,7 @@ class Segment:
     """``small`` or ``large``."""
     is_expandable: bool
     blocks: tuple[Block, ...]
-    pool_id: tuple[int, int] = (0, 0)
+    pool_id: tuple[int, int] = DEFAULT_POOL
     stack: Stack = ()
     requested_counter: int = field(default=-1, compare=False)
     """The allocator's own count of ``requested_size``, as the file states it; -1 where it states none."""

@@ -16,8 +16,8 @@ from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAlloc
 from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
+from oomscope.snapshot.read.build_snapshot import empty_trace
 from oomscope.snapshot.sites import is_measuring
 from oomscope.snapshot.trace import Action, Moment, Segment, Snapshot, Stack
 from oomscope.torch_versions import KEEPS_WORKSPACES
@@ -71,7 +71,7 @@ def measurement_of(
     """
     snapshot = _without_own_frames(snapshot)
     recorded = (trace for trace in snapshot.traces if trace.device == index)
-    trace = next(recorded, None) or TraceBuilder(index).build()  # a run that only counted
+    trace = next(recorded, None) or empty_trace(index)  # a run that only counted
     timeline = Timeline.of(trace, snapshot.segments)
     trace = categorise(
         timeline,

@@ -15,9 +15,8 @@ import numpy as np
 from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.initial_memory import SEGMENT_ACTIONS
-from oomscope.snapshot.trace import Action, Trace
+from oomscope.snapshot.trace import DEFAULT_POOL, Action, Trace
 
 
 class Area(NamedTuple):

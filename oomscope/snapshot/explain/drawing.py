@@ -12,7 +12,6 @@ import numpy as np
 
 from oomscope.snapshot.accounting.attribution import by_stack, moments_shown
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.areas import Area
 from oomscope.snapshot.explain.composition import Describe
@@ -21,7 +20,7 @@ from oomscope.snapshot.explain.states import Blocks, States, states_of, summed
 from oomscope.snapshot.replay.releases import Incident, incidents_of
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
-from oomscope.snapshot.trace import Segment
+from oomscope.snapshot.trace import DEFAULT_POOL, Segment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.composition import Describe, composition_at, stack_behind
 from oomscope.snapshot.explain.curves import curves_of
@@ -28,7 +27,7 @@ from oomscope.snapshot.explain.pins import Pins, pins_of
 from oomscope.snapshot.judge.leaks import suspects_of
 from oomscope.snapshot.judge.verdict import ending_failure, failure_of
 from oomscope.snapshot.sites import Site, site_of
-from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.snapshot.trace import DEFAULT_POOL, Action, Snapshot, Trace
 from oomscope.units import Bytes, format_size
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.accounting.timeline import iterations_of as recorded_iterations
-from oomscope.snapshot.builder import Interned, counted
 from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
 from oomscope.snapshot.infer.annotated import AnnotatedEnds, annotated_ends
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
+from oomscope.snapshot.interned import Interned, counted
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Moment, Snapshot, Trace
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from oomscope.snapshot.accounting.attribution import SiteOf, by_category
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.judge.leaks import find_leak
 from oomscope.snapshot.replay.budget import last_failure
@@ -25,7 +24,7 @@ from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.replay import Device, Replay, replay
 from oomscope.snapshot.replay.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
-from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
+from oomscope.snapshot.trace import DEFAULT_POOL, NEUTRAL, Action, Segment, Trace
 from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, RestOfIteration, Tag, Verdict, VerdictKind
 
 EXPANDABLE: Final = ("expandable_segments:True",)

@@ -13,12 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.builder import DEFAULT_POOL, Interned, counted
+from oomscope.snapshot.interned import Interned, counted
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
 from oomscope.snapshot.read.snapshot_fields import STATES, flatten
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import (
+    DEFAULT_POOL,
     UNKNOWN_MOMENT,
     Action,
     Annotation,
@@ -59,6 +60,11 @@ def snapshot_from(tables: Tables) -> Snapshot:
     )
 
 
+def empty_trace(device: int) -> Trace:
+    """Return the trace of a device of which nothing is recorded."""
+    return _File(flatten({"segments": []}, where="")).trace(device, None, [])
+
+
 class _File:
     """The tables of one file, with its stacks made once."""
 
@@ -82,7 +88,7 @@ class _File:
         pools = {row["device"]: row["pools"] for row in self._values["device_traces"]}
         for device in sorted(pools.keys() | {segment.device for segment in segments}):
             key = f"device_traces[{device}]" if device in pools else None
-            yield self._trace(device, key, pools.get(device, []))
+            yield self.trace(device, key, pools.get(device, []))
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segments with their blocks."""
@@ -122,7 +128,9 @@ class _File:
                 stack=self._stacks[stack],
             )
 
-    def _trace(self, device: int, key: str | None, pools: list[Any]) -> Trace:
+    def trace(self, device: int, key: str | None, pools: list[Any]) -> Trace:
+        """Return the trace of one device, of which the columns begin with ``key``; None: there are none."""
+
         def column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
             return np.array(self._columns[f"{key}.{name}"] if key else (), dtype=dtype)
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from oomscope.allocator import AllocatorSettings, AllocatorState, Driver
 from oomscope.allocator.engine.constants import SMALL_SIZE
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.pools import PoolId
-from oomscope.snapshot.trace import Block, Segment
+from oomscope.snapshot.trace import DEFAULT_POOL, Block, Segment
 from oomscope.snapshot.verdict_types import Gap
 from oomscope.units import format_size
 

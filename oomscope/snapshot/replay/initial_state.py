@@ -18,10 +18,10 @@ from oomscope.allocator import AllocatorBlock, AllocatorSegment, AllocatorSettin
 from oomscope.allocator.engine.constants import SMALL_SIZE
 from oomscope.snapshot.accounting.lifetimes import BEFORE, active_blocks
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_memory import InitialMemory, Owner
 from oomscope.snapshot.replay.pools import PoolId, pools_of
+from oomscope.snapshot.trace import DEFAULT_POOL
 
 
 class Reservation(NamedTuple):

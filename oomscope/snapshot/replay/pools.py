@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
-from oomscope.snapshot.trace import Action
+from oomscope.snapshot.trace import DEFAULT_POOL, Action
 
 PoolId: TypeAlias = tuple[int, int]
 TAKEN: Final = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)

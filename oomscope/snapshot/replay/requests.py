@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from oomscope.allocator import Held, ReplayOp
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import DEFAULT_POOL
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_state import InitialState
 from oomscope.snapshot.replay.pools import GIVEN_BACK, PoolId, Pools, pools_of
 from oomscope.snapshot.replay.releases import Release, releases_of
-from oomscope.snapshot.trace import Action, Trace
+from oomscope.snapshot.trace import DEFAULT_POOL, Action, Trace
 
 
 class Kind(IntEnum):

@@ -8,13 +8,13 @@ import pytest
 
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.cli.main import run
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.replay import segments_of
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 from tests.caching_allocator import CachingAllocator
+from tests.trace_builder import TraceBuilder
 
 TITLE = "device 0 · 52 events · default settings"
 

@@ -10,10 +10,10 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.cli.terminal.output import BISECT_TABLES, PROBE_TABLES, write_tables
 from oomscope.probe.job import ProbeJob
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.report import results, searches
 
 WITHOUT_EVENTS = [f"{name}.csv" for name in PROBE_TABLES if name != "events"]

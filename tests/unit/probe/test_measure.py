@@ -18,10 +18,10 @@ from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement, Unanswered
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 
 CPU = torch.device("cpu")
 FORWARD = Moment("forward", 0, -1)

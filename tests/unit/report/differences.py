@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 
 Block = tuple[int, int, str, Category]
 """MiB, line, function, category."""

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from oomscope.report.html.pages import explain_page
 from oomscope.report.redact import Level, redacted
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import Drawing, draw
 from oomscope.snapshot.explain.explain import explanation_of
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import segment
 

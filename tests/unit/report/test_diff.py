@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from oomscope.report.commands.diff import diff_report, headline, line_name, line_table, place, remarks
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Snapshot
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.report.differences import AFTER, BEFORE, EQUAL, GREW, TWO_DEVICES, snapshot
 from tests.unit.report.printed import folded, printed
 from tests.unit.snapshot.strategies import segment

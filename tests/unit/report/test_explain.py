@@ -15,7 +15,6 @@ from oomscope.report.commands.explain_sentences import setting_advice
 from oomscope.report.exports.dataframes import tables_of
 from oomscope.report.exports.summary import summary_of
 from oomscope.report.html.pages import explain_page
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.explain.explain import explanation_of
@@ -24,6 +23,7 @@ from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.report.printed import folded, on_terminal, printed
 from tests.unit.snapshot.explained import explain
 from tests.unit.snapshot.machine import Machine

@@ -11,10 +11,10 @@ import pytest
 
 from oomscope.report.charts.flame import FlameGraph, flame_chart
 from oomscope.report.html.pages import bisect_page, diff_page
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Snapshot
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.report import drawn, searches
 from tests.unit.report.browser import driven, in_a_browser
 

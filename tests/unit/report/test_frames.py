@@ -12,10 +12,10 @@ from hypothesis import given
 
 from oomscope.report.exports import dataframes
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.report import results, searches
 from tests.unit.snapshot.strategies import recordings
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.report.redact import Level, is_public, redacted
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Annotation, Frame, Snapshot
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings
 
 LEVELS = get_args(Level)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from oomscope.allocator import AllocatorSettings, Driver
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.judge.verdict import FailedRequest
 from oomscope.snapshot.replay.replay import Device, segments_of
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Stack, Trace
 from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory
+from tests.trace_builder import TraceBuilder
 
 ACTIONS = {action.name.lower(): action for action in Action}
 

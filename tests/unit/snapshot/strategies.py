@@ -6,8 +6,8 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Trace
+from tests.trace_builder import TraceBuilder
 
 FRAMES = (
     Frame("/repo/model.py", 10, "forward"),

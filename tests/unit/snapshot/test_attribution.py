@@ -7,9 +7,9 @@ from hypothesis import given
 
 from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER, by_category, by_module, by_site
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site, is_user_code, user_frame
 from oomscope.snapshot.trace import Action, Block, Category, Frame
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings, segment
 
 

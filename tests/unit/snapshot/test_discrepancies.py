@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from oomscope.snapshot.accounting.discrepancies import Cause
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Block, Segment, Trace
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from oomscope.snapshot.accounting.attribution import NO_STACK, by_site, by_stack
 from oomscope.snapshot.accounting.stack_tree import stack_tree
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Block, Category, Frame
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings, segment
 
 TORCH = "/usr/lib/python3.11/site-packages/torch/"

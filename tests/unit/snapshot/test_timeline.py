@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.accounting.timeline import ReservedPeak, Timeline, decimate
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Block, Moment
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import recordings, segment
 

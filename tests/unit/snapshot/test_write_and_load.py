@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.metadata import Metadata, from_text, to_text
 from oomscope.snapshot.provenance import Card, Provenance, Refused, provenance_of
 from oomscope.snapshot.read.build_snapshot import snapshot_of
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Annotation, Category, Frame, Moment, Snapshot, Trace
 from oomscope.snapshot.write import to_document, write_snapshot
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings
 
 

@@ -19,11 +19,11 @@ from oomscope.probe.analysis.cures import (
 )
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Ending, FailedAllocation, Measurement
 from oomscope.probe.result import Failure
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replay.fixes import Rules, merged
 from oomscope.snapshot.trace import Moment, Snapshot
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 
 OPTIMIZER = Moment("optimizer", 1, -1)
 

@@ -24,9 +24,9 @@ from oomscope.probe.measurement import (
 )
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure, ProbeResult
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Frame, Snapshot, Stack, Trace
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 
 REPO = Path("/checkout")
 LINE = Frame(str(REPO / "train.py"), 12, "step")

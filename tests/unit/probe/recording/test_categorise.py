@@ -7,9 +7,9 @@ import pytest
 from oomscope.probe.recording.categorise import categorise
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Category, Frame, Moment
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 
 INIT = Moment("init", -1, -1)
 FORWARD = Moment("forward", 0, 0)

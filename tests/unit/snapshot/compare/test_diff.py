@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from oomscope.errors import InputError, UsageError
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import DeviceDifference, Named, diff, diff_paths
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.strategies import recordings
 
 

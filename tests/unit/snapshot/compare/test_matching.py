@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.compare.matching import Place, Use, pair_lines, unchanged
 from oomscope.snapshot.trace import Action, Frame, Snapshot, Trace
+from tests.trace_builder import TraceBuilder
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.pools import Pools, pools_of
 from oomscope.snapshot.replay.recording import recording_of
@@ -17,6 +16,7 @@ from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.replay.segment_map import part_of
 from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.cases import verdict_on
 from tests.unit.snapshot.machine import Machine
 from tests.unit.snapshot.strategies import segment

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replay.releases import Release, capacity_of, releases_of
 from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.trace import Action, Frame
 from oomscope.units import MiB
+from tests.trace_builder import TraceBuilder
 from tests.unit.snapshot.machine import Machine
 
 CALLER = (Frame("/user/train.py", 7, "step"),)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Category, Frame, Moment, Stack, Trace
+from oomscope.snapshot.interned import Interned
+from oomscope.snapshot.trace import DEFAULT_POOL, UNKNOWN_MOMENT, Action, Category, Frame, Moment, Stack, Trace
 
-Item = TypeVar("Item", bound=Hashable)
-
-DEFAULT_POOL: Final = (0, 0)
 _COLUMNS: Final = {
     "action": np.int8,
     "address": np.uint64,
@@ -27,30 +23,6 @@ _COLUMNS: Final = {
     "forward_stack_id": np.int32,
     "pool_id": np.int32,
 }
-
-
-class Interned(Generic[Item]):
-    """Distinct items in order of first sight; item 0 is the one that stands for "unknown"."""
-
-    def __init__(self, unknown: Item) -> None:
-        self._ids: dict[Item, int] = {unknown: 0}
-
-    def id_of(self, item: Item) -> int:
-        """Return the id of ``item``, a new one at first sight."""
-        return self._ids.setdefault(item, len(self._ids))
-
-    def items(self) -> tuple[Item, ...]:
-        """Return the distinct items; an item's id is its position."""
-        return tuple(self._ids)
-
-
-def counted(numbers: NDArray[np.integer]) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the distinct numbers, none negative or very large, and the position of each of ``numbers`` among them."""
-    counts = np.bincount(numbers)
-    used = np.flatnonzero(counts)
-    position = np.zeros(len(counts), dtype=np.int64)
-    position[used] = np.arange(len(used))
-    return used.tolist(), position[numbers]
 
 
 class TraceBuilder:
@@ -67,7 +39,7 @@ class TraceBuilder:
     def __len__(self) -> int:
         return len(self._columns["action"])
 
-    def event(  # noqa: PLR0917 - one argument a column
+    def event(
         self,
         action: Action,
         address: int,
