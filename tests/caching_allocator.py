@@ -24,6 +24,7 @@ from oomscope.allocator.engine.reclaim import (
 from oomscope.allocator.replay import Replay
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import AllocatorState
+from oomscope.allocator.views import AllocatorSegment
 from oomscope.errors import UsageError
 from oomscope.units import format_size
 
@@ -47,6 +48,16 @@ def stats(allocator: AllocatorState) -> dict[str, Any]:
     first = getattr(allocator, "first_max_split_size", None) or allocator.settings.max_split_size
     shown["max_split_size"] = -1 if first == constants.UNLIMITED else first
     return shown
+
+
+def sizes_of(segment: AllocatorSegment) -> dict[str, int]:
+    """Return what PyTorch's snapshot counts of a segment: the bytes of its blocks."""
+    active = [block for block in segment.blocks if block.state != "inactive"]
+    return {
+        "requested_size": sum(block.requested_size for block in active),
+        "allocated_size": sum(block.size for block in active if block.state == "active_allocated"),
+        "active_size": sum(block.size for block in active),
+    }
 
 
 def _stat(m: Memory, at: int) -> dict[str, int]:

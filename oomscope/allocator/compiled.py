@@ -1,9 +1,9 @@
 """The engine compiled by numba: the same functions, bound to each other anew, cached on disk under their digest.
 
-Nothing here is imported by the online allocator. Every plain function of the hot modules is copied with globals in
-which the others are already compiled; the machine code is cached in a directory named after a digest of all their
-sources, since numba itself would notice a change only in the file of the function that is called. numba unpickles what
-it finds there, so a cache is used only where nobody but this user can have written it.
+Nothing here is imported for a short trace. Every plain function of the hot modules is copied with globals in which the
+others are already compiled; the machine code is cached in a directory named after a digest of all their sources, since
+numba itself would notice a change only in the file of the function that is called. numba unpickles what it finds there,
+so a cache is used only where nobody but this user can have written it.
 """
 
 from __future__ import annotations

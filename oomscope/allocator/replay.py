@@ -90,11 +90,6 @@ class ReplayOutcome:
         """All events, in order; ``op`` is the index of the operation."""
         return tuple(self.allocator.drain_events())
 
-    @cached_property
-    def ooms(self) -> tuple[AllocatorEvent, ...]:
-        """The failures among the events."""
-        return tuple(event for event in self.events if event.action == "oom")
-
 
 class Replay(AllocatorState):
     """An allocator, as in ``AllocatorState``, that is fed arrays of operations, one after the other.

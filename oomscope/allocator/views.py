@@ -62,21 +62,6 @@ class AllocatorSegment:
     blocks: tuple[AllocatorBlock, ...]
     pool: int = 0
 
-    @property
-    def allocated_size(self) -> int:
-        """Bytes of the blocks that are allocated."""
-        return sum(block.size for block in self.blocks if block.state == "active_allocated")
-
-    @property
-    def active_size(self) -> int:
-        """Bytes of the blocks that are allocated or wait for a stream."""
-        return sum(block.size for block in self.blocks if block.state != "inactive")
-
-    @property
-    def requested_size(self) -> int:
-        """Bytes that were requested of the active blocks."""
-        return sum(block.requested_size for block in self.blocks)
-
 
 def drain_log(m: Memory) -> list[AllocatorEvent]:
     """Return the events of the log, in order, and empty it."""

@@ -116,11 +116,6 @@ def marked() -> str:
     return str(torch.cuda.memory._get_memory_metadata())
 
 
-def allocations(device: int) -> int:
-    """Return how many blocks the allocator of ``device`` has handed out; 0 before CUDA is used."""
-    return blocks_moved(device)[0]
-
-
 def blocks_moved(device: int) -> tuple[int, int]:
     """Return how many blocks the allocator of ``device`` has handed out and was given back; 0 before CUDA is used."""
     stats = torch._C._cuda_memoryStats(device) if torch.cuda.is_initialized() else {}

@@ -126,7 +126,7 @@ class Running:
 
 
 def _allocations() -> int:
-    return history.allocations(torch.cuda.current_device())
+    return history.blocks_moved(torch.cuda.current_device())[0]
 
 
 def _print_verdict(snapshot: Path) -> None:

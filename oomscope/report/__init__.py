@@ -1,1 +1,1 @@
-"""."""
+"""What people and other programs get to see of results: text, pages, pictures, files."""

@@ -183,11 +183,15 @@ class Curve:
     values: Sequence[int | None]
 
 
+Known: TypeAlias = str | Line | Curve | Sequence[tuple[str, str, str]]
+"""What is known of a name: a text, a curve, or rows of size, category and place."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Names, and what is known of each: a text, a curve, or rows of size, category and place."""
+    """Names, and what is known of each."""
 
-    rows: Sequence[tuple[str, str | Line | Curve | Sequence[tuple[str, str, str]]]]
+    rows: Sequence[tuple[str, Known]]
 
 
 @dataclass(frozen=True, kw_only=True)

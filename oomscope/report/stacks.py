@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TypeAlias
 
 from oomscope.report.parts import Cell
@@ -20,12 +19,13 @@ class Stacks:
 
     def __init__(self, live: LiveStacks | None = None, most: int = 60) -> None:
         self._live = live
-        rows: defaultdict[Line, list[StackBytes]] = defaultdict(list)
-        for row in live.rows if live else ():
-            line = _line_of(live.site(row)) if live else ("", 0, "")
-            if line in rows or len(rows) < most:
-                rows[line].append(row)
-        self._rows = dict(rows)
+        self._rows: dict[Line, list[StackBytes]] = {}
+        if live is None:
+            return
+        for row in live.rows:
+            line = _line_of(live.site(row))
+            if line in self._rows or len(self._rows) < most:
+                self._rows.setdefault(line, []).append(row)
 
     def cell(self, site: Site | None, category: str = "", text: str = "") -> Cell:
         """Return a line of code in short, or ``text``, with the whole path as its title and its stack behind it.

@@ -127,7 +127,7 @@ def failed_when(event: int | None) -> str:
     return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
 
 
-def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF") -> str | None:
+def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE) -> str | None:
     """Return what to do: about what grows, then about the failure as far as something was tried.
 
     Without a card nothing is said of how much room is left. The torch that failed reads its settings from ``variable``.

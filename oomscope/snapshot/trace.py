@@ -120,6 +120,10 @@ class Trace:
         """Return when ``event`` happened; unknown before the first one."""
         return self.moments[self.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
 
+    def stack_behind(self, event: int) -> Stack:
+        """Return the stack to which ``event`` is attributed: that of the forward behind it if known, else its own."""
+        return self.stacks[self.forward_stack_id[event] or self.stack_id[event]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:

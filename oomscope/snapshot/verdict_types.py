@@ -141,7 +141,7 @@ class Verdict:
     @property
     def rest_exceeds(self) -> RestOfIteration | None:
         """``rest`` where that is more than the process may use."""
-        if self.rest is None or self.available_bytes is None or self.rest.needed_bytes <= self.available_bytes:
+        if self.rest is None or self.rest.needed_bytes <= self.available_bytes:
             return None
         return self.rest
 

@@ -27,7 +27,7 @@ from oomscope.allocator import (
     ReplayOp,
 )
 from oomscope.units import MiB
-from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory, ShownReplay
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory, ShownReplay, sizes_of
 
 Record = dict[str, Any]
 Allocator = CachingAllocator | ShownReplay
@@ -194,8 +194,8 @@ def _driver(record: Record) -> Driver:
 
 
 def _segment(segment: AllocatorSegment) -> dict[str, Any]:
-    names = ("range", "offset", "total_size", "requested_size", "allocated_size", "active_size", "stream")
-    described = {name: getattr(segment, name) for name in (*names, "segment_type", "is_expandable")}
+    names = ("range", "offset", "total_size", "stream", "segment_type", "is_expandable")
+    described = {name: getattr(segment, name) for name in names} | sizes_of(segment)
     described["blocks"] = [
         [block.address - segment.address, block.size, block.requested_size, block.state] for block in segment.blocks
     ]

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from oomscope.allocator import AllocatorEvent, AllocatorSettings, Driver
-from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory
+from tests.caching_allocator import CachingAllocator, DeviceOutOfMemory, sizes_of
 from tests.gpu.captures import golden, history
 
 Observer = Callable[[int, int, int, int], None]
@@ -164,8 +164,8 @@ class Cuda:
 
     @staticmethod
     def _segment(segment: Any) -> dict[str, Any]:
-        names = ("address", "total_size", "requested_size", "allocated_size", "active_size", "stream", "segment_type")
-        described = {name: getattr(segment, name) for name in (*names, "is_expandable")}
+        names = ("address", "total_size", "stream", "segment_type", "is_expandable")
+        described = {name: getattr(segment, name) for name in names} | sizes_of(segment)
         blocks = [
             {"address": each.address, "size": each.size, "requested_size": each.requested_size, "state": each.state}
             for each in segment.blocks

@@ -1,10 +1,10 @@
 """The emulator's memory: one flat sequence of integers that holds every block, free set, queue, counter and event.
 
 It starts with the scalars of ``constants.py``; everything else is a record taken from what lies beyond ``m[TOP]`` or
-from a chain of records given back, and is named by its offset. A Python list serves the online allocator (indexing a
-numpy array from Python costs several times as much), a numpy array the compiled replay; the engine does not know which.
-The sequence grows at its end, and only between operations: before each one ``has_room`` says whether whatever it might
-do still fits.
+from a chain of records given back, and is named by its offset. It is a Python list where the engine runs as Python
+(indexing a numpy array from there costs several times as much), a numpy array where it runs compiled; the engine does
+not know which. The sequence grows at its end, and only between operations: before each one ``has_room`` says whether
+whatever it might do still fits.
 
 Free and unmapped blocks are in ordered sets: sorted chunks of packed keys under a sorted directory. An entry is one
 integer, ``rank << 30 | block``. Free blocks are ranked by their size in units of 512 bytes and, among equals, by

@@ -1,7 +1,7 @@
 """The allocator's state machine: malloc, free and the ladder that a malloc climbs down when no free block serves it.
 
-Rules of ``DeviceCachingAllocator`` of c10/cuda/CUDACachingAllocator.cpp. These are plain functions over a ``Heap``, so
-that the same source runs as Python and compiled; blocks are row offsets, streams are rows.
+Rules of ``DeviceCachingAllocator`` of c10/cuda/CUDACachingAllocator.cpp. These are plain functions over the memory, so
+that the same source runs as Python and compiled; blocks and streams are offsets of their rows.
 """
 
 from __future__ import annotations

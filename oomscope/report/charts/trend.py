@@ -79,5 +79,5 @@ def _ticks(entries: Sequence[Entry], named: int) -> list[Tick]:
     chosen = [*(at for at in range(0, last, every) if at == 0 or 2 * (last - at) > every), last]
     days = [entries[at].started[:10] for at in chosen]
     if len(set(days)) < len(days):
-        days = [gate_history.moment_text(entries[at].started) for at in chosen]
+        days = [gate_history.night_text(entries[at]) for at in chosen]
     return [Tick(x=at + 0.5, text=text) for at, text in zip(chosen, days, strict=True)]

@@ -32,15 +32,10 @@ _DATA: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY: Final = _DATA | {":": "%3A", ",": "%2C"}
 
 
-def summary(night: GateResult, room: int = SUMMARY_ROOM) -> str:
-    """Return the summary of the step in at most ``room`` bytes; empty where nothing of use has room."""
-    return night_markdown(night, room)
-
-
 def comment(night: GateResult) -> str:
     """Return the comment, whose first line is the same every night of the suite, so that it can be found again."""
     marker = comment_marker(night)
-    return f"{marker}\n{night_markdown(night, COMMENT_ROOM - len(marker.encode()) - 1)}"
+    return f"{marker}\n{summary(night, COMMENT_ROOM - len(marker.encode()) - 1)}"
 
 
 def comment_marker(night: GateResult) -> str:
@@ -150,7 +145,7 @@ _TAIL: Final = 200
 """Bytes kept for the sentence about what was left out."""
 
 
-def night_markdown(night: GateResult, room: int) -> str:
+def summary(night: GateResult, room: int = SUMMARY_ROOM) -> str:
     """Return the night in at most ``room`` bytes, half of it for the table; where there is no room, nothing."""
     cases = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
     columns = head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")

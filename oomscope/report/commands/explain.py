@@ -42,6 +42,7 @@ from oomscope.report.verdict_text import (
     fix_table,
     holders,
     line_table,
+    tried_title,
     verdict_line,
     verdict_parts,
 )
@@ -105,7 +106,7 @@ def _summary(found: Explanation, device: DeviceExplanation) -> Iterator[parts.Pa
     """Yield what a snapshot shows of a device, in at most eight lines, and the notes on it."""
     yield line(heading_text(found, device), "soft")
     yield _status(device)
-    facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
+    facts: list[tuple[str, parts.Known]] = []
     if device.verdict.kind != "headroom" or device.verdict.tags:
         facts.append(("Verdict", replace(verdict_line(device.verdict), label="")))
     if device.served:
@@ -218,7 +219,7 @@ def _status(device: DeviceExplanation) -> parts.Line:
     return parts.status(status_text(device), "good" if device.verdict.kind == "headroom" else "bad")
 
 
-def _facts(device: DeviceExplanation) -> Iterator[tuple[str, str | parts.Curve]]:
+def _facts(device: DeviceExplanation) -> Iterator[tuple[str, parts.Known]]:
     yield "Peak", peak_text(device)
     yield "Reserved", reserved_text(device)
     if unused := unused_text(device):
@@ -304,8 +305,7 @@ def _small_tables(device: DeviceExplanation, shown: int, stacks: Stacks) -> Iter
 
 
 def _tried(device: DeviceExplanation) -> parts.Table:
-    title = "Allocator settings tried on the same allocations"
-    verdict = device.verdict
+    verdict, title = device.verdict, tried_title(device.verdict)
     if device.available_bytes is not None:
         return fix_table(verdict, title, has_margin=not verdict.available_is_bound)
     return parts.Table(

@@ -65,7 +65,7 @@ def _nights(trend: Trend, entries: Sequence[Entry]) -> parts.Table:
         columns=columns("number:Night (UTC)", "Verdict", f"number:{trend.metric}", "number:Change", "Commit"),
         rows=[
             (
-                _night(entry),
+                night_text(entry),
                 _verdict(entry),
                 _value(trend, entry.value),
                 "" if entry.change is None else _change(trend, entry.change),
@@ -88,14 +88,10 @@ def _change(trend: Trend, value: int) -> Cell:
     return Cell(text=gate_sentences.change_text(trend.metric, value), number=value)
 
 
-def _night(entry: Entry) -> str:
-    return moment_text(entry.started)
-
-
 def heading(trends: Sequence[Trend]) -> str:
     """Return ``peak_requested of 3 cases over 30 nights, the last of 2026-01-05 02:00 UTC``."""
-    nights = {entry.night: entry.started for trend in trends for entry in trend.entries}
-    last = moment_text(max(nights.values()))
+    nights = {entry.night: entry for trend in trends for entry in trend.entries}
+    last = night_text(max(nights.values(), key=lambda entry: entry.started))
     return (
         f"{trends[0].metric} of {count(len(trends), 'case')} over {count(len(nights), 'night')}, the last of {last} UTC"
     )
@@ -108,7 +104,7 @@ def step_text(trend: Trend) -> str:
         return "none beyond the band that warns" if any(entry.change for entry in trend.stretch) else ""
     size = gate_sentences.change_text(trend.metric, step.change)
     gone = "" if trend.change else ", gone by now"
-    return f"{size} on {_night(step.after)}{gone}: {whose_text(step)}"
+    return f"{size} on {night_text(step.after)}{gone}: {whose_text(step)}"
 
 
 def whose_text(step: Step) -> str:
@@ -135,7 +131,9 @@ def entry_text(trend: Trend, entry: Entry) -> str:
     """Return all of a night but its remarks: when, verdict, number, change and commit."""
     change = gate_sentences.change_text(trend.metric, entry.change) if entry.change else ""
     number = "" if entry.value is None else gate_sentences.value_text(trend.metric, entry.value)
-    return ", ".join(filter(None, (f"{_night(entry)}: {entry.status}", number, change, standing_text(entry.standing))))
+    return ", ".join(
+        filter(None, (f"{night_text(entry)}: {entry.status}", number, change, standing_text(entry.standing)))
+    )
 
 
 def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
@@ -143,14 +141,14 @@ def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     said = []
     for text, run in groupby(entries, key=remark_text):
         alike = list(run)
-        when = _night(alike[0]) + (f" to {_night(alike[-1])}" if len(alike) > 1 else "")
+        when = night_text(alike[0]) + (f" to {night_text(alike[-1])}" if len(alike) > 1 else "")
         said += [(when, text)] if text else []
     return said
 
 
-def moment_text(started: str) -> str:
-    """Return a time to the minute, without its zone."""
-    return started[:16].replace("T", " ")
+def night_text(entry: Entry) -> str:
+    """Return when a night began, to the minute and without its zone."""
+    return entry.started[:16].replace("T", " ")
 
 
 def remark_text(entry: Entry) -> str:

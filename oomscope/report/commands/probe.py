@@ -36,7 +36,7 @@ def probe_summary(result: ProbeResult, *, title: str = "") -> list[parts.Part]:
     """Return what a probe answers, in at most eight lines, and the notes that limit the answer."""
     card = " ".join(part for part in (result.backend, result.gpu) if part)
     rank = rank_text(result) if result.world_size > 1 else ""
-    facts: list[tuple[str, str | parts.Line | list[tuple[str, str, str]]]] = []
+    facts: list[tuple[str, parts.Known]] = []
     if result.verdict and (result.verdict.kind != "headroom" or result.verdict.tags):
         facts.append(("Verdict", replace(verdict_line(result.verdict), label="")))
     facts += _peak_fact(result)
@@ -127,7 +127,7 @@ def measurement_parts(
             yield parts.line(untried, "soft")
 
 
-def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, str | parts.Curve | parts.Line]]:
+def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, parts.Known]]:
     yield "Peak", f"{format_size(peak.requested_bytes)} requested in {peak_place(peak)}"
     if reserved := reserved_text(result):
         yield "Reserved", reserved

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from oomscope.report.parts import Cell, Commands, Curve, Facts, Figure, Heading, Line, Part, Span, Table
+from oomscope.report.parts import Cell, Commands, Curve, Facts, Figure, Heading, Known, Line, Part, Span, Table
 
 GAP: Final = 3
 """Blanks between the columns of a table."""
@@ -68,7 +68,7 @@ def _facts(part: Facts) -> Grid:
     return grid
 
 
-def _fact(value: str | Line | Curve | Sequence[tuple[str, str, str]]) -> RenderableType:
+def _fact(value: Known) -> RenderableType:
     if isinstance(value, str):
         return Text(value)
     if isinstance(value, Line):

@@ -200,7 +200,7 @@ def stacks_of(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
     kept = [block.stack for _, block in active_blocks(segments)] if older else []
     for born, block in zip(table.born[rows].tolist(), table.segment_block[rows].tolist(), strict=True):
         if born != BEFORE:
-            yield trace.stacks[trace.forward_stack_id[born] or trace.stack_id[born]]
+            yield trace.stack_behind(born)
         else:
             yield kept[block] if block >= 0 else ()
 

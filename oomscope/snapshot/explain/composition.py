@@ -24,7 +24,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.categorise import Evidence
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
-from oomscope.snapshot.trace import Category, Stack, Trace
+from oomscope.snapshot.trace import Category, Stack
 
 Describe: TypeAlias = Callable[[int], tuple[Site, str]]
 """Returns the line and the category of a row of the lifetimes."""
@@ -42,18 +42,12 @@ class Describer:
 
     def __call__(self, row: int) -> tuple[Site, str]:
         """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
-        trace = self._timeline.trace
         born = int(self._timeline.lifetimes.born[row])
-        stack = self._older[row] if born == BEFORE else trace.stacks[stack_behind(trace, born)]
+        stack = self._older[row] if born == BEFORE else self._timeline.trace.stack_behind(born)
         if stack not in self._sites:
             self._sites[stack] = site_of(stack)
         site = self._sites[stack] or site_without_stack(self._timeline, born)
         return site, Category(int(self._evidence.category[row])).label
-
-
-def stack_behind(trace: Trace, event: int) -> int:
-    """Return the stack to which an allocation is attributed: the forward stack if known, else its own."""
-    return int(trace.forward_stack_id[event] or trace.stack_id[event])
 
 
 CONSIDERABLE: Final = 0.1

@@ -12,7 +12,7 @@ import numpy as np
 
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.analysis import Analysis
-from oomscope.snapshot.explain.composition import Describe, composition_at, stack_behind
+from oomscope.snapshot.explain.composition import Describe, composition_at
 from oomscope.snapshot.explain.curves import curves_of
 from oomscope.snapshot.explain.explanation import (
     DeviceExplanation,
@@ -99,7 +99,7 @@ def _place(timeline: Timeline, event: int, describe: Describe, *, failed: bool =
         return Place(phase="", iteration=-1, site=None, category="")
     trace = timeline.trace
     moment = trace.moment_of(event)
-    asked = site_of(trace.stacks[stack_behind(trace, event)])
+    asked = site_of(trace.stack_behind(event))
     site, category = describe(int(row[0])) if len(row) else (asked, "")
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
 

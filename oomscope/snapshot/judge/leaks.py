@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from oomscope.snapshot.accounting.attribution import SiteOf
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.judge.steady import steadily_left
+from oomscope.snapshot.judge.steady import Key, steadily_left
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.trace import Category
 from oomscope.snapshot.verdict_types import LeakSuspect
@@ -77,7 +77,7 @@ def piles_up(timeline: Timeline) -> bool:
     return sum(_piled_up(timeline, ends, None).values()) >= MIN_GROWTH * (len(ends) - 1)
 
 
-def _piled_up(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int, int], int]:
+def _piled_up(timeline: Timeline, ends: Indices, until: int | None) -> dict[Key, int]:
     """Return, by stack, forward stack and module, the bytes that all iterations after the first left."""
     return _left_in_each_iteration(timeline, ends, until) | _grown_in_each_iteration(timeline, ends)
 
@@ -125,7 +125,7 @@ def _iteration_ends(timeline: Timeline, until: int | None, *, ends_whole: bool =
     return ends
 
 
-def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None) -> dict[tuple[int, int, int], int]:
+def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None) -> dict[Key, int]:
     """Return, by stack, forward stack and module, the bytes of what every iteration after the first left behind.
 
     A block counts if it is alive at the last of ``ends`` and right before ``until``; stacks count if they left such
@@ -137,8 +137,8 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
     alive[alive] = trace.category[table.born[alive]] != Category.OPTIMIZER_STATE
     rows = np.flatnonzero(alive if until is None else alive & (table.freed >= until))
     born = table.born[rows]
-    seen: dict[tuple[int, int, int], set[int]] = {}
-    totals: dict[tuple[int, int, int], int] = {}
+    seen: dict[Key, set[int]] = {}
+    totals: dict[Key, int] = {}
     columns = zip(
         trace.stack_id[born].tolist(),
         trace.forward_stack_id[born].tolist(),
@@ -154,7 +154,7 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
     return {key: total for key, total in totals.items() if len(seen[key]) == len(ends) - 1}
 
 
-def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[int, int, int], int]:
+def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[Key, int]:
     """Return, by stack, forward stack and module, the bytes by which what is made anew in each iteration has grown.
 
     A stack counts if its blocks that are alive at the end of an iteration, and younger than the end before, have grown
@@ -164,13 +164,13 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[in
     """
     table, trace = timeline.lifetimes, timeline.trace
     last = ends[-_LOOKED_AT:]
-    sizes: dict[tuple[int, int, int], list[int]] = {}
+    sizes: dict[Key, list[int]] = {}
     for number, end in enumerate(last.tolist()):
         since = int(last[number - 1]) if number else BEFORE
         rows = table.held_at(end)
         born = table.born[rows]
         rows, born = rows[born > since], born[born > since]
-        found: dict[tuple[int, int, int], int] = {}
+        found: dict[Key, int] = {}
         columns = (trace.stack_id[born], trace.forward_stack_id[born], trace.module_id[born], table.size[rows])
         for stack, forward, module, size in zip(*(column.tolist() for column in columns), strict=True):
             key = stack, forward, module
@@ -180,7 +180,7 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[tuple[in
     rows = np.flatnonzero((table.born > last[0]) & (table.born <= last[-1]))
     born, made = table.born[rows], table.size[rows]
     iteration = np.searchsorted(last, born) - 1
-    grown: dict[tuple[int, int, int], int] = {}
+    grown: dict[Key, int] = {}
     for key, each in sizes.items():
         if len(each) < len(last):
             continue

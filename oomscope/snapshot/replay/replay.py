@@ -151,19 +151,17 @@ def serve(
     device: Device,
     *,
     at_recorded_addresses: bool = False,
-    driver: Driver | None = None,
 ) -> ReplayOutcome:
     """Serve all requests, whichever fail.
 
     ``at_recorded_addresses``: the driver gives the addresses that it gave in the recording. They decide between equally
-    large blocks up to torch 2.11, and mean something only under the recorded settings. ``driver`` is another that gives
-    the memory of ``device``, such as one with other addresses.
+    large blocks up to torch 2.11, and mean something only under the recorded settings.
 
     Raises:
         UsageError: the device is too small for what was held before the first request, or too large to model.
     """
     total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
-    driver = driver or Driver(total, min(total, device.taken_bytes), policy=_address_policy(requests))
+    driver = Driver(total, min(total, device.taken_bytes), policy=_address_policy(requests))
     if at_recorded_addresses:
         pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
         reservations = requests.initial.reservations if requests.initial else ()

@@ -60,7 +60,6 @@ OPERATION: Final = {
 """What each kind is to the allocator."""
 
 
-NO_EVENT: Final = -1
 MAX_HANDLE: Final = 2**62
 """Largest number given to a stream that stands for a wait."""
 

@@ -13,7 +13,7 @@ from oomscope.errors import InputError
 from oomscope.gate.night.result import Culprit, GateResult, GrownLine, Place
 from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
-from oomscope.report.ci.github import night_markdown
+from oomscope.report.ci.github import summary
 from oomscope.report.ci.junit import junit_document
 from oomscope.report.html.pages import night_page
 from oomscope.units import GiB
@@ -71,7 +71,7 @@ def test_what_is_read_back_is_what_was_written() -> None:
 def test_half_a_character_breaks_no_form(path) -> None:
     night = GateResult.from_json(with_(path, "\ud800"), where="night.json")
     assert "ud800" not in json.dumps(night.to_json())
-    assert night_markdown(night, 60_000).encode()
+    assert summary(night, 60_000).encode()
     assert junit_document(night)
     assert night_page(night).encode()
 
@@ -85,7 +85,7 @@ def test_a_time_is_one_in_utc_and_xml_can_hold_it() -> None:
 
 def test_cases_that_are_no_longer_watched_are_told_in_every_form() -> None:
     said = "not watched, since only the baseline has them: gone; oomscope gate update removes them"
-    assert said in night_markdown(WHOLE, 60_000)
+    assert said in summary(WHOLE, 60_000)
     assert said in night_page(WHOLE)
     many = replace(WHOLE, unwatched=tuple(f"gone{number}" for number in range(12)))
-    assert "gone9 and 2 more" in night_markdown(many, 60_000)
+    assert "gone9 and 2 more" in summary(many, 60_000)
