@@ -28,6 +28,11 @@ from oomscope.allocator.views import AllocatorSegment
 from oomscope.errors import UsageError
 from oomscope.units import format_size
 
+STAT_NAMES = (
+    *("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes"),
+    *("inactive_split_bytes", "requested_bytes", "oversize_allocations", "oversize_segments"),
+)
+"""What PyTorch calls the kinds of statistics, in the order of the engine's."""
 NULL = 0
 """The address of an allocation of no bytes."""
 
@@ -36,7 +41,8 @@ def stats(allocator: AllocatorState) -> dict[str, Any]:
     """Return PyTorch's nested statistics of the device: what ``torch.cuda.memory_stats`` shows."""
     m, pools = allocator._memory, ("all", "small_pool", "large_pool")
     shown: dict[str, Any] = {}
-    for index, name in enumerate(constants.STAT_NAMES):
+    assert len(STAT_NAMES) == constants.STAT_KINDS
+    for index, name in enumerate(STAT_NAMES):
         at = constants.STATS + index * constants.STAT_ROW
         of_pools = {pool: _stat(m, at + constants.STAT_FIELDS * i) for i, pool in enumerate(pools)}
         shown[name] = of_pools["all"] if name.startswith("oversize") else of_pools

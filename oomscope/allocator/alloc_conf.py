@@ -24,6 +24,7 @@ Value = int | float | bool | tuple[int, ...]
 _SIZE_MAX = (1 << 64) - 1
 _MAX_SIZE_MB = _SIZE_MAX // MiB
 _MAX_PINNED_THREADS = 128
+_TOKEN = re.compile(r"[,:\[\]]|[^,:\[\]]+")
 _INTEGER = re.compile(r"[+-]?\d+")
 _REAL = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|infinity|inf)", re.IGNORECASE)
 
@@ -70,20 +71,11 @@ class Token(NamedTuple):
 
 def tokenize(conf: str) -> list[Token]:
     """Split at ``,``, ``:``, ``[`` and ``]``, leaving white space out wherever it stands, as torch does."""
-    tokens: list[Token] = []
-    word = ""
-    start = 0
-    for column, character in enumerate(conf, 1):
-        if character in ",:[]":
-            if word:
-                tokens.append(Token(word, start))
-                word = ""
-            tokens.append(Token(character, column))
-        elif not character.isspace():
-            start = start if word else column
-            word += character
-    if word:
-        tokens.append(Token(word, start))
+    tokens = []
+    for match in _TOKEN.finditer(conf):
+        if word := "".join(match[0].split()):
+            indent = len(match[0]) - len(match[0].lstrip())
+            tokens.append(Token(word, 1 + match.start() + indent))
     return tokens
 
 

@@ -41,7 +41,7 @@ def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[tu
             rows |= _reservation(m, runs, stream, pool)
         else:
             rows |= _segment(m, runs[0], stream, pool)
-    return rows
+    return {address: row for address, row in rows.items() if m[row + ALLOCATED]}
 
 
 def _by_range(segments: Sequence[AllocatorSegment]) -> list[list[AllocatorSegment]]:
@@ -80,7 +80,7 @@ def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> di
     for block in segment.blocks[:-1]:
         rows[block.address] = _settle(m, _front(m, whole, block.size), block)
     rows[segment.blocks[-1].address] = _settle(m, whole, segment.blocks[-1])
-    return _allocated(m, rows)
+    return rows
 
 
 def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool: int) -> dict[int, int]:
@@ -105,7 +105,7 @@ def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool:
             rows[block.address] = _settle(m, row, block)
     if m[rest + MAPPED] == 0:
         put_unmapped(m, rest)
-    return _allocated(m, rows)
+    return rows
 
 
 def _front(m: Memory, whole: int, size: int) -> int:
@@ -137,10 +137,6 @@ def _settle(m: Memory, row: int, block: AllocatorBlock) -> int:
     if block.size >= m[MAX_SPLIT]:
         raise_total(m, OVERSIZE_ALLOCATIONS)
     return row
-
-
-def _allocated(m: Memory, rows: Mapping[int, int]) -> dict[int, int]:
-    return {address: row for address, row in rows.items() if m[row + ALLOCATED]}
 
 
 def _charge(m: Memory, page: int, pages: int) -> None:

@@ -171,19 +171,7 @@ STAT_FIELDS = 4
 CURRENT, PEAK, ROSE, FELL = range(STAT_FIELDS)
 STAT_ROW = 3 * STAT_FIELDS
 STATS = DIVISIONS + DIVISION_INTERVALS
-STAT_NAMES = (
-    "allocation",
-    "segment",
-    "active",
-    "inactive_split",
-    "allocated_bytes",
-    "reserved_bytes",
-    "active_bytes",
-    "inactive_split_bytes",
-    "requested_bytes",
-    "oversize_allocations",
-    "oversize_segments",
-)
+STAT_KINDS = 11
 (
     ALLOCATION,
     SEGMENT,
@@ -196,5 +184,5 @@ STAT_NAMES = (
     REQUESTED_BYTES,
     OVERSIZE_ALLOCATIONS,
     OVERSIZE_SEGMENTS,
-) = range(STATS, STATS + len(STAT_NAMES) * STAT_ROW, STAT_ROW)
-SCALARS = STATS + len(STAT_NAMES) * STAT_ROW
+) = range(STATS, STATS + STAT_KINDS * STAT_ROW, STAT_ROW)
+SCALARS = STATS + STAT_KINDS * STAT_ROW

@@ -5,6 +5,7 @@ Every table sums exactly to the requested bytes; what cannot be told is a row of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -137,8 +138,7 @@ def _of_sum(by_confidence: Indices) -> Confidence:
 
 def _by_file(sites: Iterable[SiteBytes]) -> dict[str, int]:
     """Return bytes by source file, largest first; without one, by why there is none."""
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for row in sites:
-        name = row.site.file or row.site.function
-        totals[name] = totals.get(name, 0) + row.bytes
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+        totals[row.site.file or row.site.function] += row.bytes
+    return dict(totals.most_common())

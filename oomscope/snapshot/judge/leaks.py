@@ -10,6 +10,8 @@ every end too, but always as young.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.steady import Key, steadily_left
 from oomscope.snapshot.sites import Site, site_of
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.trace import Category, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import KiB, MiB
 
@@ -53,10 +55,9 @@ def find_leak(
     mean = sum(left.values()) // (len(ends) - 1)
     if mean < MIN_GROWTH:
         return None
-    by_site: dict[Site | None, int] = {}
+    by_site: Counter[Site | None] = Counter()
     for (own, forward, module), size in left.items():
-        site = choose(timeline.trace.stacks[forward or own], timeline.trace.modules[module])
-        by_site[site] = by_site.get(site, 0) + size
+        by_site[choose(timeline.trace.stacks[forward or own], timeline.trace.modules[module])] += size
     most = max(by_site, key=by_site.__getitem__)
     lines = {(site.file, site.line) for site, size in by_site.items() if site and size >= MIN_SUSPECT * (len(ends) - 1)}
     further = len(lines - {(most.file, most.line)}) if most else 0
@@ -138,19 +139,11 @@ def _left_in_each_iteration(timeline: Timeline, ends: Indices, until: int | None
     rows = np.flatnonzero(alive if until is None else alive & (table.freed >= until))
     born = table.born[rows]
     seen: dict[Key, set[int]] = {}
-    totals: dict[Key, int] = {}
-    columns = zip(
-        trace.stack_id[born].tolist(),
-        trace.forward_stack_id[born].tolist(),
-        trace.module_id[born].tolist(),
-        np.searchsorted(ends, born).tolist(),
-        table.size[rows].tolist(),
-        strict=True,
-    )
-    for stack, forward, module, iteration, size in columns:
-        key = stack, forward, module
+    totals: Counter[Key] = Counter()
+    iterations = np.searchsorted(ends, born).tolist()
+    for key, iteration, size in zip(_keys(trace, born), iterations, table.size[rows].tolist(), strict=True):
         seen.setdefault(key, set()).add(iteration)
-        totals[key] = totals.get(key, 0) + size
+        totals[key] += size
     return {key: total for key, total in totals.items() if len(seen[key]) == len(ends) - 1}
 
 
@@ -170,11 +163,9 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[Key, int
         rows = table.held_at(end)
         born = table.born[rows]
         rows, born = rows[born > since], born[born > since]
-        found: dict[Key, int] = {}
-        columns = (trace.stack_id[born], trace.forward_stack_id[born], trace.module_id[born], table.size[rows])
-        for stack, forward, module, size in zip(*(column.tolist() for column in columns), strict=True):
-            key = stack, forward, module
-            found[key] = found.get(key, 0) + size
+        found: Counter[Key] = Counter()
+        for key, size in zip(_keys(trace, born), table.size[rows].tolist(), strict=True):
+            found[key] += size
         for key, size in found.items():
             sizes.setdefault(key, [0] if number == 1 else []).append(size)
     rows = np.flatnonzero((table.born > last[0]) & (table.born <= last[-1]))
@@ -197,6 +188,12 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[Key, int
         if _are_alike(np.bincount(iteration, weights=others, minlength=len(last) - 1)):
             grown[key] = int(steps.mean()) * (len(ends) - 1)
     return grown
+
+
+def _keys(trace: Trace, born: Indices) -> Iterator[Key]:
+    """Yield stack, forward stack and module of allocations."""
+    columns = trace.stack_id[born], trace.forward_stack_id[born], trace.module_id[born]
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _are_alike(sizes: NDArray[Any]) -> bool:

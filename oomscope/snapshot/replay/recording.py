@@ -21,7 +21,7 @@ from oomscope.snapshot.replay.budget import Budget, budget_of
 from oomscope.snapshot.replay.fidelity import Fidelity, fidelity_of
 from oomscope.snapshot.replay.fixes import Rules, pairs_of
 from oomscope.snapshot.replay.initial_state import recover
-from oomscope.snapshot.replay.releases import capacity_of, releases_of
+from oomscope.snapshot.replay.releases import capacity_of
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay, result_of, serve
 from oomscope.snapshot.replay.requests import Requests, fatal_event, requests_of
 from oomscope.snapshot.trace import Action, Snapshot
@@ -182,7 +182,7 @@ def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings,
     served and refused alike in the recorded run; a card of the lower bound promises nothing that the true one lacks.
     """
     budget = budget_of(snapshot, timeline, settings, limit=None)
-    capacity = capacity_of(timeline, releases_of(timeline))
+    capacity = capacity_of(timeline)
     if budget.source or capacity is None:
         return budget
     source = "the requests that the driver refused until cached memory was released, which show no more than a bound"

@@ -68,7 +68,7 @@ def _holds_empty_cache(timeline: Timeline, stack: int) -> bool:
     return any("empty_cache" in name or "emptyCache" in name for name in names)
 
 
-def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None:
+def capacity_of(timeline: Timeline) -> int | None:
     """Return the most bytes that the allocator may have been able to hold; None where the driver never refused any.
 
     A refusal bounds it from above: by what was held plus what was asked for, or what an ``oom`` event says was free.
@@ -76,7 +76,7 @@ def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None
     trace = timeline.trace
     bounds = [
         timeline.reserved_bytes_at(release.event - 1) + int(trace.size[release.end]) - 1
-        for release in releases
+        for release in releases_of(timeline)
         if release.refused and trace.action[release.end] in TAKEN
     ]
     failed = np.flatnonzero(trace.action == Action.OOM).tolist()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
-import numpy as np
 from hypothesis import strategies as st
 
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.replay.segment_map import part_of
 from oomscope.snapshot.trace import Segment, Snapshot, Trace
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
@@ -67,9 +67,4 @@ def play(machine: Machine, held: list[int], what: str, size: int, choice: int) -
 
 def tail(trace: Trace, start: int) -> Trace:
     """Return the events from ``start`` on, as a ring that wrapped leaves them."""
-    columns = {
-        each.name: getattr(trace, each.name)[start:]
-        for each in fields(trace)
-        if isinstance(getattr(trace, each.name), np.ndarray)
-    }
-    return replace(trace, **columns)
+    return part_of(trace, slice(start, None))

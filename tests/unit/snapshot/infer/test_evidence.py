@@ -118,11 +118,7 @@ def test_parameters_and_states_from_before_the_recording_are_counted_by_the_size
     start = len(job.builder)
     job.step()
     job.step()
-    whole = job.trace()
-    columns = ("action", "address", "size", "stream", "time_us", "stack_id", "moment_id", "category", "module_id")
-    columns += ("forward_stack_id", "pool_id")
-    rest = replace(whole, **{name: getattr(whole, name)[start:] for name in columns})
-    timeline = Timeline.of(rest, job.segments())
+    timeline = Timeline.of(tail(job.trace(), start), job.segments())
     evidence = categorise(timeline)
     size = timeline.lifetimes.size
     before = timeline.lifetimes.born == BEFORE

@@ -38,7 +38,7 @@ def test_stacks_tell(freed_by, taken_by, refused):
         (Action.ALLOC, 60, taken_by),
     )
     assert releases_of(timeline) == (Release(event=1, end=2, refused=refused),)
-    assert capacity_of(timeline, releases_of(timeline)) == (100 * MiB - 1 if refused else None)
+    assert capacity_of(timeline) == (100 * MiB - 1 if refused else None)
 
 
 @pytest.mark.parametrize(("size", "refused"), [(50, False), (51, True)])
@@ -71,7 +71,7 @@ def test_a_failure_tells_what_was_free():
     timeline = Timeline.of(machine.trace(), machine.segments())
     (release,) = releases_of(timeline)
     assert release.refused
-    assert capacity_of(timeline, (release,)) == 100 * MiB
+    assert capacity_of(timeline) == 100 * MiB
 
 
 def test_emptying_the_cache_is_a_request():
