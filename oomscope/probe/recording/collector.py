@@ -24,11 +24,9 @@ _OF_A_NODE: Final = 2
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
+    """Let the collector rest inside the block, unless a program sets it there (``gc.disable()``), which lasts.
 
-    An import of torch makes a third of a million objects, nearly all of which stay, and to look through them again and
-    again takes a fifth of its time. Training that collects by hand (``gc.disable()``) or seldom
-    (``gc.set_threshold(...)``) holds more memory for it.
+    Training that collects by hand or seldom (``gc.set_threshold(...)``) holds more memory for it.
     """
     before = gc.get_threshold()
     gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
@@ -41,11 +39,11 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def uncollected_import() -> Iterator[None]:
-    """Look for no garbage while modules are imported, and once after many: torch makes a third of a million objects.
+    """Let the collector rest while modules are imported, and run once after many objects.
 
-    Nearly all of them stay, and looking through them again and again takes a fifth of the import's time. The one
-    collection counts them as old, as those of a plain import would; Python looks through all objects again when a
-    quarter as many are new.
+    Torch makes a third of a million, nearly all of which stay; to look through them again and again takes a fifth of
+    its import. The one collection counts them as old, as those of a plain import would: Python looks through all
+    objects again when a quarter as many are new.
     """
     with uncollected():
         yield
