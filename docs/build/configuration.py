@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -69,9 +70,15 @@ Names in italics stand for values of the configuration, *found* for what the rul
 
 def configuration_page() -> str:
     """Return docs/configuration.md."""
-    presets = [f"- `{name}`: {read_preset(name).summary}" for name in preset_names()]
+    presets = [f"- `{name}`: {_leading_comment(read_preset(name))}" for name in preset_names()]
     sections = [_section(name, model) for name, model in SECTIONS.items()]
     return "\n".join([_CONFIGURATION, "## Presets\n", *presets, "", *sections])
+
+
+def _leading_comment(text: str) -> str:
+    """Return the comment that a preset begins with, which says what it is and whence its numbers come, as one line."""
+    comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in comment)
 
 
 def rules_page() -> str:

@@ -20,8 +20,8 @@ from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.rules.check import check, problem_of
 from oomscope.config.rules.rule import Finding
 from oomscope.config.schema import Config
-from oomscope.config.settings import Key, Layer, Setting, layer_of_mapping, layer_of_overrides, layer_of_tree
-from oomscope.config.yaml_tree import CONFIGURATION, Bounds, read_yaml
+from oomscope.config.settings import Key, Layer, Setting, layer_of_overrides, layer_of_tree
+from oomscope.config.yaml_tree import CONFIGURATION, Bounds, read_yaml, tree_of
 from oomscope.errors import ConfigError
 
 _OCTAL = re.compile(r"[-+]?0o?[0-9_]+")
@@ -80,7 +80,7 @@ def config_from_mapping(
     mapping: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "configuration", enforce: bool = True
 ) -> LoadedConfig:
     """Return the configuration in a mapping of sections, such as a part of ``Config.model_dump``; see above."""
-    return load_layer(layer_of_mapping(mapping, source), source, overrides, enforce)
+    return load_layer(layer_of_tree(tree_of(mapping), source), source, overrides, enforce)
 
 
 def load_layer(layer: Layer, source: str, overrides: Sequence[str], enforce: bool) -> LoadedConfig:
@@ -185,9 +185,8 @@ def read_file(path: Path, bounds: Bounds = CONFIGURATION) -> bytes:
 
 
 def _preset_layer(name: object, where: str | None) -> Layer:
-    preset = read_preset(name, where=where)
-    source = f"preset {preset.name}"
-    tree, _ = read_yaml(preset.text, source)
+    source = f"preset {name}"
+    tree, _ = read_yaml(read_preset(name, where=where), source)
     return layer_of_tree(tree, source)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 
@@ -10,24 +9,6 @@ from oomscope.config.problems import shown
 from oomscope.errors import ConfigError
 
 _SUFFIX = ".yaml"
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A preset's file."""
-
-    name: str
-    text: str
-
-    @property
-    def summary(self) -> str:
-        """The file's leading comment, which says what it is and whence its numbers come, as one line."""
-        comment: list[str] = []
-        for line in self.text.splitlines():
-            if not line.startswith("#"):
-                break
-            comment.append(line.removeprefix("#").strip())
-        return " ".join(comment)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -38,8 +19,8 @@ def preset_names() -> tuple[str, ...]:
     )
 
 
-def read_preset(name: object, *, where: str | None = None) -> Preset:
-    """Return the preset called ``name``.
+def read_preset(name: object, *, where: str | None = None) -> str:
+    """Return the text of the preset called ``name``.
 
     Raises:
         ConfigError: there is none of that name.
@@ -49,5 +30,4 @@ def read_preset(name: object, *, where: str | None = None) -> Preset:
         close = get_close_matches(str(name), names, n=1)
         remedy = f"did you mean {close[0]}?" if close else f"presets are {', '.join(names)}"
         raise ConfigError(f"there is no preset {shown(name)}", where=where, remedy=remedy)
-    text = files("oomscope.config").joinpath("presets", name + _SUFFIX).read_text(encoding="utf-8")
-    return Preset(name, text)
+    return files("oomscope.config").joinpath("presets", name + _SUFFIX).read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ A later layer replaces the settings of an earlier one key by key; each setting r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,11 +100,6 @@ def _setting(section: str, key: str, tree: yaml_tree.Tree, where: str, source: s
         return Setting(tree.text if is_number and is_text(section, key) else tree.value, where)
     items = tree.items if isinstance(tree, yaml_tree.Items) else ()
     return Setting(tree.value, where, tuple(_place(source, item.line) for item in items))
-
-
-def layer_of_mapping(mapping: Mapping[str, Any], source: str) -> Layer:
-    """Return what a mapping of sections sets (the shape of ``Config.model_dump``, not necessarily whole)."""
-    return layer_of_tree(yaml_tree.tree_of(mapping), source)
 
 
 def unknown_key(section: str, key: str, where: str) -> Problem:

@@ -133,8 +133,6 @@ TABLE: dict[str, Row] = {
     "comm_overlap.delay_wgrad_compute": Unmodelled("weight gradients computed apart are not there"),
     "peft": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
-    "model.cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
-    "model.cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "data_parallel_size": To("parallel.data_parallel_size", whole),
     "world_size": Kept(whole),
 }
@@ -143,23 +141,19 @@ TABLE: dict[str, Row] = {
 _NAMES = """
 logger.* scheduler.* checkpoint.* rng.* dist.* profiling.* straggler.* nvrx_straggler.* ft.* validation.*
 inprocess_restart.* tensor_inspect.* rerun_state_machine.* tokenizer.* dataset.* comm_overlap.* peft.*
-optimizer_config_override_provider* mixed_precision.* train.* ddp.check_for_* ddp.bucket_size ddp.pad_buckets_*
-ddp.average_in_collective ddp.gradient_reduce_div_fusion ddp.align_param_gather ddp.param_name_patterns_*
-ddp.keep_fp8_transpose_cache ddp.fsdp_*
-ddp.preserve_fp32_weights model.autocast_dtype model.enable_autocast model.params_dtype model.pipeline_dtype
-model.hf_model_* model.generation_config model.transformer_layer_spec model.init_model_* model.use_cpu_initialization
-model.*_method* model.parallel_output model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor
-model.softmax_* model.rope_* model.layernorm_zero_centered_gamma model.test_mode model.fallback_to_eager_attn
-model.hetereogenous_dist_checkpoint model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_sync
-model.cp_comm_overlap model.max_position_embeddings_* model.fp8_* model.fp4_*
-model.tp_only_amax_red model.mamba_* model.inference_* model.cuda_graph_use_single_mempool
-model.cuda_graph_retain_backward_graph model.symmetric_ar_type model.qk_clip_* model.linear_* model.first_pipeline_*
-model.num_layers_at_* model.rotary_percent model.timers model.finalize_model_grads_func model.no_sync_func
-model.grad_sync_func model.param_sync_func model.grad_scale_func model.expert_tensor_* model.moe_deepep_num_sms
-model.moe_hybridep_num_sms model.moe_extended_tp model.moe_router_* model.moe_shared_expert_gate
-model.moe_flex_dispatcher_backend model.persist_layer_norm optimizer.*_fn optimizer.min_lr optimizer.config_logger_dir
-optimizer.log_* optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer.fp16 optimizer.barrier_with_L1_time
-optimizer.use_megatron_fsdp
+optimizer_config_override_provider* mixed_precision.* train.* ddp.bucket_size ddp.pad_buckets_*
+ddp.average_in_collective ddp.param_name_patterns_* ddp.keep_fp8_transpose_cache ddp.fsdp_* ddp.preserve_fp32_weights
+model.autocast_dtype model.enable_autocast model.params_dtype model.pipeline_dtype model.hf_model_*
+model.generation_config model.transformer_layer_spec model.init_model_* model.*_method* model.parallel_output
+model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor model.softmax_* model.rope_*
+model.layernorm_zero_centered_gamma model.fallback_to_eager_attn model.hetereogenous_dist_checkpoint
+model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_sync model.cp_comm_overlap
+model.max_position_embeddings_* model.fp8_* model.fp4_* model.cuda_graph_use_single_mempool
+model.cuda_graph_retain_backward_graph model.symmetric_ar_type model.linear_* model.first_pipeline_*
+model.num_layers_at_* model.timers model.finalize_model_grads_func model.no_sync_func model.grad_sync_func
+model.param_sync_func model.grad_scale_func model.expert_tensor_* model.moe_extended_tp model.moe_router_*
+optimizer.*_fn optimizer.config_logger_dir optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer.fp16
+optimizer.barrier_with_L1_time optimizer.use_megatron_fsdp
 """
 
 WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron_arguments.WITHOUT_MEMORY.split())])

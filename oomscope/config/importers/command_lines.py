@@ -120,7 +120,7 @@ def _add(arguments: Arguments, option: str, values: list[str]) -> None:
     arguments.hints.add("megatron")
     plain = [plain_value(value) for value in values]
     value: Any = True if not plain else plain[0] if len(plain) == 1 else plain
-    arguments.add(option.lstrip("-").replace("-", "_"), value, " ".join([option, *values]))
+    arguments.add(_plain_name(option), value, " ".join([option, *values]))
 
 
 def plain_value(text: str) -> Any:

@@ -136,8 +136,6 @@ TABLE: dict[str, Row] = {
     "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
     "output_logit_dtype": Unmodelled("logits of another type are not there"),
     "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not there"),
-    "cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
-    "cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
     **{
         name: Unmodelled("weights gathered on demand are not there", (1,))
@@ -170,48 +168,41 @@ TABLE: dict[str, Row] = {
 
 WITHOUT_MEMORY = """
 save save_* load load_* no_save_* no_load_* ckpt_* dist_ckpt_* use_dist_ckpt async_* non_persistent_* finetune
-pretrained_checkpoint exit_* auto_detect_ckpt_format use_persistent_ckpt_worker use_checkpoint_* use_mp_args_*
-verify_* override_* strict_* most_recent_k log_* timing_* tensorboard_* wandb_* one_logger_* no_one_logger
-enable_one_logger app_tag_* logging_level otel_* memory_snapshot_path record_memory_history profile profile_*
-use_pytorch_profiler pytorch_profiler_* nvtx_ranges lr_* min_lr warmup decoupled_lr decoupled_min_lr
-start_weight_decay end_weight_decay weight_decay_incr_style apply_wd_* no_weight_decay_cond_type muon_scale_mode
-muon_coefficient_type muon_use_syrk lion_*
+pretrained_checkpoint exit_* auto_detect_ckpt_format use_persistent_ckpt_worker use_checkpoint_* use_mp_args_* verify_*
+override_* strict_* most_recent_k log_* timing_* tensorboard_* wandb_* one_logger_* no_one_logger enable_one_logger
+app_tag_* logging_level otel_* memory_snapshot_path record_memory_history profile profile_* use_pytorch_profiler
+pytorch_profiler_* nvtx_ranges lr_* min_lr warmup decoupled_lr decoupled_min_lr start_weight_decay end_weight_decay
+weight_decay_incr_style apply_wd_* no_weight_decay_cond_type muon_scale_mode muon_coefficient_type muon_use_syrk lion_*
 train_iters train_samples eval_* skip_train test_mode full_validation phase_transition_iterations data_path
 data_args_path data_cache_path train_data_path valid_data_path test_data_path per_split_data_args_path split mock_data
-no_mmap_bin_files num_workers num_dataset_builder_threads dataloader_type dataloader_fast_cache_load
-reset_position_ids reset_attention_mask eod_mask_loss data_sharding mid_level_dataset_surplus vocab_file merge_file
-tokenizer_model tokenizer_* tiktoken_* vocab_extra_ids legacy_tokenizer mmap_bin_files trust_remote_code
-allow_ambiguous_pad_tokens retriever_* fim_* distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init
-use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device
-high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group
-overlap_p2p_comm_warmup_flush align_* no_align_*
-use_gloo_process_groups disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_*
-ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_* no_gradient_reduce_div_fusion gradient_reduce_div_fusion
-use_ring_exchange_p2p te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models
-enable_experimental disable_mcore_* test_type no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion
-apply_rope_fusion rope_type
-no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm rotary_percent
-rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
-mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
+no_mmap_bin_files num_workers num_dataset_builder_threads dataloader_type dataloader_fast_cache_load reset_position_ids
+reset_attention_mask eod_mask_loss data_sharding mid_level_dataset_surplus vocab_file merge_file tokenizer_* tiktoken_*
+vocab_extra_ids legacy_tokenizer mmap_bin_files trust_remote_code allow_ambiguous_pad_tokens retriever_* fim_*
+distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init use_cpu_initialization init_method_*
+perform_initialization init_model_with_meta_device high_priority_stream_groups nccl_communicator_config_path
+sharp_enabled_group overlap_p2p_comm_warmup_flush align_* no_align_* use_gloo_process_groups disable_gloo_process_groups
+enable_gloo_process_groups tp_comm_* disable_tp_comm_* ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_*
+no_gradient_reduce_div_fusion gradient_reduce_div_fusion use_ring_exchange_p2p te_rng_tracker deterministic_mode
+use_mcore_models enable_experimental disable_mcore_* test_type no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion
+apply_rope_fusion rope_type no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm
+rotary_percent rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling
+rope_scaling_factor mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval
-tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
-moe_use_legacy_grouped_gemm manual_gc* adlr_*
-straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
-linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed
-iterations_to_skip use_flash_attn use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
-exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
+tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling moe_use_legacy_grouped_gemm
+manual_gc* adlr_* straggler_* enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_* linear_conv_*
+linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed iterations_to_skip use_flash_attn
+use_flash_attn_3 data_parallel_random_init calculate_per_token_loss pin_cpu_* no_pin_cpu_* use_straggler_detector
 disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
 transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE
-LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* moe_routing_trace_*
-add_position_embedding batch_invariant_backend bert_* biencoder_* block_data_path classes_fraction
-clone_scatter_output_in_embedding data_per_class_fraction dino_* dsa_* embedding_path evidence_data_path
-flight_recorder_* fp4_recipe gdp_* grpo_* head_lr_mult ict_* img_* indexer_* inference_* iter_per_epoch
-kitchen_attention_backend logits_load_* logits_save_* mamba_* mask_* max_tokens_to_oom mhc_*
-mlp_chunks_for_prefill moe_deepep_* moe_flex_dispatcher_* moe_hybridep_* moe_paged_stash_*
-moe_upcycling_granularity null_tokenizer_* num_classes offset_sampling_* patch_dim qk_clip_*
-query_in_block_prob refit_method relative_attention_* replication_* rl_* sample_rate sft_tokenizer_*
-short_seq_prob swin_* titles_data_path use_layer_wise_param_layout use_mamba_mem_eff_path
-use_tokenizer_model_from_checkpoint_args vision_*
+LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* moe_routing_trace_* add_position_embedding
+batch_invariant_backend bert_* biencoder_* block_data_path classes_fraction clone_scatter_output_in_embedding
+data_per_class_fraction dino_* dsa_* embedding_path evidence_data_path flight_recorder_* fp4_recipe gdp_* grpo_*
+head_lr_mult ict_* img_* indexer_* inference_* iter_per_epoch kitchen_attention_backend logits_load_* logits_save_*
+mamba_* mask_* max_tokens_to_oom mhc_* mlp_chunks_for_prefill moe_deepep_* moe_flex_dispatcher_* moe_hybridep_*
+moe_paged_stash_* moe_upcycling_granularity null_tokenizer_* num_classes offset_sampling_* patch_dim qk_clip_*
+query_in_block_prob refit_method relative_attention_* replication_* rl_* sample_rate sft_tokenizer_* short_seq_prob
+swin_* titles_data_path use_layer_wise_param_layout use_mamba_mem_eff_path use_tokenizer_model_from_checkpoint_args
+vision_*
 """
 
 _LAYERS, _TIMES = re.compile(r"\[([01](?:,[01])*),?\]"), re.compile(r"\*(\d{1,9})")

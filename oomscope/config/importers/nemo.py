@@ -82,7 +82,6 @@ TABLE: dict[str, Row] = {
     "model.num_moe_experts": To("model.num_moe_experts"),
     "model.fp8": Switch({"precision.fp8": "hybrid"}),
     "model.fp8_e4m3": Switch({"precision.fp8": "e4m3"}),
-    "model.fp8_amax_history_len": To("precision.fp8_amax_history_len", whole),
     "model.activations_checkpoint_granularity": To("recompute.recompute_granularity"),
     "model.activations_checkpoint_method": To("recompute.recompute_method"),
     "model.activations_checkpoint_num_layers": To("recompute.recompute_num_layers", whole),
@@ -115,13 +114,12 @@ TABLE: dict[str, Row] = {
 
 _NAMES = """
 name restore_from_path trainer.* exp_manager.* cluster_type run.* hydra.* defaults.* model.data.* model.tokenizer.*
-model.nsys_profile.* model.optim.sched.* model.optim.* model.resume_from_checkpoint model.init_method_std
-model.use_scaled_init_method model.native_amp_* model.hysteresis model.pre_process model.post_process
-model.persist_layer_norm model.rotary_percentage model.attention_type model.onnx_safe model.apex_transformer_*
-model.grad_allreduce_chunk_size_mb model.grad_div_ar_fusion model.gradient_as_bucket_view model.sync_batch_comm
-model.headscale model.ub_* model.hidden_act
-model.fp8_interval model.reduce_amax model.use_emha model.get_attention_mask_from_fusion
-model.gc_interval model.name model.num_query_group_* model.dist_ckpt_* model.use_cpu_initialization
+model.nsys_profile.* model.optim.* model.resume_from_checkpoint model.use_scaled_init_method model.native_amp_*
+model.hysteresis model.pre_process model.post_process model.persist_layer_norm model.rotary_percentage
+model.attention_type model.onnx_safe model.apex_transformer_* model.grad_allreduce_chunk_size_mb
+model.grad_div_ar_fusion model.gradient_as_bucket_view model.sync_batch_comm model.headscale model.ub_* model.hidden_act
+model.fp8_interval model.reduce_amax model.use_emha model.get_attention_mask_from_fusion model.gc_interval model.name
+model.num_query_group_* model.dist_ckpt_* model.use_cpu_initialization
 """
 
 WITHOUT_MEMORY = " ".join([_NAMES, *(f"model.{name}" for name in megatron_arguments.WITHOUT_MEMORY.split())])

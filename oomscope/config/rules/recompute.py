@@ -27,10 +27,6 @@ def _full(config: Config) -> bool:
     return config.recompute.recompute_granularity == "full"
 
 
-def _selective(config: Config) -> bool:
-    return config.recompute.recompute_granularity == "selective"
-
-
 def _discards_under_fp8(config: Config) -> bool:
     return config.precision.fp8 is not None and not {"moe_act", "layernorm"}.isdisjoint(config.recompute_modules)
 

@@ -96,9 +96,6 @@ StageLayout = Annotated[
 """Text that :func:`stages_of` reads."""
 
 
-_DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
-
-
 class ParallelConfig(Section):
     """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
 

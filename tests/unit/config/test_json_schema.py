@@ -26,7 +26,7 @@ def test_it_is_a_schema() -> None:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_and_whole_configurations_are_accepted(name: str) -> None:
-    assert accepts(read_yaml(read_preset(name).text, name)[0].value)
+    assert accepts(read_yaml(read_preset(name), name)[0].value)
     assert accepts(load_preset(name, enforce=False).config.model_dump(mode="json"))
 
 
