@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ from oomscope.cli.options import (
     FILE,
     csv_option,
     force_option,
+    html_option,
     json_options,
     progress_options,
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.output import DIFF_TABLES, Files, Form, print_document, print_report, tables_of
+from oomscope.cli.terminal.output import DIFF_TABLES, Files, Form, late, print_document, print_report, tables_of
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--phase", default="", metavar="NAME", help="Compare the peaks inside a phase, such as backward.")
 @click.option("--by", type=click.Choice(["line", "category", "module", "size"]), help="Show this table only.")
 @click.option("--top", type=click.IntRange(min=1), default=12, metavar="N", help="Rows of a table (default: 12).")
-@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@html_option
 @csv_option
 @force_option
 @redact_option
@@ -65,7 +67,7 @@ def diff_command(
     oomscope diff before.pickle after.pickle
     oomscope diff before.pickle after.pickle --phase backward --html diff.html
     """
-    files = Files(html=html, tables=tables, names=DIFF_TABLES)
+    files = Files({"--html": html, "--csv": tables}, DIFF_TABLES)
     files.refuse(("what is read", before), ("what is read", after), force=force)
     from oomscope.snapshot.compare.diff import diff_paths
 
@@ -75,13 +77,8 @@ def diff_command(
         from oomscope.report.redact import redacted
 
         found = redacted(found, redact)
-
-    def page() -> str:
-        from oomscope.report.html.pages import diff_page
-
-        return diff_page(found)
-
-    lost = files.write(page=page, tables=lambda: tables_of(DIFF_TABLES, found))
+    page = late("oomscope.report.html.pages:diff_page", found)
+    lost = files.write({"--html": page, "--csv": partial(tables_of, DIFF_TABLES, found)})
     if form is not None:
         print_document(found, form)
     else:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +20,11 @@ from oomscope.cli.options import (
     snapshot_limits_options,
     torch_version_option,
 )
-from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, Form, offer_more, print_document, print_report
+from oomscope.cli.terminal.output import EXPLAIN_TABLES, Files, Form, late, offer_more, print_document, print_report
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from oomscope.report.redact import Level
     from oomscope.snapshot.explain.drawing import Drawing
     from oomscope.snapshot.read.limits import Limits
@@ -86,8 +81,8 @@ def explain(
     oomscope explain snapshot.pickle --html report.html
     oomscope explain snapshots/
     """
-    exports = {"--perfetto": perfetto, "--speedscope": speedscope, "--folded": folded}
-    files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES, exports=exports)
+    drawn = {"--html": html, "--png": png, "--perfetto": perfetto, "--speedscope": speedscope, "--folded": folded}
+    files = Files({**drawn, "--csv": tables}, EXPLAIN_TABLES)
     files.refuse(("what is read", file), force=force)
     total, outside = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explain.explain_path import explain_path
@@ -104,7 +99,7 @@ def explain(
             announce=ticker.stage,
         )
         found = explained.found
-        if any((html, png, *exports.values())):
+        if any(drawn.values()):
             from oomscope.snapshot.explain.drawing import draw
 
             ticker.stage("draw")
@@ -113,32 +108,15 @@ def explain(
         from oomscope.report.redact import redacted
 
         found, drawings = redacted((found, drawings), redact)
-
-    def page() -> str:
-        from oomscope.report.html.pages import explain_page
-
-        return explain_page(found, drawings)
-
-    def picture() -> bytes:
-        from oomscope.report.charts.pictures import explain_picture
-
-        return explain_picture(found, drawings)
-
-    def tables_found() -> Mapping[str, pd.DataFrame]:
-        from oomscope.report.exports.dataframes import tables_of
-
-        return tables_of(found)
-
-    def export(module: str, function: str) -> str:
-        make: Callable[..., str] = getattr(import_module(f"oomscope.report.exports.{module}"), function)
-        return make(found, drawings)
-
-    made = {
-        "--perfetto": partial(export, "traces", "perfetto_trace"),
-        "--speedscope": partial(export, "stack_files", "speedscope"),
-        "--folded": partial(export, "stack_files", "folded"),
+    makes = {
+        "--html": late("oomscope.report.html.pages:explain_page", found, drawings),
+        "--png": late("oomscope.report.charts.pictures:explain_picture", found, drawings),
+        "--csv": late("oomscope.report.exports.dataframes:tables_of", found),
+        "--perfetto": late("oomscope.report.exports.traces:perfetto_trace", found, drawings),
+        "--speedscope": late("oomscope.report.exports.stack_files:speedscope", found, drawings),
+        "--folded": late("oomscope.report.exports.stack_files:folded", found, drawings),
     }
-    lost = files.write(page=page, picture=picture, tables=tables_found, exports=made)
+    lost = files.write(makes)
     if form is not None:
         print_document(found, form)
     else:

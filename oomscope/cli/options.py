@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from oomscope.cli.completion import complete_card
+from oomscope.cli.terminal.output import imported
 from oomscope.errors import OomscopeError, UsageError
 from oomscope.printable import quoted
 from oomscope.units import MiB, format_size, parse_size
@@ -49,8 +49,7 @@ class LazyGroup(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in self.lazy:
             return None
-        module, _, attribute = self.lazy[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = imported(self.lazy[cmd_name][0])
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,6 +153,7 @@ def json_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_form
 
 
+html_option = click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
 full_option = click.option("--full", is_flag=True, help="Print every table instead of the first lines.")
 force_option = click.option("--force", is_flag=True, help="Overwrite files that exist.")
@@ -195,7 +195,7 @@ jobs_option = click.option(
 )
 
 
-def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Return one decorator that adds ``options`` in this order."""
 
     def add(command: Command) -> Command:
@@ -206,7 +206,7 @@ def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Com
     return add
 
 
-progress_options = _together(
+progress_options = together(
     click.option("--quiet", "verbosity", flag_value="quiet", help="Print no progress."),
     click.option(
         "--verbose",
@@ -216,7 +216,7 @@ progress_options = _together(
     ),
 )
 """The command gets ``verbosity``: ``quiet``, ``verbose`` or None; the later option counts."""
-measurement_options = _together(
+measurement_options = together(
     limit_option,
     gpu_option,
     click.option(
@@ -261,7 +261,7 @@ def settings_overrides(given: dict[str, Any]) -> list[Override]:
     ]
 
 
-card_options = _together(
+card_options = together(
     limit_option,
     gpu_option,
     click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of the card outside PyTorch (default: none)."),

@@ -19,6 +19,7 @@ from oomscope.cli.options import (
     devices_option,
     force_option,
     full_option,
+    html_option,
     json_options,
     measurement_options,
     progress_options,
@@ -30,6 +31,7 @@ from oomscope.cli.terminal.output import (
     Files,
     Form,
     keep_log,
+    late,
     new_log,
     offer_more,
     print_document,
@@ -81,7 +83,7 @@ class ProbeCommand(click.Command):
 @measurement_options
 @devices_option
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
-@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@html_option
 @full_option
 @csv_option
 @force_option
@@ -135,7 +137,7 @@ def probe(
     if target.command is None:
         warm.prepare()
     source = config_source(words, preset, settings_overrides(given), dialect)
-    files = Files(html=html, tables=tables, names=PROBE_TABLES, snapshot=snapshot)
+    files = Files({"--snapshot": snapshot, "--html": html, "--csv": tables}, PROBE_TABLES)
     files.refuse(("the configuration", source.path), ("--harness", target.harness), force=force)
     try:
         plan = plan_of(source, target=target, repo=repo, snapshot=snapshot)
@@ -156,13 +158,8 @@ def probe(
         )
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
-
-    def page() -> str:
-        from oomscope.report.html.pages import probe_page
-
-        return probe_page(result, title=plan.title, drawing=drawing)
-
-    lost = files.write(page=page, tables=lambda: _tables(result, plan.job))
+    page = late("oomscope.report.html.pages:probe_page", result, title=plan.title, drawing=drawing)
+    lost = files.write({"--html": page, "--csv": partial(_tables, result, plan.job)})
     if form is not None:
         print_document(result, form)
     else:

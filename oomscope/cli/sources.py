@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from oomscope.cli.completion import complete_preset
-from oomscope.cli.options import FILE, Options, option
+from oomscope.cli.options import FILE, Options, option, together
 from oomscope.cli.terminal.hints import other_use
 from oomscope.errors import ConfigError, UsageError
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
     from oomscope.probe.result import ProbeResult
     from oomscope.probe.tuning.variants import LoadWith, Probe
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DIALECTS = ("megatron", "bridge", "nemo")
 """Keys of :data:`oomscope.config.importers.importer.DIALECTS`, which is not imported for a help text."""
@@ -45,9 +43,7 @@ dialect_option = click.option(
 )
 
 
-def source_options(command: Command) -> Command:
-    """Add ``--preset`` and ``--from``."""
-    return preset_option(dialect_option(command))
+source_options = together(preset_option, dialect_option)
 
 
 @dataclass(frozen=True)

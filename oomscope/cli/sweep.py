@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from oomscope.cli.options import (
 )
 from oomscope.cli.sources import config_source, kept_probe, load_with, refuse_world_size, source_options
 from oomscope.cli.terminal.hints import nearest
-from oomscope.cli.terminal.output import SWEEP_TABLES, Files, print_json, print_report, remark, tables_of
+from oomscope.cli.terminal.output import SWEEP_TABLES, Files, late, print_json, print_report, remark, tables_of
 from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import ExitCode, UsageError, gravest
 from oomscope.printable import quoted
@@ -75,7 +76,7 @@ def sweep(
 
     axes, others = _axes(words)
     source = config_source(others, preset, settings_overrides(settings), dialect)
-    files = Files(html=html, png=png, tables=tables, names=SWEEP_TABLES)
+    files = Files({"--html": html, "--png": png, "--csv": tables}, SWEEP_TABLES)
     files.refuse(("the configuration", source.path), force=force)
 
     loaded = source.load(enforce=False)
@@ -92,21 +93,10 @@ def sweep(
             ticker.stage("combination", done, total)
 
         found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
-
-    def page() -> str:
-        from oomscope.report.html.pages import sweep_page
-
-        return sweep_page(found, title=source.title)
-
-    def picture() -> bytes:
-        from oomscope.report.charts.pictures import sweep_picture
-
-        return sweep_picture(found, title=source.title)
-
-    is_measured = any(row.variant.requested_bytes is not None for row in found.rows)
-    lost = files.write(
-        page=page, picture=picture if is_measured else None, tables=lambda: tables_of(SWEEP_TABLES, found)
-    )
+    makes = {"--html": late("oomscope.report.html.pages:sweep_page", found, title=source.title)}
+    if any(row.variant.requested_bytes is not None for row in found.rows):
+        makes["--png"] = late("oomscope.report.charts.pictures:sweep_picture", found, title=source.title)
+    lost = files.write({**makes, "--csv": partial(tables_of, SWEEP_TABLES, found)})
     if as_json:
         print_json(found.to_json())
     else:

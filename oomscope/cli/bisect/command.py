@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from oomscope.bisect.run.places import InterruptedSearch, JournalUse
 from oomscope.cli.bisect.options import Search, SearchOptions
 from oomscope.cli.completion import complete_ends, complete_key
 from oomscope.cli.options import (
-    FILE,
     LazyGroup,
     csv_option,
     devices_option,
     force_option,
     fresh_option,
+    html_option,
     jobs_option,
     json_options,
     link_base_option,
@@ -27,7 +28,7 @@ from oomscope.cli.options import (
 )
 from oomscope.cli.sources import TargetOptions, dialect_option
 from oomscope.cli.terminal.hints import missing_in_checkouts
-from oomscope.cli.terminal.output import BISECT_TABLES, Files, Form, print_document, print_report, tables_of
+from oomscope.cli.terminal.output import BISECT_TABLES, Files, Form, late, print_document, print_report, tables_of
 from oomscope.errors import ExitCode, OomscopeError, gravest
 
 PATHS = "oomscope.paths"
@@ -106,7 +107,7 @@ def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomple
 @measurement_options
 @devices_option
 @fresh_option
-@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@html_option
 @link_base_option
 @csv_option
 @force_option
@@ -147,7 +148,7 @@ def bisect(
 
     search = search_of(ctx)
     forge = forge_of(search.options.repo or Path(), link_base) if html else None
-    files = Files(html=html, tables=tables, names=BISECT_TABLES)
+    files = Files({"--html": html, "--csv": tables}, BISECT_TABLES)
     files.refuse(("--harness", search.target.harness), *_files_read(search), force=force)
     try:
         with live_progress_of(verbosity, answers_here=form is None) as live:
@@ -156,13 +157,8 @@ def bisect(
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     if hint := missing_in_checkouts(result, search.options.repo or Path()):
         result = replace(result, remedy=hint)
-
-    def page() -> str:
-        from oomscope.report.html.pages import bisect_page
-
-        return bisect_page(result, title=f"Bisect of {search.ends}", forge=forge)
-
-    lost = files.write(page=page, tables=lambda: tables_of(BISECT_TABLES, result))
+    page = late("oomscope.report.html.pages:bisect_page", result, title=f"Bisect of {search.ends}", forge=forge)
+    lost = files.write({"--html": page, "--csv": partial(tables_of, BISECT_TABLES, result)})
     if form is not None:
         print_document(result, form)
     else:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oomscope.bisect.run.places import JournalUse
 from oomscope.cli.bisect.command import USE, bisect
-from oomscope.cli.options import FILE, Jobs, force_option, json_option, progress_options
+from oomscope.cli.options import FILE, Jobs, force_option, html_option, json_option, progress_options, together
 from oomscope.cli.terminal.output import print_json, print_report, say
 from oomscope.errors import ExitCode, InputError
 
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
     from oomscope.bisect.journal.journal_state import JournalState
     from oomscope.bisect.journal.store import JournalStore
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 SCHEMA_VERSION = 1
 
 
-def _search_options(command: Command) -> Command:
-    """Add the options that say which search is meant; :func:`_found` takes the values."""
-    search = click.argument("search", type=click.IntRange(min=1), required=False, metavar="[SEARCH]")
-    help_of_repo = "Without SEARCH: the newest one of this repository (default: .)."
-    repo = click.option("--repo", type=FILE, metavar="DIR", help=help_of_repo)
-    help_of_state = "Directory of the search's journal (default: your state directory)."
-    state = click.option("--state", type=FILE, metavar="DIR", help=help_of_state)
-    return search(repo(state(command)))
+_search_options = together(
+    click.argument("search", type=click.IntRange(min=1), required=False, metavar="[SEARCH]"),
+    click.option(
+        "--repo", type=FILE, metavar="DIR", help="Without SEARCH: the newest one of this repository (default: .)."
+    ),
+    click.option(
+        "--state", type=FILE, metavar="DIR", help="Directory of the search's journal (default: your state directory)."
+    ),
+)
+"""Which search is meant; :func:`_found` takes the values."""
 
 
 def _store_of(state: Path | None) -> JournalStore:
@@ -116,7 +115,7 @@ def export(search: int | None, repo: Path | None, state: Path | None, as_json: b
 @_search_options
 @click.option("--jobs", type=Jobs(), metavar="N", help="Probes side by side (default: as the search was begun).")
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS", help="End it after this long, from now.")
-@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@html_option
 @force_option
 @progress_options
 @json_option

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path, read_night
-from oomscope.cli.options import FILE, json_option
-from oomscope.cli.terminal.output import Files, print_json, print_report, say
+from oomscope.cli.options import FILE, force_option, json_option
+from oomscope.cli.terminal.output import Files, late, print_json, print_report, say
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
 from oomscope.printable import quoted
 
@@ -24,7 +24,7 @@ SCHEMA_VERSION = 1
 @ledger_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the trends as one offline HTML page.")
 @click.option("--png", type=FILE, metavar="FILE", help="Write the trends as a picture (plots extra).")
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@force_option
 @json_option
 def history_command(
     *,
@@ -56,7 +56,7 @@ def history_command(
             f"unknown metric {quoted(metric)}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}"
         )
     place = ledger_path(ledger)
-    files = Files(html=html, png=png)
+    files = Files({"--html": html, "--png": png})
     files.refuse(("--ledger", place), force=force)
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
@@ -76,18 +76,11 @@ def history_command(
     if not known:
         what = f"no night of {suite}" if suite else "the ledger has no night yet"
         raise InputError(what, where=str(place), remedy="run oomscope gate run first")
-
-    def page() -> str:
-        from oomscope.report.html.pages import history_page
-
-        return history_page(found, metric=metric)
-
-    def picture() -> bytes:
-        from oomscope.report.charts.pictures import history_picture
-
-        return history_picture(found)
-
-    lost = files.write(page=page, picture=picture)
+    makes = {
+        "--html": late("oomscope.report.html.pages:history_page", found, metric=metric),
+        "--png": late("oomscope.report.charts.pictures:history_picture", found),
+    }
+    lost = files.write(makes)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:

@@ -129,4 +129,4 @@ class OutputOptions(Options):
     def places(self) -> Files:
         """The files by option."""
         names = ("result", "junit", "html", "step_summary", "comment")
-        return Files(exports={f"--{name.replace('_', '-')}": getattr(self, name) for name in names})
+        return Files({f"--{name.replace('_', '-')}": getattr(self, name) for name in names})

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,7 @@ import click
 
 from oomscope.cli.gate.options import OutputOptions, read_night
 from oomscope.cli.options import FILE, json_options
-from oomscope.cli.terminal.output import (
-    Form,
-    print_document,
-    print_report,
-    remark,
-    written,
-)
+from oomscope.cli.terminal.output import Form, late, print_document, print_report, remark, written
 from oomscope.cli.terminal.streams import OutputError, ReaderGoneError
 from oomscope.errors import ExitCode, InputError, gravest
 from oomscope.files import real_path
@@ -95,17 +88,9 @@ def write_files(
 ) -> list[ExitCode]:
     """Keep ``night`` in the ledger and write its files; return the codes of what is lost."""
     lost = [] if book is None else written(partial(book.put, night))
-    makes: dict[str, Callable[[], str | bytes]] = {
-        "--result": lambda: json.dumps(night.to_json(), allow_nan=False),
-        **{option: partial(_rendered, renderer, night) for option, renderer in RENDERERS.items()},
-    }
-    return lost + options.places.write(exports=makes, is_told=is_told)
-
-
-def _rendered(renderer: str, night: GateResult) -> str | bytes:
-    module, _, function = renderer.partition(":")
-    render: Callable[[GateResult], str | bytes] = getattr(import_module(module), function)
-    return render(night)
+    makes = {"--result": lambda: json.dumps(night.to_json(), allow_nan=False)}
+    makes |= {option: late(renderer, night) for option, renderer in RENDERERS.items()}
+    return lost + options.places.write(makes, is_told=is_told)
 
 
 def _print(night: GateResult, *, form: Form | None) -> None:

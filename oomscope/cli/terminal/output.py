@@ -7,8 +7,9 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 
 Form: TypeAlias = Literal["whole", "summary"]
 """Which JSON document of a result to print."""
+
+
+def imported(path: str) -> Any:
+    """Import the module of ``path``, ``module:attribute``, and return the attribute."""
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def late(path: str, *given: Any, **named: Any) -> Callable[[], Any]:
+    """Return the call of the function at ``path``, whose module is imported when it is made."""
+    return lambda: imported(path)(*given, **named)
 
 
 def say(text: str) -> None:
@@ -167,69 +179,58 @@ def tables_of(names: Sequence[str], result: Any) -> dict[str, pd.DataFrame]:
     return {name: getattr(dataframes, name)(result) for name in names}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """The files that the options of a command ask for; None for those that they do not."""
+_CSV = "--csv"
 
-    html: Path | None = None
-    png: Path | None = None
-    tables: Path | None = None
-    """The folder of ``--csv``."""
-    names: Sequence[str] = ()
-    """The tables that may be written there."""
-    snapshot: Path | None = None
-    """Written by the probe itself."""
-    exports: Mapping[str, Path | None] = field(default_factory=dict)
-    """Other files, by option."""
+
+@dataclass(frozen=True)
+class Files:
+    """The files that the options of a command ask for."""
+
+    places: Mapping[str, Path | None]
+    """By option; None for what is not asked for. ``--csv`` names a folder; the probe itself writes ``--snapshot``."""
+    tables: Sequence[str] = ()
+    """The names of the tables that may be written into the folder."""
 
     def refuse(self, *read: tuple[str, Path | None], force: bool) -> None:
         """Refuse what cannot be written in the end, or would be written over what is read."""
-        named = [("--snapshot", self.snapshot), ("--html", self.html), ("--png", self.png), *self.exports.items()]
-        folder = self.tables
-        tables = [] if folder is None else [folder, *(folder / f"{name}.csv" for name in self.names)]
-        refuse_one_place(*read, *named, *(("--csv", path) for path in tables))
+        named = [(option, path) for option, path in self.places.items() if option != _CSV]
+        folder = self.places.get(_CSV)
+        tables = [] if folder is None else [folder, *(folder / f"{name}.csv" for name in self.tables)]
+        refuse_one_place(*read, *named, *((_CSV, path) for path in tables))
         if folder is not None and folder.is_dir():
-            named += [("--csv", path) for path in tables[1:]]
+            named += [(_CSV, path) for path in tables[1:]]
         elif folder is not None and folder.exists():
-            raise InputError("is not a directory", where=str(folder), remedy="give a folder to --csv")
+            raise InputError("is not a directory", where=str(folder), remedy=f"give a folder to {_CSV}")
         else:
-            named.append(("--csv", folder))
+            named.append((_CSV, folder))
         for option, path in named:
             refuse_existing(path, force=force, option=option)
-        if self.png is not None:
+        if self.places.get("--png") is not None:
             from oomscope.report.charts.png import require_matplotlib
 
             require_matplotlib()
 
-    def write(
-        self,
-        *,
-        page: Callable[[], str] = str,
-        picture: Callable[[], bytes] | None = None,
-        tables: Callable[[], Mapping[str, pd.DataFrame]] | None = None,
-        exports: Mapping[str, Callable[[], str | bytes]] | None = None,
-        is_told: bool = True,
-    ) -> list[ExitCode]:
+    def write(self, makes: Mapping[str, Callable[[], Any]], *, is_told: bool = True) -> list[ExitCode]:
         """Write the requested files, print their names if ``is_told``, and return an exit code for each failed write.
 
         This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
         the report nor another file with it.
+
+        Args:
+            makes: by option, what makes the content: text or bytes, of ``--csv`` the tables by name.
+            is_told: whether names are printed.
         """
         lost: list[ExitCode] = []
-        if (html := self.html) is not None:
-            lost += written(lambda: write_file(html, page()))
-        if (png := self.png) is not None and picture is not None:
-            lost += written(lambda: write_file(png, picture()))
-        if (folder := self.tables) is not None and tables is not None:
-            lost += written(lambda: write_tables(folder, tables(), self.names))
-        for option, make in (exports or {}).items():
-            if (path := self.exports[option]) is not None:
-                lost += written(partial(_write_made, path, make, is_told=is_told))
+        for option, make in makes.items():
+            if (path := self.places[option]) is not None:
+                lost += written(partial(self._write, option, path, make, is_told=is_told))
         return lost
 
-
-def _write_made(path: Path, make: Callable[[], str | bytes], *, is_told: bool) -> None:
-    write_file(path, make(), is_told=is_told)
+    def _write(self, option: str, path: Path, make: Callable[[], Any], *, is_told: bool) -> None:
+        if option == _CSV:
+            write_tables(path, make(), self.tables)
+        else:
+            write_file(path, make(), is_told=is_told)
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
