@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from oomscope.config.rules.layer_split import stage_layers
 from oomscope.config.schema import Config
+from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
 from oomscope.model.distributed.parameter_store import is_expert
 from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
@@ -26,7 +27,9 @@ def train(config: Config, state: ParallelState) -> dict[str, Any]:
     trainer.setup()
     losses = [trainer.step(iteration) for iteration in range(STEPS)]
     for store in chain(*trainer.stores):
-        store.wait_until_gathered()
+        if isinstance(store, MegatronShardedParameters) and store._weights:
+            store._gathering.gather(range(len(store._groups)), forward=None)
+        store.await_gather()
     names = global_names(config, state, trainer.model)
     grads = owned_grads(trainer, state)
     return {

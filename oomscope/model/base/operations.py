@@ -76,11 +76,7 @@ def gather_rows(
     x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
 ) -> torch.Tensor:
     """Return [ranks·n, …] from the shards [n, …] of all ranks, in ``buffer`` if there is one."""
-    shape = (x.shape[0] * ranks, *x.shape[1:])
-    if buffer is None:
-        gathered = torch.empty(shape, dtype=x.dtype, device=x.device)
-    else:
-        gathered = buffer.take(shape, dtype=x.dtype, device=x.device)
+    gathered = _rows(x.shape[0] * ranks, x, buffer)
     all_gather(gathered, x.contiguous(), group)
     return gathered
 
@@ -89,10 +85,11 @@ def scatter_rows(
     x: torch.Tensor, group: dist.ProcessGroup | None, ranks: int, buffer: MemoryBuffer | None = None
 ) -> torch.Tensor:
     """Return this rank's shard [n/ranks, …] of the sum of ``x`` [n, …] over the ranks, in ``buffer`` if given."""
-    shape = (x.shape[0] // ranks, *x.shape[1:])
-    if buffer is None:
-        shard = torch.empty(shape, dtype=x.dtype, device=x.device)
-    else:
-        shard = buffer.take(shape, dtype=x.dtype, device=x.device)
+    shard = _rows(x.shape[0] // ranks, x, buffer)
     reduce_scatter(shard, x.contiguous(), group)
     return shard
+
+
+def _rows(number: int, like: torch.Tensor, buffer: MemoryBuffer | None) -> torch.Tensor:
+    make = torch.empty if buffer is None else buffer.take
+    return make((number, *like.shape[1:]), dtype=like.dtype, device=like.device)

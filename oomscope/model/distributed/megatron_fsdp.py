@@ -117,12 +117,6 @@ class MegatronShardedParameters(ParameterStore):
         """Wait for what is on its way."""
         self._gathering.wait(range(len(self._groups)))
 
-    def wait_until_gathered(self) -> None:
-        """Gather all parameters."""
-        if self._weights:
-            self._gathering.gather(range(len(self._groups)), forward=None)
-            self.await_gather()
-
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates."""
         return self._owned(self._weights, index) if self._weights else self.params[index].detach()

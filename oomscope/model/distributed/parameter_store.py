@@ -42,10 +42,6 @@ class ParameterStore:
     def await_gather(self) -> None:
         """Wait for what is being gathered."""
 
-    def wait_until_gathered(self) -> None:
-        """Wait until all parameters that this rank can hold are gathered and current."""
-        self.await_gather()
-
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates, none or all of them included."""
         raise NotImplementedError
