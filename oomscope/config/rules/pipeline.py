@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from oomscope.config.rules.layer_split import check_layout, split_layers
 from oomscope.config.rules.rule import ARGS, MODEL_PARALLEL, TRANSFORMER, Rule, conflict, error, needs
 from oomscope.config.schema import Config
@@ -10,21 +12,10 @@ from oomscope.errors import ConfigError
 _SCHEDULES = "Megatron-Core pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving"
 
 
-def _misfit_of_layers(config: Config) -> str | None:
-    """Return what keeps the layers from being shared out evenly."""
+def _misfit(config: Config, check: Callable[[Config], object]) -> str | None:
+    """Return what ``check`` says against the configuration."""
     try:
-        if not config.stage_layout:
-            split_layers(config)
-    except ConfigError as error:
-        return error.message
-    return None
-
-
-def _misfit_of_layout(config: Config) -> str | None:
-    """Return what of the layout does not fit."""
-    try:
-        if config.stage_layout:
-            check_layout(config)
+        check(config)
     except ConfigError as error:
         return error.message
     return None
@@ -55,7 +46,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     error(
         id="P6",
         keys="parallel.pipeline_model_parallel_size model.num_layers",
-        applies=_misfit_of_layers,
+        applies=lambda c: not c.stage_layout and _misfit(c, split_layers),
         message="{found}",
         remedy="let pipeline_model_parallel_size * virtual_pipeline_model_parallel_size divide num_layers",
         source="Megatron-Core transformer/transformer_block.py, get_num_layers_to_build",
@@ -167,7 +158,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     error(
         id="V16",
         keys="parallel.pipeline_model_parallel_layout parallel.pipeline_model_parallel_size model.num_layers",
-        applies=_misfit_of_layout,
+        applies=lambda c: c.stage_layout and _misfit(c, check_layout),
         message="{found}",
         remedy="write pipeline_model_parallel_size stages, or a multiple, with num_layers t between E and L",
         source="Megatron-Core transformer/pipeline_parallel_layer_layout.py, validate_layer_layout",
