@@ -206,7 +206,7 @@ class CommitBisect:
             ),
         )
         commit = line.commit(found.first_bad)
-        if walked.suspects or found.kind == "suspects":
+        if walked.suspects or not found.is_culprit:
             return self._with_suspects(base, walked, walked.suspects or line.suspects(found))
         culprit = CommitCulprit(
             commit=commit.hash,

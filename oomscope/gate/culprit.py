@@ -140,7 +140,7 @@ def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> Com
         subject=_subject(measured),
         bad=Bad.parse(_bad(case)),
         jobs=how.jobs,
-        places=Places.default() if how.state is None else Places(how.state.absolute()),
+        places=Places.at(how.state),
     )
     return replace(request, journal=JournalUse(words=_words(request, measured, how)))
 

@@ -114,17 +114,11 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed before all were tried.
         """
-        questions = thinned(changes, doubtful)
-        try:
-            wanted = next(questions)
-            while True:
-                is_bad = (
-                    is_valid(wanted) and (self.records.get(wanted) or self.ask(wanted, self.role)).answer is Answer.BAD
-                )
-                wanted = questions.send(is_bad)
-        except StopIteration as stop:
-            left: Changes = stop.value
-            return left
+
+        def is_bad(wanted: Changes) -> bool:
+            return is_valid(wanted) and (self.records.get(wanted) or self.ask(wanted, self.role)).answer is Answer.BAD
+
+        return thinned(changes, doubtful, is_bad)
 
     def _smallest(self, units: list[Changes]) -> list[Changes] | None:
         """Return a minimal set of ``units``; None where an answer has shown that they have to be grouped anew."""

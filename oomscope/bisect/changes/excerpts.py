@@ -35,7 +35,7 @@ AROUND: Final = 3
 
 def with_change(culprit: CommitCulprit, repository: Repository, before: Commit, source: Source) -> CommitCulprit:
     """Return ``culprit`` with its message and its change; as it is where git lacks them."""
-    git = Git(repository.common, (repository.common, repository.path))
+    git = repository.trusted_git
     try:
         message = git.text("log", "-1", "--format=%B", culprit.commit, "--").strip()
         paths, unread = _readable(git, before.hash, culprit)

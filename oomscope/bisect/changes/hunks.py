@@ -62,8 +62,7 @@ class Hunks(ChangeSet):
         Raises:
             GitError: a commit's files are missing.
         """
-        git = Git(self.repository.common, (self.repository.common, self.repository.path))
-        patch = git.output("diff-tree", *DIFF, self.before.hash, self.after.hash, "--")
+        patch = self.repository.trusted_git.output("diff-tree", *DIFF, self.before.hash, self.after.hash, "--")
         return tuple(sorted((hunk for hunk in parse_patch(patch) if hunk.path != self.held), key=_rank))
 
     @cached_property

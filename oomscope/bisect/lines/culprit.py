@@ -267,13 +267,13 @@ class LineSearch:
             return LineAnswer(kind="out_of_time", reason=why)
         sure = f" before one answer was {percent(self.noise.confidence)} sure" if self.noise is not None else ""
         search = self._state.bisection
-        found = SearchFinding.between(self._places[search.good], self._places[search.bad])
+        found = SearchFinding(self._places[search.good], self._places[search.bad])
         return LineAnswer(kind="out_of_time", reason=f"{OUT_OF_TIME}{sure}", found=found)
 
     def _found(self) -> SearchFinding:
         """Return what was found in positions, with those between its places that it never asks about."""
         found = self._state.found
-        return SearchFinding.between(self._places[found.last_good], self._places[found.first_bad])
+        return SearchFinding(self._places[found.last_good], self._places[found.first_bad])
 
     def _is_good(self, position: int) -> bool:
         """Repeat the probe of ``position`` until it is sure to be good, or bad."""
@@ -299,18 +299,15 @@ class LineSearch:
         """Yield both ends, and the bisection that follows unless they answer by themselves."""
         yield from (self._experiment(end, 0) for end in self.line.checked if end not in self.line.given)
         if self.line.last > 0:
-            yield from self._likely(self._places, self._state)
+            yield from self._ahead()
 
     def _ahead(self) -> Iterator[Experiment | Untestable]:
-        return self._likely(self._places, self._state)
-
-    def _likely(self, places: Sequence[int], state: RepeatedSearch) -> Iterator[Experiment | Untestable]:
-        """Yield the experiments that ``state`` over ``places`` is likely to ask for."""
-        begun = dict(state.counts)
+        """Yield the experiments that the bisection is likely to ask for."""
+        places, state = self._places, self._state
 
         def experiment(question: tuple[int, int]) -> Experiment | Untestable:
             place, times = question
-            return self._experiment(places[place], times - sum(begun.get(place, (0, 0))))
+            return self._experiment(places[place], times - state.times(place))
 
         wanted = ahead(
             [state],

@@ -64,7 +64,7 @@ class MergeOpener:
         walked = Walked(line, answer, line.steps())
         if answer.found is None:
             return walked
-        if answer.found.kind == "suspects":
+        if not answer.found.is_culprit:
             return replace(walked, suspects=self._suspects(line, answer.found, good))
         merge = line.commit(answer.found.first_bad)
         if not merge.is_merge:
@@ -94,7 +94,7 @@ class MergeOpener:
                 line.prober.note(f"{name} is not at fault by itself ({why})")
                 continue
             until = min([branch.tip, *(place for place in branch.known_bad if place > 0)])
-            unsure += self._suspects(branch, SearchFinding.between(0, until), good)
+            unsure += self._suspects(branch, SearchFinding(0, until), good)
             reasons.append(f"{name} cannot be acquitted: {why}")
         walked = replace(walked, steps=opened(walked.steps, merge.hash, brought))
         if not unsure:

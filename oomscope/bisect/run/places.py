@@ -25,6 +25,11 @@ class Places:
         """Return the user's folders for caches and for state."""
         return cls(user_folder("cache", environment), user_folder("state", environment))
 
+    @classmethod
+    def at(cls, state: Path | None) -> Places:
+        """Return the places under ``--state``; the user's folders where none is given."""
+        return cls.default() if state is None else cls(state.absolute())
+
     def make(self) -> None:
         """Make the directory, so that it is known before any probe whether it can be had.
 

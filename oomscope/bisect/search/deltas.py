@@ -103,18 +103,18 @@ def _needless(lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Change
     return None
 
 
-def thinned(changes: Changes, doubtful: Sequence[int]) -> Generator[Changes, bool, Changes]:
-    """Ask whether ``changes`` are still bad without some of ``doubtful``; return those that are left.
+def thinned(changes: Changes, doubtful: Sequence[int], is_bad: Callable[[Changes], bool]) -> Changes:
+    """Return ``changes``, which are bad, without those of ``doubtful`` without which they are bad too.
 
     Parts are tried first, so few that each of them may hold one that is needed, then each change of such a part.
     """
     size = max(1, isqrt(len(doubtful)))
     for part in [doubtful[begin : begin + size] for begin in range(0, len(doubtful), size)]:
-        if (yield changes - frozenset(part)):
+        if is_bad(changes - frozenset(part)):
             changes -= frozenset(part)
         elif len(part) > 1:
             for change in part:
-                if (yield changes - {change}):
+                if is_bad(changes - {change}):
                     changes -= {change}
     return changes
 

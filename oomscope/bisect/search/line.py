@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 
 class Answer(Enum):
@@ -30,27 +30,22 @@ PATIENCE = 8
 """Untestable positions met before a search pays for getting away from them (see :func:`extra_probes`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SearchFinding:
-    """The answer of a search: the first bad position is one of ``suspects``, in order.
+    """The answer of a search: the line turns bad between two positions that are known."""
 
-    ``last_good`` is the nearest position known good before them, and the last of ``suspects`` is known bad.
-    """
-
-    kind: Literal["culprit", "suspects"]
     last_good: int
-    suspects: tuple[int, ...]
-
-    @classmethod
-    def between(cls, last_good: int, first_bad: int) -> SearchFinding:
-        """Return the finding that the line turns bad after ``last_good`` and at ``first_bad`` at the latest."""
-        suspects = tuple(range(last_good + 1, first_bad + 1))
-        return cls(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
+    first_bad: int
 
     @property
-    def first_bad(self) -> int:
-        """The first position known to be bad."""
-        return self.suspects[-1]
+    def suspects(self) -> tuple[int, ...]:
+        """The positions that may be the first bad one, in order."""
+        return tuple(range(self.last_good + 1, self.first_bad + 1))
+
+    @property
+    def is_culprit(self) -> bool:
+        """Whether it is known which."""
+        return len(self.suspects) == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +105,7 @@ class Search:
     @property
     def found(self) -> SearchFinding:
         """What is known now; final once nothing is wanted."""
-        return SearchFinding.between(self.good, self.bad)
+        return SearchFinding(self.good, self.bad)
 
     def told(self, position: int, answer: Answer) -> Search:
         """Return the search that also knows the answer for ``position``, whether or not it was wanted.

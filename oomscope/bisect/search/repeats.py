@@ -149,13 +149,11 @@ class RepeatedSearch:
     def found(self) -> SearchFinding:
         """The change; where it is not sure, between the nearest positions that are."""
         if self.is_sure:
-            return SearchFinding.between(self.bisection.good, self.bisection.bad)
+            return SearchFinding(self.bisection.good, self.bisection.bad)
         good = [place for place in self.counts if self._probability(place, Answer.GOOD) >= self._each]
         bad = [place for place in self.counts if self._probability(place, Answer.BAD) >= self._each]
         last_good = max((place for place in good if place <= self.bisection.good), default=0)
-        return SearchFinding.between(
-            last_good, min((place for place in bad if place >= self.bisection.bad), default=self.last)
-        )
+        return SearchFinding(last_good, min((place for place in bad if place >= self.bisection.bad), default=self.last))
 
     @property
     def confidence(self) -> float:

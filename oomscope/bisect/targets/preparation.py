@@ -87,8 +87,7 @@ class Fixup:
         """
         if self.file is not None:
             try:
-                git = Git(repository.common, (repository.common, repository.path))
-                git.output("apply", "--numstat", "-", stdin=self.patch)
+                repository.trusted_git.output("apply", "--numstat", "-", stdin=self.patch)
             except GitError as error:
                 remedy = f"give the output of git diff; to run the file write 'sh {self.file}'"
                 raise UsageError(f"is not a patch ({error.message})", where=f"{FIXUP} {self}", remedy=remedy) from None

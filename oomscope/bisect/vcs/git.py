@@ -106,9 +106,9 @@ class Git:
         """Return what git prints, as text without the last newline."""
         return self.output(*arguments).decode(errors="replace").rstrip("\n")
 
-    def listed(self, *arguments: str, stdin: bytes = b"") -> list[str]:
+    def listed(self, *arguments: str) -> list[str]:
         """Return what git lists under ``-z``; bytes of a name that are not text survive (PEP 383)."""
-        return [os.fsdecode(row) for row in self.output(*arguments, stdin=stdin).split(b"\0") if row]
+        return [os.fsdecode(row) for row in self.output(*arguments).split(b"\0") if row]
 
 
 def isolated(

@@ -118,6 +118,11 @@ class Repository:
         return cls(path.absolute(), Path(common), Path(own), shallow == "true")
 
     @property
+    def trusted_git(self) -> Git:
+        """Git where it reads the repository, whoever owns that."""
+        return Git(self.common, (self.common, *_spellings(self.path)))
+
+    @property
     def name(self) -> str:
         """What people call the repository: its directory."""
         return self.common.parent.name if self.common.name == ".git" else self.common.name.removesuffix(".git")
@@ -255,13 +260,14 @@ class Repository:
         Raises:
             GitError: git lacks one of their folders.
         """
-        git = Git(self.common, (self.common, *_spellings(self.path)))
-        return git.listed("diff-tree", "-r", "-z", "--name-only", "--no-renames", before.hash, after.hash, "--")
+        return self.trusted_git.listed(
+            "diff-tree", "-r", "-z", "--name-only", "--no-renames", before.hash, after.hash, "--"
+        )
 
     def objects_at(self, commits: Sequence[Commit], path: str) -> list[str]:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
         wanted = tuple(f"{commit.hash}:{path}" for commit in commits)
-        return list(_objects(self.common, (self.common, *_spellings(self.path)), wanted))
+        return list(_objects(self.trusted_git, wanted))
 
     def read_file(self, commit: Commit, path: str) -> bytes | None:
         """Return the content of the file ``path`` at ``commit``; None where there is no such file.
@@ -359,15 +365,15 @@ def _content(directory: Path, commit: Commit, path: str) -> bytes | None:
 
 
 @lru_cache(maxsize=_KEPT)
-def _objects(directory: Path, trusted: tuple[Path, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _objects(git: Git, wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Return the hash of each of ``wanted``, as ``commit:path``; empty where there is nothing."""
     lines = "".join(f"{name}\n" for name in wanted)
     try:
-        answer = Git(directory, trusted).output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(lines))
+        answer = git.output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(lines))
     except NoGitError:
         raise
     except GitError:  # git wants the content as well, which a partial clone may lack; the folders have the hash
-        with reading(directory) as repo:
+        with reading(git.directory) as repo:
             return tuple(_object(repo, name) for name in wanted)
     rows = answer.decode(errors="replace").splitlines()
     return tuple("" if row.endswith(" missing") else row for row in rows)

@@ -37,7 +37,7 @@ def _store_of(state: Path | None) -> JournalStore:
     from oomscope.bisect.journal.store import JournalStore
     from oomscope.bisect.run.places import Places
 
-    return JournalStore((Places.default() if state is None else Places(state.absolute())).journals)
+    return JournalStore(Places.at(state).journals)
 
 
 def _found(search: int | None, repo: Path | None, state: Path | None) -> JournalState:

@@ -253,7 +253,7 @@ class Search:
         """Where results, clones and journals are kept."""
         from oomscope.bisect.run.places import Places
 
-        return Places.default() if self.options.state is None else Places(self.options.state.absolute())
+        return Places.at(self.options.state)
 
     def common(self) -> dict[str, Any]:
         """Return the fields of :class:`~oomscope.bisect.run.prober.SearchRequest`, which every request has."""

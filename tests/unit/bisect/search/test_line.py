@@ -65,7 +65,7 @@ def lines(draw: st.DrawFn, largest: int = 300) -> Line:
 def test_finds_exactly_what_can_be_found_within_its_promise(line: Line) -> None:
     found = found_by(Search.over(line.last), line)
     assert found.suspects == line.suspects
-    assert found.kind == ("culprit" if len(line.suspects) == 1 else "suspects")
+    assert found.is_culprit == (len(line.suspects) == 1)
     assert found.last_good == line.suspects[0] - 1
     assert found.first_bad == line.suspects[-1]
     answered = len(line.asked) - line.met
@@ -89,7 +89,7 @@ def test_a_line_that_turns_more_than_once_gives_one_of_its_turns() -> None:
         return Answer.BAD if 20 <= position < 40 or position >= 70 else Answer.GOOD
 
     found = found_by(Search.over(100), answer)
-    assert found.kind == "culprit"
+    assert found.is_culprit
     assert answer(found.first_bad - 1) is Answer.GOOD
     assert answer(found.first_bad) is Answer.BAD
 

@@ -71,7 +71,7 @@ def test_it_is_right_as_often_as_it_says(false_good: float, false_bad: float) ->
         rng = random.Random(case)
         culprit = rng.randint(1, 64)
         found = run(RepeatedSearch(last=64, enough=0.95, repeats=20), culprit, rng, false_good, false_bad)
-        is_right = found.conclusion == "found" and found.found == SearchFinding.between(culprit - 1, culprit)
+        is_right = found.conclusion == "found" and found.found == SearchFinding(culprit - 1, culprit)
         right += found.is_sure and is_right
         wrong += found.is_sure and not is_right
     assert wrong <= 5
