@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
 from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.suite.metrics import METRICS, MOST, Bands
-from oomscope.gate.suite.schema import BOUNDS, MetricBands, MetricName, parse_document
+from oomscope.gate.suite.schema import MetricBands, MetricName, read_document
 from oomscope.printable import quoted
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
@@ -223,12 +222,9 @@ def load_baseline(path: Path) -> Baseline:
     Raises:
         InvalidConfigError: it cannot be read, or has a case twice under one key, as after a merge that kept both sides.
     """
-    return parse_baseline(read_file(path, BOUNDS), path) if path.exists() else Baseline()
-
-
-def parse_baseline(data: bytes, path: Path) -> Baseline:
-    """Return the same of ``data``, the content of ``path``."""
-    document, _ = parse_document(data, str(path), BaselineDocument)
+    if not path.exists():
+        return Baseline()
+    document, _ = read_document(path, BaselineDocument)
     entries = {name: tuple(row.entry() for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):

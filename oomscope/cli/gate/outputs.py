@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,12 +53,7 @@ def report_command(*, night: Path, form: Form | None, **given: Any) -> ExitCode:
 
 
 def write_outputs(
-    night: GateResult,
-    options: OutputOptions,
-    *,
-    form: Form | None,
-    book: Ledger | None = None,
-    environment: Mapping[str, str] = os.environ,
+    night: GateResult, options: OutputOptions, *, form: Form | None, book: Ledger | None = None
 ) -> ExitCode:
     """Keep, write and print ``night``, and return the exit code of the command.
 
@@ -68,15 +62,14 @@ def write_outputs(
         options: what is written where.
         form: the document to print in place of the report.
         book: the ledger; None keeps no night.
-        environment: has the path of GitHub's file for summaries.
     """
     try:
         lost = write_files(night, options, book)
         lost += written(partial(_print, night, form=form))
         if options.annotations:
             lost += written(partial(_annotate, night))
-        if options.step_summary is None and environment.get(SUMMARY_VARIABLE):
-            written(partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE])))  # nobody asked for it
+        if options.step_summary is None and (place := os.environ.get(SUMMARY_VARIABLE)):
+            written(partial(_append_summary, night, Path(place)))  # nobody asked for it
     except (OutputError, ReaderGoneError) as error:  # raised again when the streams are closed, with this code
         error.exit_code = night.exit_code or error.exit_code
         raise

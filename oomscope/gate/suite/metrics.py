@@ -17,7 +17,8 @@ from oomscope.probe.result import ProbeResult, ReservedPeak
 from oomscope.units import MiB, parse_size
 
 _PERCENT: Final = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*%\s*")
-_MOST: Final = 2**100
+MOST: Final = 2**100
+"""Of any number: bytes stay below 2**63, and operations of an iteration may pass it."""
 _REMEDY: Final = "write a size such as 64MiB, a share such as 2%, or a list of both"
 
 
@@ -60,7 +61,7 @@ class Band:
                 relative = max(relative, Fraction(share["number"]) / 100)
             else:
                 absolute = max(absolute, _size(part))
-        if not parts or absolute > _MOST or relative > _MOST:
+        if not parts or absolute > MOST or relative > MOST:
             raise InputError(f"{shown(value)} is not a band", remedy=_REMEDY)
         return cls(absolute=absolute, relative=relative)
 
@@ -86,8 +87,6 @@ def _size(part: object) -> int:
     raise InputError(f"{shown(part)} is not a band", remedy=_REMEDY)
 
 
-MOST: Final = 2**100
-"""Of any number: bytes stay below 2**63, and operations of an iteration may pass it."""
 SEGMENT: Final = Bands(warn=Band(), fail=Band(absolute=20 * MiB))
 """Reserved bytes come in segments: one large one (20 MiB, ``kLargeBuffer`` of CUDACachingAllocator) more or less turns
 on the order of allocations, so any commit may move it once."""

@@ -197,12 +197,8 @@ def read_document(path: Path, model: type[Model]) -> tuple[Model, Tree]:
     Raises:
         InvalidConfigError: it cannot be read, is not YAML, or is not such a document; all problems are listed.
     """
-    return parse_document(read_file(path, BOUNDS), str(path), model)
-
-
-def parse_document(data: bytes, source: str, model: type[Model]) -> tuple[Model, Tree]:
-    """Return the same of ``data``, the content of the file ``source``."""
-    tree, problems = read_yaml(data, source, BOUNDS)
+    source = str(path)
+    tree, problems = read_yaml(read_file(path, BOUNDS), source, BOUNDS)
     if not isinstance(tree, Mapping):
         keys = ", ".join(f"{key}:" for key in model.model_fields)
         problems.append(Problem("holds no mapping of keys", f"{source}:{tree.line}", f"give {keys}"))
