@@ -14,7 +14,7 @@ from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.parallel_state import ParallelState, Place, expert_tensor_parallel_size
 
 
-def small_config(**sections: dict) -> Config:
+def config_of(**sections: dict) -> Config:
     """A GPT of two layers; ``sections`` override single keys."""
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 1000}
     document = {"data": {"seq_length": 16, "micro_batch_size": 2}, **sections}
@@ -63,6 +63,33 @@ class Meter:
         return tensor
 
 
+def hidden_of(config: Config) -> torch.Tensor:
+    """The part of the hidden states that a rank gives to a layer."""
+    parallel, sizes = config.parallel, config.data
+    parts = parallel.context_parallel_size * (parallel.tensor_model_parallel_size if parallel.sequence_parallel else 1)
+    shape = (sizes.seq_length // parts, sizes.micro_batch_size, config.model.hidden_size)
+    return torch.empty(shape, device="meta", dtype=torch.bfloat16, requires_grad=True)
+
+
+def saved_by_layer(stage: GPTStage, config: Config) -> int:
+    """Run the first layer of ``stage`` forward and backward; return the bytes that it saved in between."""
+    meter, hidden = Meter(stage.layers[0]), hidden_of(config)
+    out = meter(lambda: stage.layers[0](hidden))
+    saved = meter.bytes
+    out.sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad.shape == hidden.shape
+    return saved
+
+
+def loss_and_gradients(config: Config) -> dict[str, torch.Tensor]:
+    """One pass in fp32 over 32 tokens."""
+    stage, tokens = cpu_stage(config), torch.arange(32).view(2, 16)
+    loss = stage(tokens, tokens.roll(-1, 1))
+    loss.backward()
+    return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in stage.named_parameters()}}
+
+
 @pytest.fixture
 def fake_world() -> Iterator[None]:
     """Rank 0 of a world of eight whose collectives do nothing."""
@@ -99,15 +126,3 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
         )
 
     return make
-
-
-@pytest.fixture
-def config_of() -> Callable[..., Config]:
-    """Make a small configuration."""
-    return small_config
-
-
-@pytest.fixture
-def meter_of() -> Callable[[torch.nn.Module], Meter]:
-    """Make a meter of saved bytes."""
-    return Meter

@@ -9,6 +9,7 @@ from oomscope import virtual
 from oomscope.model.base import device as devices
 from oomscope.model.base.device import computes, takes_flash_attn, workspaces
 from oomscope.units import KiB, MiB
+from tests.unit.model.conftest import config_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 
@@ -34,19 +35,19 @@ def card(monkeypatch):
 @pytest.mark.parametrize(
     ("version", "nbytes"), [((8, 0), 4 * MiB), ((9, 0), 32 * MiB + KiB), ((10, 0), 32 * MiB + KiB)]
 )
-def test_one_workspace_by_the_card(config_of, card, version, nbytes):
+def test_one_workspace_by_the_card(card, version, nbytes):
     card(version)
     assert [space.nbytes for space in workspaces(config_of(), META)] == [nbytes]
 
 
-def test_grouped_experts_have_one_a_stream(config_of, card):
+def test_grouped_experts_have_one_a_stream(card):
     card((8, 0))
     experts = {"num_moe_experts": 4, "moe_grouped_gemm": True}
     assert [space.nbytes for space in workspaces(config_of(model=experts), META)] == 5 * [4 * MiB]
     assert len(workspaces(config_of(model={**experts, "moe_grouped_gemm": False}), META)) == 1
 
 
-def test_local_layers_and_the_cpu_have_none(config_of, card):
+def test_local_layers_and_the_cpu_have_none(card):
     assert workspaces(config_of(), torch.device("cpu")) == []
     card((9, 0))
     assert workspaces(config_of(model={"transformer_impl": "local"}), META) == []

@@ -10,7 +10,7 @@ from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
 from oomscope.model.cost.work import iteration_flops, layer_work, offloaded_bytes, total
 from tests.ledgers.layer import kept_layer_ledger
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import config_of, cpu_stage
 
 
 def test_gpt_is_narayanans_formula():
@@ -44,7 +44,7 @@ MODELS = [
         {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]},
     ],
 )
-def test_torch_counts_the_same(config_of, model, recompute):
+def test_torch_counts_the_same(model, recompute):
     dropout = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "attention_backend": "unfused"}
     config = config_of(model={**model, **dropout}, recompute=recompute, precision={"bf16": False})
     stage = cpu_stage(config)
@@ -57,7 +57,7 @@ def test_torch_counts_the_same(config_of, model, recompute):
     assert counter.get_total_flops() == sum(iteration_flops(config, rank=0).values())
 
 
-def test_experts_count_as_often_as_tokens_visit_them(config_of):
+def test_experts_count_as_often_as_tokens_visit_them():
     experts = {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 32, "gated_linear_unit": True}
     assert layer_work(config_of(model=experts))["experts"].flops == 2 * 32 * 64 * (4 + 2 * 3 * 32)
 

@@ -13,6 +13,7 @@ from oomscope.errors import ConfigError
 from oomscope.model.fp8 import recipe as recipes
 from oomscope.model.fp8.quantized import Quantized, quantize, quantized_of
 from oomscope.model.fp8.recipe import fp8_recipe
+from tests.unit.model.conftest import Meter, config_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 WIDE = {"hidden_size": 128, "ffn_hidden_size": 256, "num_attention_heads": 2, "add_bias_linear": False}
@@ -39,7 +40,7 @@ def on_card(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | None)
         ("mxfp8", (10, 0), True),
     ],
 )
-def test_a_recipe_needs_its_card(config_of, monkeypatch, scaling: str, capability: tuple[int, int], fits: bool) -> None:
+def test_a_recipe_needs_its_card(monkeypatch, scaling: str, capability: tuple[int, int], fits: bool) -> None:
     on_card(monkeypatch, capability)
     config = config_of(precision={"fp8": "hybrid", "fp8_recipe": scaling})
     if fits:
@@ -49,7 +50,7 @@ def test_a_recipe_needs_its_card(config_of, monkeypatch, scaling: str, capabilit
             fp8_recipe(config, META)
 
 
-def test_a_real_card_is_refused_and_a_virtual_one_is_not(config_of, monkeypatch) -> None:
+def test_a_real_card_is_refused_and_a_virtual_one_is_not(monkeypatch) -> None:
     on_card(monkeypatch, (9, 0))
     config = config_of(precision={"fp8": "hybrid"})
     monkeypatch.setattr(virtual, "is_loaded", lambda: False)
@@ -60,9 +61,9 @@ def test_a_real_card_is_refused_and_a_virtual_one_is_not(config_of, monkeypatch)
     assert fp8_recipe(config, torch.device("cuda")) is not None
 
 
-def saved(config: Config, meta_stage, meter_of) -> int:
+def saved(config: Config, meta_stage) -> int:
     stage = meta_stage(config)
-    meter = meter_of(stage)
+    meter = Meter(stage)
     tokens = torch.zeros((config.data.micro_batch_size, config.data.seq_length), dtype=torch.long, device=META)
     meter(lambda: stage(tokens, tokens))
     return meter.bytes
@@ -74,7 +75,7 @@ def saved(config: Config, meta_stage, meter_of) -> int:
     [("delayed", (9, 0)), ("tensorwise", (9, 0)), ("tensorwise", (10, 0)), ("blockwise", (9, 0)), ("mxfp8", (10, 0))],
 )
 def test_inputs_are_kept_in_fp8(
-    config_of, meta_stage, meter_of, monkeypatch, scaling: str, capability: tuple[int, int], sequence_parallel: bool
+    meta_stage, monkeypatch, scaling: str, capability: tuple[int, int], sequence_parallel: bool
 ) -> None:
     """In place of 2 bytes an element, 1 and its scales; the projection keeps what attention keeps anyway."""
     on_card(monkeypatch, capability)
@@ -85,7 +86,7 @@ def test_inputs_are_kept_in_fp8(
         "data": {"seq_length": rows, "micro_batch_size": 1},
         "parallel": {"tensor_model_parallel_size": t, "sequence_parallel": sequence_parallel},
     }
-    plain = saved(config_of(**sections), meta_stage, meter_of)
+    plain = saved(config_of(**sections), meta_stage)
     fp8 = {"fp8": "hybrid", "fp8_recipe": scaling}
     config = config_of(**sections, precision=fp8)
     recipe = fp8_recipe(config, META)
@@ -105,10 +106,10 @@ def test_inputs_are_kept_in_fp8(
         nbytes(quantize(torch.empty(shape, device=META), recipe, columnwise=True, weight=True))
         for shape in ((3 * h // t, h), (h, h // t), (f // t, h), (h, f // t))
     )
-    assert saved(config, meta_stage, meter_of) - plain == layers * (of_layer - in_16_bits + weights)
+    assert saved(config, meta_stage) - plain == layers * (of_layer - in_16_bits + weights)
 
 
-def test_a_parameter_in_fp8_has_no_other_bytes(config_of, meta_stage, monkeypatch) -> None:
+def test_a_parameter_in_fp8_has_no_other_bytes(meta_stage, monkeypatch) -> None:
     on_card(monkeypatch, (9, 0))
     precision = {"fp8": "hybrid", "fp8_recipe": "tensorwise", "fp8_param": True}
     config = config_of(model={**PLAIN, "num_layers": 2}, data=ROWS, precision=precision)

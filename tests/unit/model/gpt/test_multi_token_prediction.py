@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.gpt.stage import GPTStage
 from tests.ledgers.stage import stage_bytes
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import Meter, config_of, cpu_stage
 
 PLAIN = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "position_embedding_type": "rope"}
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -35,7 +35,7 @@ def further_losses(stage: GPTStage, tokens: torch.Tensor, labels: torch.Tensor, 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("repeated", [True, False])
 @pytest.mark.parametrize("recompute", [{}, FULL])
-def test_gradients_are_those_of_all_losses(config_of, tied, repeated, recompute):
+def test_gradients_are_those_of_all_losses(tied, repeated, recompute):
     model = {"mtp_num_layers": 2, "mtp_use_repeated_layer": repeated, "mtp_loss_scaling_factor": 0.3}
     config = config_of(
         model={**PLAIN, **model, "share_embeddings_and_output_weights": tied},
@@ -62,7 +62,7 @@ def test_gradients_are_those_of_all_losses(config_of, tied, repeated, recompute)
 @pytest.mark.parametrize("recompute", [{}, FULL, {"recompute_granularity": "selective", "recompute_modules": ["mlp"]}])
 @pytest.mark.parametrize("split", [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize("depths", [1, 2])
-def test_a_stage_keeps_what_its_ledger_says(config_of, meta_stage, meter_of, depths, split, recompute):
+def test_a_stage_keeps_what_its_ledger_says(meta_stage, depths, split, recompute):
     t, sequence_parallel = split
     config = config_of(
         model={**PLAIN, "mtp_num_layers": depths, "hidden_dropout": 0.1, "add_bias_linear": False},
@@ -73,7 +73,7 @@ def test_a_stage_keeps_what_its_ledger_says(config_of, meta_stage, meter_of, dep
     assert sum(p.numel() for p in stage.parameters()) == stage_parameters(
         config, 2, pre_process=True, post_process=True
     )
-    meter = meter_of(stage)
+    meter = Meter(stage)
     tokens = torch.zeros((2, 16), dtype=torch.int64, device="meta")
     meter(lambda: stage(tokens, tokens))
     assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)

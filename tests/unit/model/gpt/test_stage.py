@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import config_of, cpu_stage
 from tests.unit.model.pairs import pairs
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(map(str, variant.values())))
-def test_loss_and_gradients_are_the_textbooks(config_of, variant):
+def test_loss_and_gradients_are_the_textbooks(variant):
     config = config_of(model={"hidden_dropout": 0.0, "attention_dropout": 0.0, **variant}, precision={"bf16": False})
     stage = cpu_stage(config)
     for parameter in stage.parameters():  # biases and norms away from 0 and 1; large enough to tell mistakes
@@ -102,7 +102,7 @@ def test_loss_and_gradients_are_the_textbooks(config_of, variant):
         torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-3, atol=2e-6, msg=name)
 
 
-def test_stages_put_together_are_the_whole(config_of):
+def test_stages_put_together_are_the_whole():
     config = config_of(
         model={"num_layers": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0}, precision={"bf16": False}
     )
@@ -117,7 +117,7 @@ def test_stages_put_together_are_the_whole(config_of):
     ] * 2
 
 
-def test_flash_dropout_on_the_cpu_is_refused(config_of):
+def test_flash_dropout_on_the_cpu_is_refused():
     config = config_of(model={"attention_backend": "flash", "attention_dropout": 0.1}, precision={"bf16": False})
     with pytest.raises(ConfigError, match="flash attention on the CPU has no dropout"):
         cpu_stage(config)(torch.zeros(2, 16, dtype=torch.int64))

@@ -13,6 +13,7 @@ from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers import core_attention
 from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, head_ledger, layers_bytes, stage_bytes
+from tests.unit.model.conftest import Meter, config_of, hidden_of, saved_by_layer
 from tests.unit.model.pairs import pairs
 
 NORMS = ("LayerNorm", "RMSNorm")
@@ -31,7 +32,7 @@ SPLITS = ((1, False), (2, False), (2, True), (4, True), (8, False), (8, True))
 POSITIONS = ("rope", "learned_absolute")
 
 
-def layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions="rope", **other):
+def layer_config(norm, groups, mlp, dropout, backend, split, positions="rope", **other):
     t, sequence_parallel = split
     return config_of(
         model=dict(
@@ -49,38 +50,24 @@ def layer_config(config_of, norm, groups, mlp, dropout, backend, split, position
     )
 
 
-def hidden_of(config: Config) -> torch.Tensor:
-    sigma = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
-    shape = (config.data.seq_length // sigma, config.data.micro_batch_size, config.model.hidden_size)
-    return torch.empty(shape, device="meta", dtype=torch.bfloat16, requires_grad=True)
-
-
-def saved_by_layer(config: Config, meta_stage, meter_of) -> int:
-    layer = meta_stage(config).layers[0]
-    meter = meter_of(layer)
-    meter(lambda: layer(hidden_of(config)))
-    return meter.bytes
-
-
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_layer_keeps_its_ledger(config_of, meta_stage, meter_of, backend, split):
+def test_a_layer_keeps_its_ledger(meta_stage, backend, split):
     for norm, groups, mlp, dropout, positions in pairs(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS):
         alone = {"num_layers": 1}
-        config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions, model=alone)
-        kept = saved_by_layer(config, meta_stage, meter_of)
+        config = layer_config(norm, groups, mlp, dropout, backend, split, positions, model=alone)
+        kept = saved_by_layer(meta_stage(config), config)
         assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions)
 
 
 @pytest.mark.parametrize("modules", [[], ["core_attn"]], ids=["whole", "core_attn"])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_flash_attn_keeps_copies_with_the_batch_first(config_of, meta_stage, meter_of, monkeypatch, positions, modules):
+def test_flash_attn_keeps_copies_with_the_batch_first(meta_stage, monkeypatch, positions, modules):
     monkeypatch.setattr(core_attention, "capability", lambda device: (8, 0))
     recompute = {"recompute_granularity": "selective", "recompute_modules": modules}
     for groups, dropout, normed in itertools.product(GROUPS, DROPOUTS, (False, True)):
         model = {"qk_layernorm": normed}
         config = layer_config(
-            config_of,
             "LayerNorm",
             groups,
             MLPS[0],
@@ -91,7 +78,7 @@ def test_flash_attn_keeps_copies_with_the_batch_first(config_of, meta_stage, met
             model=model,
             recompute=recompute,
         )
-        kept = saved_by_layer(config, meta_stage, meter_of)
+        kept = saved_by_layer(meta_stage(config), config)
         assert kept == sum(kept_layer_ledger(config, flash_attn=True).values()), (groups, dropout, normed)
 
 
@@ -100,10 +87,9 @@ def test_flash_attn_keeps_copies_with_the_batch_first(config_of, meta_stage, met
     "modules", [[], ["core_attn"], ["mlp"], ["layernorm"], ["core_attn", "mlp", "layernorm"]], ids="+".join
 )
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_selective_recomputation_keeps_its_ledger(config_of, meta_stage, meter_of, backend, modules, implementation):
+def test_selective_recomputation_keeps_its_ledger(meta_stage, backend, modules, implementation):
     for dropout, split in itertools.product(DROPOUTS, ((1, False), (2, True))):
         config = layer_config(
-            config_of,
             "RMSNorm",
             8,
             MLPS[1],
@@ -113,19 +99,18 @@ def test_selective_recomputation_keeps_its_ledger(config_of, meta_stage, meter_o
             model={"transformer_impl": implementation},
             recompute={"recompute_granularity": "selective", "recompute_modules": modules},
         )
-        assert saved_by_layer(config, meta_stage, meter_of) == sum(kept_layer_ledger(config).values())
+        assert saved_by_layer(meta_stage(config), config) == sum(kept_layer_ledger(config).values())
 
 
 @pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
 @pytest.mark.parametrize("modules", [[], ["core_attn"]], ids=["whole", "core_attn"])
 @pytest.mark.parametrize("seq_length", [20, 32])
-def test_unfused_attention_keeps_its_ledger(config_of, meta_stage, meter_of, implementation, modules, seq_length):
+def test_unfused_attention_keeps_its_ledger(meta_stage, implementation, modules, seq_length):
     """With the kernel for 32 tokens, and in the local layers for 20."""
     choices = (GROUPS, POSITIONS, (False, True), DROPOUTS, (False, True))
     for groups, positions, normed, dropout, fused in itertools.product(*choices):
         other = {"transformer_impl": implementation, "qk_layernorm": normed, "masked_softmax_fusion": fused}
         config = layer_config(
-            config_of,
             "LayerNorm",
             groups,
             MLPS[1],
@@ -137,7 +122,7 @@ def test_unfused_attention_keeps_its_ledger(config_of, meta_stage, meter_of, imp
             data={"seq_length": seq_length, "micro_batch_size": 2},
             recompute={"recompute_granularity": "selective", "recompute_modules": modules},
         )
-        kept = saved_by_layer(config, meta_stage, meter_of)
+        kept = saved_by_layer(meta_stage(config), config)
         assert kept == sum(kept_layer_ledger(config).values()), (groups, positions, normed, dropout, fused)
 
 
@@ -192,13 +177,13 @@ def test_the_ledger_is_what_megatron_keeps(settings):
     ("method", "group", "checkpoints", "whole"),
     [("uniform", 1, 5, 0), ("uniform", 3, 2, 0), ("uniform", 9, 1, 0), ("block", 2, 2, 3), ("block", 9, 5, 0)],
 )
-def test_full_recomputation_keeps_inputs(config_of, meta_stage, meter_of, method, group, checkpoints, whole):
+def test_full_recomputation_keeps_inputs(meta_stage, method, group, checkpoints, whole):
     config = config_of(
         model={"num_layers": 5, "position_embedding_type": "rope"},
         recompute={"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": group},
     )
     stage = meta_stage(config)
-    meter = meter_of(stage)
+    meter = Meter(stage)
     meter(lambda: stage._run_layers(hidden_of(config)))
     hidden = hidden_of(config).numel() * 2
     assert meter.bytes == layers_bytes(config, 5) == checkpoints * hidden + whole * sum(layer_ledger(config).values())
@@ -207,14 +192,14 @@ def test_full_recomputation_keeps_inputs(config_of, meta_stage, meter_of, method
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("dropout", DROPOUTS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_embedding_and_loss_keep_their_ledger(config_of, meta_stage, meter_of, split, dropout, positions):
-    config = layer_config(config_of, "LayerNorm", 16, MLPS[0], dropout, "flash", split, positions)
+def test_embedding_and_loss_keep_their_ledger(meta_stage, split, dropout, positions):
+    config = layer_config("LayerNorm", 16, MLPS[0], dropout, "flash", split, positions)
     stage = meta_stage(config)
     tokens = torch.empty((2, 16), dtype=torch.int64, device="meta")
-    embedding = meter_of(stage)
+    embedding = Meter(stage)
     embedding(lambda: stage.embedding(tokens))
     assert embedding.bytes == sum(embedding_ledger(config).values())
-    whole = meter_of(stage)
+    whole = Meter(stage)
     whole(lambda: stage(tokens, tokens))
     assert whole.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
     assert whole.bytes == embedding.bytes + layers_bytes(config, 2) + sum(head_ledger(config).values())
@@ -225,7 +210,7 @@ def test_embedding_and_loss_keep_their_ledger(config_of, meta_stage, meter_of, s
     ("kernels", "version", "bytes_a_logit"),
     [("native", None, 4), ("te", None, 4), ("te", "2.18", 4), ("te", "2.17.1", 0)],
 )
-def test_a_fused_loss_keeps_its_ledger(config_of, meta_stage, meter_of, kernels, version, bytes_a_logit, half):
+def test_a_fused_loss_keeps_its_ledger(meta_stage, kernels, version, bytes_a_logit, half):
     """Transformer Engine's keeps the gradient alone; before 2.18 in the place and in the format of the logits."""
     loss = {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": kernels}
     config = config_of(
@@ -233,7 +218,7 @@ def test_a_fused_loss_keeps_its_ledger(config_of, meta_stage, meter_of, kernels,
     )
     stage = meta_stage(config)
     tokens = torch.empty((2, 16), dtype=torch.int64, device="meta")
-    meter = meter_of(stage)
+    meter = Meter(stage)
     meter(lambda: stage(tokens, tokens)).backward()
     assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
     kept = head_ledger(config)
@@ -242,10 +227,10 @@ def test_a_fused_loss_keeps_its_ledger(config_of, meta_stage, meter_of, kernels,
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_parameters_are_counted(config_of, meta_stage, split):
+def test_parameters_are_counted(meta_stage, split):
     for norm, positions, mlp, tied, bias in pairs(NORMS, POSITIONS, MLPS, (False, True), (False, True)):
         biases = {"add_bias_linear": bias, "add_qkv_bias": True}
         other = {**biases, "share_embeddings_and_output_weights": tied, "qk_layernorm": True}
-        config = layer_config(config_of, norm, 8, mlp, 0.0, "flash", split, positions, model=other)
+        config = layer_config(norm, 8, mlp, 0.0, "flash", split, positions, model=other)
         held = sum(parameter.numel() for parameter in meta_stage(config).parameters())
         assert held == stage_parameters(config, 2, pre_process=True, post_process=True)

@@ -11,7 +11,7 @@ from oomscope.config.schema import Config
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers.multi_latent_attention import LatentAttention
 from tests.ledgers.layer import kept_layer_ledger
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import config_of, cpu_stage, loss_and_gradients, saved_by_layer
 from tests.unit.model.pairs import pairs
 
 LATENT = {
@@ -28,7 +28,6 @@ LATENT = {
     "attention_dropout": 0.0,
 }
 UP = {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj", "core_attn", "layernorm"]}
-TOKENS = torch.arange(32).view(2, 16)
 
 
 def latent_config(recompute: dict | None = None, **model: object) -> Config:
@@ -88,7 +87,7 @@ def test_latent_attention_is_its_definition(backend):
 
 @pytest.mark.parametrize("split", [(1, False), (2, True), (2, False)])
 @pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
-def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, split, implementation):
+def test_latent_attention_keeps_its_ledger(meta_stage, split, implementation):
     t, sequence_parallel = split
     recomputed = [[], ["mla_up_proj"], UP]
     for q_lora_rank, normed, backend, modules in pairs([None, 24], [False, True], ["flash", "unfused"], recomputed):
@@ -108,21 +107,8 @@ def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, spli
         stage = meta_stage(config)
         counted = stage_parameters(config, 2, pre_process=True, post_process=True)
         assert sum(parameter.numel() for parameter in stage.parameters()) == counted
-        meter = meter_of(stage.layers[0])
-        hidden = torch.empty(
-            16 // (t if sequence_parallel else 1), 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True
-        )
-        out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
-        assert meter.bytes == sum(kept_layer_ledger(config).values()), (q_lora_rank, normed, backend, modules)
-        out.sum().backward()
-        assert hidden.grad.shape == hidden.shape
-
-
-def loss_and_gradients(config: Config) -> dict[str, torch.Tensor]:
-    stage = cpu_stage(config)
-    loss = stage(TOKENS, TOKENS.roll(-1, 1))
-    loss.backward()
-    return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in stage.named_parameters()}}
+        kept = sum(kept_layer_ledger(config).values())
+        assert saved_by_layer(stage, config) == kept, (q_lora_rank, normed, backend, modules)
 
 
 @pytest.mark.parametrize("backend", ["flash", "unfused"])

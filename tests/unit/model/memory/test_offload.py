@@ -12,7 +12,7 @@ from oomscope.model.memory import offload
 from oomscope.model.memory.offload import ModuleOffload, resident_groups
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.schedules import PassOrder, pass_order
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import config_of, cpu_stage
 
 CPU = torch.device("cpu")
 DENSE = ["qkv_linear", "core_attn", "attn_proj"]
@@ -61,7 +61,7 @@ def loss_and_gradients(config) -> list[torch.Tensor]:
     ],
 )
 @pytest.mark.parametrize("recompute", [[], ["core_attn"], ["layernorm"], ["moe_act"], ["mla_up_proj"]])
-def test_the_same_bits(config_of, model, modules, recompute):
+def test_the_same_bits(model, modules, recompute):
     if ("moe_act" in recompute and model is not EXPERTS) or ("mla_up_proj" in recompute and model is not LATENT):
         return
     model = {"num_layers": 3, "attention_dropout": 0.0, **model}
@@ -75,7 +75,7 @@ def test_the_same_bits(config_of, model, modules, recompute):
 
 @pytest.mark.parametrize("backend", ["flash", "unfused"])
 @pytest.mark.parametrize("positions", ["rope", "learned_absolute"])
-def test_offloaded_layers_give_the_same_bits(config_of, monkeypatch, positions, backend):
+def test_offloaded_layers_give_the_same_bits(monkeypatch, positions, backend):
     monkeypatch.setattr(offload, "SMALLEST_OFFLOADED", 32)
     model = {
         "num_layers": 4,
@@ -90,7 +90,7 @@ def test_offloaded_layers_give_the_same_bits(config_of, monkeypatch, positions, 
         assert all(torch.equal(one, two) for one, two in zip(plain, offloaded, strict=True)), layers
 
 
-def test_a_small_view_does_not_take_its_storage_along(config_of):
+def test_a_small_view_does_not_take_its_storage_along():
     offloading = {"fine_grained_activation_offloading": True, "offload_modules": ["core_attn"]}
     config = config_of(offload={**offloading, "min_offloaded_tensor_size": 1})
     modules = ModuleOffload(config, pp_rank=0, device=CPU)

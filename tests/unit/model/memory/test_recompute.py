@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oomscope.model.memory.recompute import DiscardedOutput
-from tests.unit.model.conftest import cpu_stage
+from tests.unit.model.conftest import config_of, cpu_stage
 
 MODES = [
     *(
@@ -33,7 +33,7 @@ def loss_and_gradients(config) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
 @pytest.mark.parametrize("norm", ["LayerNorm", "RMSNorm"])
-def test_every_mode_gives_the_same_bits(config_of, norm, implementation):
+def test_every_mode_gives_the_same_bits(norm, implementation):
     model = {"num_layers": 4, "normalization": norm, "transformer_impl": implementation, "attention_backend": "unfused"}
     plain = loss_and_gradients(config_of(model=model))
     for mode in MODES:

@@ -16,6 +16,7 @@ from oomscope.model.moe.router import Balance, Router, update_expert_bias
 from oomscope.model.moe.routing import capacity, choose, drop, even_shares
 from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.layer import kept_layer_ledger
+from tests.unit.model.conftest import Meter, config_of
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 1, "num_moe_experts": 12}
 SIGMOID = {"moe_router_score_function": "sigmoid"}
@@ -199,7 +200,7 @@ def test_a_step_moves_the_bias_towards_even_loads():
     assert not router.visits_of_step.any()
 
 
-def layer_config(config_of, keys: dict[str, Any], dtype: str | None) -> Config:
+def layer_config(keys: dict[str, Any], dtype: str | None) -> Config:
     model = {
         **SHAPE,
         "hidden_size": 64,
@@ -227,11 +228,11 @@ DROPPED = [
 
 
 @pytest.mark.parametrize("keys", [*CHOICES, *SINKHORN, *BALANCED, *DROPPED], ids=str)
-def test_the_router_keeps_its_ledger(config_of, meta_stage, meter_of, keys):
+def test_the_router_keeps_its_ledger(meta_stage, keys):
     for dtype in (None, "fp32"):
-        config = layer_config(config_of, keys, dtype)
+        config = layer_config(keys, dtype)
         layer = meta_stage(config).layers[0]
-        meter = meter_of(layer)
+        meter = Meter(layer)
         hidden = torch.empty(16, 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
         meter(lambda layer=layer, hidden=hidden: layer(hidden))
         assert meter.bytes == sum(kept_layer_ledger(config).values()), dtype
