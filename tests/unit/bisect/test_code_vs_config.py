@@ -10,16 +10,14 @@ import pytest
 import yaml
 
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
-from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
-from oomscope.bisect.run.places import Places
-from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect import worlds
 from tests.unit.bisect.probe_results import error
-from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
+from tests.unit.bisect.repos import fingerprint
+from tests.unit.bisect.worlds import measure
 
 PATH = "conf/train.yaml"
 
@@ -38,26 +36,13 @@ def run(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) ->
     return measure(int(int(scale) * config["model"]["width"] * (config.get("batch") or 1)))
 
 
-class World:
-    def __init__(self, tmp_path: Path) -> None:
-        self.repo = Repo(tmp_path / "repo")
-        self.harness = tmp_path / "harness.py"
-        self.harness.touch()
-        self.places = Places(tmp_path / "state")
-
+class World(worlds.World):
     def commit(self, scale: object, config: str) -> str:
         return self.repo.commit(f"{scale} {config}", {"scale.txt": f"{scale}\n", PATH: config})
 
     def search(self, good: str, path: str = PATH, **options: object) -> BisectResult:
-        request = CommitRequest(
-            repo=self.repo.path,
-            range=RevisionRange(good=good, bad="HEAD"),
-            subject=harness_code(self.harness, SETTINGS),
-            places=self.places,
-            **options,  # type: ignore[arg-type]
-        )
         before = fingerprint(self.repo.path)
-        result = bisect_code_vs_config(request, path, probe=run, environment={})
+        result = bisect_code_vs_config(self.request(good, **options), path, probe=run, environment={})
         assert fingerprint(self.repo.path) == before
         assert not list(self.places.checkouts.iterdir())
         json.dumps(result.to_json())

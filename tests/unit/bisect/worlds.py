@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
@@ -93,14 +94,9 @@ class World:
     def sizes(self, sizes: Sequence[int | str]) -> list[str]:
         return self.repo.import_line("size.txt", [f"{size}\n" for size in sizes], "commit {0}")
 
-    def request(self, good: str, **options: object) -> CommitRequest:
-        return CommitRequest(
-            repo=self.repo.path,
-            range=RevisionRange(good=good, bad="HEAD"),
-            subject=harness_code(self.harness, SETTINGS),
-            places=self.places,
-            **options,  # type: ignore[arg-type]
-        )
+    def request(self, good: str, **options: Any) -> CommitRequest:
+        options = {"repo": self.repo.path, "subject": harness_code(self.harness, SETTINGS), **options}
+        return CommitRequest(range=RevisionRange(good=good, bad="HEAD"), places=self.places, **options)
 
     def bisect(self, good: str, **options: object) -> BisectResult:
         result = bisect_commits(self.request(good, **options), probe=self.probe, reporter=self.listener, environment={})

@@ -10,19 +10,17 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import HunkChange, Narrowed
-from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.bisect.vcs.forge import Forge
-from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.report.html.pages import bisect_page
+from tests.unit.bisect import worlds
 from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
-from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
+from tests.unit.bisect.repos import fingerprint
+from tests.unit.bisect.worlds import measure
 
 SPACE = "\n" * 8
 OLD = {"train.py": f"a = alloc(100)\n{SPACE}b = alloc(100)\n{SPACE}c = alloc(100)\n", "lr.py": "lr = 1\n"}
@@ -68,27 +66,16 @@ class Run:
         return oom(live=size, requested=0, demand=size, sites=sites)
 
 
-class World:
+class World(worlds.World):
     def __init__(self, tmp_path: Path) -> None:
-        self.repo = Repo(tmp_path / "repo")
-        self.harness = tmp_path / "harness.py"
-        self.harness.touch()
-        self.places = Places(tmp_path / "state")
+        super().__init__(tmp_path)
         self.run = Run()
 
     def narrowed(self, old: Mapping[str, str], new: Mapping[str, str | None], **options: object) -> BisectResult:
         self.repo.commit("old", old)
         self.repo.commit("new", new)
         before = fingerprint(self.repo.path)
-        request = CommitRequest(
-            repo=self.repo.path,
-            range=RevisionRange(good="HEAD~1", bad="HEAD"),
-            subject=options.pop("subject", harness_code(self.harness, SETTINGS)),  # type: ignore[arg-type]
-            places=self.places,
-            hunks=True,
-            **options,  # type: ignore[arg-type]
-        )
-        result = bisect_commits(request, probe=self.run, environment={})
+        result = bisect_commits(self.request("HEAD~1", hunks=True, **options), probe=self.run, environment={})
         assert fingerprint(self.repo.path) == before, "the user's repository is only read"
         json.dumps(result.to_json())
         return result

@@ -12,16 +12,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import CommitCulprit
-from oomscope.bisect.run.places import Places
 from oomscope.bisect.targets.preparation import Preparation
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
-from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.worlds import SETTINGS, harness_code, measure
+from tests.unit.bisect.worlds import SETTINGS, World, harness_code, measure
 
 ENTRY = EntryTarget(entry="tiny.train:build", repo="")
 COMMAND = CommandTarget(command="python 'a b.py'", metric_regex=r"peak (\d+)", repo="")
@@ -46,16 +42,12 @@ def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, 
     return measure(int((folder / "scale.txt").read_text()) * width * int(job.environment.get("BATCH") or 1))
 
 
-def test_packages_that_no_probe_installed_are_named_where_there_is_no_culprit(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
-    repo.commit("newer packages", {"requirements/train.txt": "torch==3", "requirements-dev.txt": "x", "uv.lock": "y"})
-    request = CommitRequest(
-        repo=repo.path,
-        range=RevisionRange(good=good, bad="HEAD"),
-        subject=subject,
-        places=Places(tmp_path / "state"),
+def test_packages_that_no_probe_installed_are_named_where_there_is_no_culprit(world: World, subject: OwnCode) -> None:
+    good = world.repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
+    world.repo.commit(
+        "newer packages", {"requirements/train.txt": "torch==3", "requirements-dev.txt": "x", "uv.lock": "y"}
     )
+    request = world.request(good, subject=subject)
     result = bisect_commits(request, probe=size_of, environment={})
     said = "good and bad differ in requirements-dev.txt, requirements/train.txt, uv.lock, but oomscope installs"
     assert [said in note for note in result.notes] == ([] if isinstance(subject.target, CommandTarget) else [True])
@@ -65,36 +57,23 @@ def test_packages_that_no_probe_installed_are_named_where_there_is_no_culprit(tm
     assert bisect_commits(installed, probe=size_of, environment={}).notes == ()
 
 
-def test_a_note_promises_to_compare_only_files_that_can_be_read(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
-    repo.commit("newer packages", {"pixi.lock": "x"})
-    request = CommitRequest(
-        repo=repo.path,
-        range=RevisionRange(good=good, bad="HEAD"),
-        subject=subject,
-        places=Places(tmp_path / "state"),
-    )
-    result = bisect_commits(request, probe=size_of, environment={})
+def test_a_note_promises_to_compare_only_files_that_can_be_read(world: World, subject: OwnCode) -> None:
+    good = world.repo.commit("good", {**HOLDS_ENTRY, "conf.json": '{"width": 10}', "scale.txt": "1"})
+    world.repo.commit("newer packages", {"pixi.lock": "x"})
+    result = bisect_commits(world.request(good, subject=subject), probe=size_of, environment={})
     said = [note.rpartition("; ")[2] for note in result.notes]
     wanted = "--axis environment --packages A..B compares the output of pip freeze in two environments"
     assert said == ([] if isinstance(subject.target, CommandTarget) else [wanted])
 
 
-def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:
-    repo = Repo(tmp_path / "repo")
+def test_the_folder_that_is_named_is_what_is_measured(world: World, tmp_path: Path, subject: OwnCode) -> None:
     inside = "projects/a model"
     ours = {f"{inside}/{name}": text for name, text in {**HOLDS_ENTRY, "conf.json": '{"width": 10}'}.items()}
-    good = repo.commit("good", {**ours, f"{inside}/scale.txt": "1", "scale.txt": "500", "conf.json": "{}"})
-    repo.commit("elsewhere", {"scale.txt": "1"})
-    guilty = repo.commit("guilty", {f"{inside}/scale.txt": "200"})
+    good = world.repo.commit("good", {**ours, f"{inside}/scale.txt": "1", "scale.txt": "500", "conf.json": "{}"})
+    world.repo.commit("elsewhere", {"scale.txt": "1"})
+    guilty = world.repo.commit("guilty", {f"{inside}/scale.txt": "200"})
 
-    request = CommitRequest(
-        repo=repo.path / inside,
-        range=RevisionRange(good=good, bad="HEAD"),
-        subject=subject,
-        places=Places(tmp_path / "state"),
-    )
+    request = world.request(good, subject=subject, repo=world.repo.path / inside)
     result = bisect_commits(request, probe=size_of, environment={})
 
     assert isinstance(result.culprit, CommitCulprit)
