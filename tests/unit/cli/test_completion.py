@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from click.shell_completion import ShellComplete
 
 from oomscope.cli.completion import COMPLETE_VARIABLE
 from oomscope.cli.main import cli, run
+from tests.unit.bisect.repos import Repo
 
 
 def offered(words: str, incomplete: str) -> list[str]:
@@ -20,13 +20,9 @@ def offered(words: str, incomplete: str) -> list[str]:
 @pytest.fixture(autouse=True)
 def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-    for words in (
-        ["init", "-q", "-b", "main"],
-        [*identity, "commit", "-q", "--allow-empty", "-m", "One"],
-        ["tag", "v1"],
-    ):
-        subprocess.run(["git", *words], check=True)
+    repo = Repo(tmp_path)
+    repo.commit("One", {})
+    repo.git("tag", "v1")
     (tmp_path / "configs").mkdir()
     for name in ("train.yaml", "configs/a.yaml", "configs/notes.txt"):
         (tmp_path / name).touch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.cli.terminal.hints import add_hint
 from oomscope.errors import InputError
+from tests.unit.bisect.repos import Repo
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,7 @@ def test_the_harness_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> Non
 
 
 def test_the_branch_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", "-b", "main", tmp_path], check=True)
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "Begin"], cwd=tmp_path, check=True)
+    Repo(tmp_path).commit("Begin", {})
     assert run(["bisect", "main..mian", "--command", "true", "--repo", str(tmp_path)]) == 2
     assert capsys.readouterr().err.endswith("mian: no such commit; did you mean main?\n")
     assert run(["bisect", "main..v7", "--command", "true", "--repo", str(tmp_path)]) == 2
@@ -129,27 +127,11 @@ def test_an_unknown_card_is_named_by_its_like_or_by_its_size(capsys, name: str, 
 
 
 def test_a_file_that_git_does_not_keep_is_linked_into_checkouts(capsys, tmp_path: Path) -> None:
-    program = "open('data/tokens.bin').read()\n"
-    repository = tmp_path / "a project"
-    repository.mkdir()
-    (repository / "train.py").write_text(program)
-    (repository / ".gitignore").write_text("data/\n")
-    (repository / "data").mkdir()
-    (repository / "data" / "tokens.bin").touch()
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-    subprocess.run(["git", "init", "-q", "-b", "main", repository], check=True)
-    subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
-    subprocess.run(["git", *identity, "commit", "-q", "-m", "Begin"], cwd=repository, check=True)
-    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "Go on"], cwd=repository, check=True)
-    words = [
-        "--repo",
-        str(repository),
-        "--state",
-        str(tmp_path / "state"),
-        "--command",
-        f"{sys.executable} train.py",
-        "--exit-status",
-    ]
-    assert run(["bisect", "main~1..main", *words, "--quiet"]) == 7
+    repo, program = Repo(tmp_path / "a project"), "open('data/tokens.bin').read()\n"
+    repo.commit("Begin", {"train.py": program, ".gitignore": "data/\n", "data/tokens.bin": ""})
+    repo.commit("Go on", {})
+    places = ["--repo", str(repo.path), "--state", str(tmp_path / "state")]
+    words = ["--command", f"{sys.executable} train.py", "--exit-status", "--quiet"]
+    assert run(["bisect", "main~1..main", *places, *words]) == 7
     hint = "What to do: git does not track data/tokens.bin: add --link data"
     assert hint in " ".join(capsys.readouterr().out.split())

@@ -19,7 +19,6 @@ from oomscope.snapshot.replay.replay_table import replay_file
 ROOT = Path(__file__).parents[3]
 EXPLAIN = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-REPLAY = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
 DIFF = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
 
 
@@ -39,14 +38,14 @@ def test_the_dialect_of_each_example_is_found_out(dialect: str, capsys) -> None:
 def test_every_key_of_the_document_of_replay_is_listed() -> None:
     snapshot = load_snapshot(ROOT / "fixtures" / "snapshots" / "tinytrain-v0.2.pickle.gz")
     document = replay_file(snapshot, confs=[]).to_json()
-    listed = set(re.findall(r"`(\w+)`", REPLAY.split("### In Python")[1]))
+    listed = set(re.findall(r"`(\w+)`", DIFF.split("### In Python")[1]))
     assert {*document, *document["fidelity"], *document["rows"][0]} <= listed
 
 
 def test_every_caveat_is_listed() -> None:
     codes = re.findall(r"\(\"(\w+)\", ", inspect.getsource(replay_table._caveats))
     assert codes
-    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", REPLAY, re.MULTILINE))
+    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", DIFF, re.MULTILINE))
 
 
 def test_every_key_of_the_document_of_diff_is_listed() -> None:
