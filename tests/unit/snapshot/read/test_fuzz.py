@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,11 @@ def test_documents_of_odd_numbers_are_told_by_every_command(recording, data):
 def test_segments_with_blocks_that_the_events_deny_are_told_without_tenants(name, number):
     found = fuzz.run([FIXTURES[0].parent / name], first=number, count=1, timeout=60, commands=True)
     assert dict(found) == {"loaded": 1}
+
+
+def test_the_script_beside_the_fixtures_makes_them(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, FIXTURES[0].parent / "build.py", tmp_path], check=True, capture_output=True)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [path.name for path in FIXTURES]
+    for path in FIXTURES:
+        if path.suffix in {".pickle", ".json"}:  # what libraries make of the others varies by version
+            assert (tmp_path / path.name).read_bytes() == path.read_bytes()
