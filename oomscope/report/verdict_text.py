@@ -19,6 +19,7 @@ from oomscope.units import format_size
 NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
 """Where torch reads its allocator's settings since 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
 LESS: Final = "reduce live memory"
+"""What to do about too much of it where nothing tells of what; see ``what_to_reduce``."""
 LINE_TABLE: Final = "lines"
 """Id of the table of code lines in a page that has one, in which charts look lines up."""
 SHOWN: Final = 8
@@ -32,10 +33,12 @@ def verdict_line(verdict: Verdict) -> parts.Line:
     return parts.Line(label="Verdict", strong=kind_text(verdict), text=f". {verdict.headline}")
 
 
-def verdict_parts(verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE) -> Iterator[parts.Part]:
+def verdict_parts(
+    verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE, less: str | None = None
+) -> Iterator[parts.Part]:
     """Yield the verdict, what to do, and the free memory that could not serve the request."""
     yield verdict_line(verdict)
-    if text := advice_text(verdict, has_card=has_card, variable=variable):
+    if text := advice_text(verdict, has_card=has_card, variable=variable, less=less):
         yield parts.advice(text)
     if verdict.kind == "fragmentation":
         yield gap_table(verdict.gaps)
@@ -127,28 +130,34 @@ def failed_when(event: int | None) -> str:
     return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
 
 
-def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE) -> str | None:
+def advice_text(
+    verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE, less: str | None = None
+) -> str | None:
     """Return what to do: about what grows, then about the failure as far as something was tried.
 
-    Without a card nothing is said of how much room is left. The torch that failed reads its settings from ``variable``.
+    Args:
+        verdict: what is known of the failure.
+        has_card: whether the card is known; else nothing is said of how much room is left.
+        variable: where the torch that failed reads its settings.
+        less: which memory to reduce, where the demand exceeds the card and that is known.
     """
-    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict, variable))
+    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict, variable, less))
     return "; ".join(text for text in advice if text) or None
 
 
-def _failure_advice(verdict: Verdict, variable: str) -> str | None:
+def _failure_advice(verdict: Verdict, variable: str, less: str | None) -> str | None:
     if "foreign" in verdict.tags:
         return "end the other processes on the card or use another card: alone on it the same allocations pass"
     if "fraction" in verdict.tags:
-        cure = f"{_fragmentation_advice(verdict, variable)}; or " if verdict.cured_by else ""
+        cure = f"{_fragmentation_advice(verdict, variable, less)}; or " if verdict.cured_by else ""
         return (
             f"{cure}raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
             "which refused the request although the device had enough free"
         )
     if verdict.kind == "fragmentation":
-        return _fragmentation_advice(verdict, variable)
+        return _fragmentation_advice(verdict, variable, less)
     if verdict.kind == "capacity":
-        return "peak demand exceeds the card; reduce live memory (smaller batch, recompute, offload, parallelism)"
+        return less or f"peak demand exceeds the card; {LESS} (smaller batch, recompute, offload, parallelism)"
     if verdict.kind == "outside":
         return (
             "leave the library that failed some room: call torch.cuda.empty_cache() before it, cap PyTorch by "
@@ -157,14 +166,14 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     return None
 
 
-def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
+def _fragmentation_advice(verdict: Verdict, variable: str, less: str | None) -> str:
     if verdict.cured_by:
         return _cure_advice(verdict, variable)
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
         return f"{verdict.put_off_by.name} only delays the failure; {remedy or LESS}"
     if "later: capacity" in verdict.tags and verdict.gets_past:
-        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {LESS}"
+        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {less or LESS}"
     if verdict.uncured:
         return f"no allocator setting tried serves these allocations; {remedy or LESS}"
     if "undecided" in verdict.tags:

@@ -17,6 +17,7 @@ from oomscope.report.commands.explain_sentences import (
     differing_categories,
     growing_text,
     heading_text,
+    less_text,
     moment,
     peak_text,
     ranks_status_text,
@@ -173,7 +174,7 @@ def _device_parts(
     yield line(heading_text(explanation, device), "soft")
     yield _status(device)
     has_card = device.available_bytes is not None
-    yield from verdict_parts(device.verdict, has_card=has_card, variable=conf_variable(device))
+    yield from verdict_parts(device.verdict, has_card=has_card, variable=conf_variable(device), less=less_text(device))
     if setting := setting_advice(device):
         yield parts.advice(setting)
     yield parts.BLANK

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from oomscope.allocator.settings import parse_version
 from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, site_text
 from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
+from oomscope.report.what_to_reduce import what_to_reduce
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
@@ -184,8 +185,16 @@ def growing_text(device: DeviceExplanation) -> str | None:
 def advice(device: DeviceExplanation) -> str | None:
     """Return what to do; None where there is nothing."""
     has_card, variable = device.available_bytes is not None, conf_variable(device)
-    found = (advice_text(device.verdict, has_card=has_card, variable=variable), setting_advice(device))
-    return "; ".join(filter(None, found)) or None
+    failure = advice_text(device.verdict, has_card=has_card, variable=variable, less=less_text(device))
+    return "; ".join(filter(None, (failure, setting_advice(device)))) or None
+
+
+def less_text(device: DeviceExplanation) -> str | None:
+    """Return which memory to reduce; None where no whole iteration, which makes optimizer states, is recorded."""
+    if not device.iterations.count or device.available_bytes is None:
+        return None
+    verdict = device.verdict
+    return what_to_reduce(verdict.categories, verdict.wanted_bytes, device.available_bytes)
 
 
 def setting_advice(device: DeviceExplanation) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from oomscope.probe.demand import requested_bytes
 from oomscope.probe.ranks import ranks_left_out
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
@@ -25,6 +26,7 @@ from oomscope.report.verdict_text import (
     verdict_line,
     verdict_parts,
 )
+from oomscope.report.what_to_reduce import what_to_reduce
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
 from oomscope.virtual.cards import CARDS
@@ -101,7 +103,7 @@ def probe_report(
     if text := failure_advice(result):
         yield parts.advice(text)
     if result.verdict:
-        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
+        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None, less=_less(result))
     yield from measurement_parts(result, figures, shown, name=LINE_TABLE)
     if len(result.ranks) > 1:
         yield rank_table(result.ranks)
@@ -245,7 +247,7 @@ def result_advice(result: ProbeResult) -> str | None:
     if result.outcome == "error":
         return failure_advice(result)
     has_card = result.available_bytes is not None
-    advice = advice_text(result.verdict, has_card=has_card) if result.verdict else None
+    advice = advice_text(result.verdict, has_card=has_card, less=_less(result)) if result.verdict else None
     if result.outcome != "fits" or not has_card or result.margin_bytes is None:
         crowded = _much_outside(result) if result.outcome == "oom" else 0
         freed = (
@@ -253,6 +255,20 @@ def result_advice(result: ProbeResult) -> str | None:
         )
         return "; ".join(filter(None, (advice, freed))) or None
     return "; ".join(filter(None, (advice, _room_advice(result), ranks_left_out(result)))) or "Nothing: the run fits."
+
+
+def _less(result: ProbeResult) -> str | None:
+    """Return which memory to reduce; None where the run failed before it had made all that an iteration leaves."""
+    if result.verdict is None or result.available_bytes is None:
+        return None
+    if result.demand_peak is not None:
+        held, needed = result.demand_peak.categories, requested_bytes(result)
+    elif result.oom is not None and result.oom.iteration >= 1:
+        held, needed = result.verdict.categories, result.verdict.wanted_bytes
+    else:
+        return None
+    is_configured = result.pipeline_stages is not None
+    return what_to_reduce(held, needed, result.available_bytes, is_configured=is_configured)
 
 
 def _room_advice(result: ProbeResult) -> str | None:
