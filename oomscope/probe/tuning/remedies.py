@@ -109,17 +109,24 @@ def _offload(config: Config) -> Iterator[Remedy]:
 def _states(config: Config) -> Iterator[Remedy]:
     optimizer = config.optimizer
     is_16_bit = config.precision.bf16 or config.precision.fp16
-    needed = is_16_bit and not optimizer.use_distributed_optimizer  # rule O15
+    needs_distributed = is_16_bit and not optimizer.use_distributed_optimizer  # rule O15
+    needs_aware = (  # rule O14
+        not optimizer.use_precision_aware_optimizer
+        and (optimizer.use_distributed_optimizer or needs_distributed)
+        and optimizer.optimizer == "adam"
+        and not (config.precision.fp8_param or config.parallel.use_megatron_fsdp)
+    )
+    kinds = ["distributed"] * needs_distributed + ["precision-aware"] * needs_aware
     now = optimizer.optimizer_offload_fraction if optimizer.optimizer_cpu_offload else 0
     for fraction in ("0.5", "1"):
         if float(fraction) > now:
             yield Remedy(
                 family="offload",
                 name=f"{float(fraction):.0%} of the optimizer's states on the host"
-                + (", with the distributed optimizer" if needed else ""),
+                + (f", with the {' '.join(kinds)} optimizer" if kinds else ""),
                 overrides=(
                     *offload_overrides(f"optimizer:{fraction}")[-2:],
-                    *(("optimizer.use_distributed_optimizer=true",) if needed else ()),
+                    *(f"optimizer.use_{kind.replace('-', '_')}_optimizer=true" for kind in kinds),
                 ),
             )
 

@@ -178,6 +178,24 @@ def test_states_go_to_the_host_of_one_replica_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "kinds"),
+    [
+        ((), "distributed precision-aware "),
+        (("optimizer.use_distributed_optimizer=true",), "precision-aware "),
+        (("optimizer.use_distributed_optimizer=true", "optimizer.use_precision_aware_optimizer=true"), ""),
+        (("optimizer.optimizer=sgd",), "distributed "),
+    ],
+)
+def test_states_go_to_the_host_as_megatron_s_launcher_takes_them(own: tuple[str, ...], kinds: str) -> None:
+    offers = [each for each in remedies(load_preset("gpt-tiny", own).config) if "states on the host" in each.name]
+    assert len(offers) == 2
+    for each in offers:
+        assert each.name.partition(", with the ")[2] == (f"{kinds}optimizer" if kinds else "")
+        switches = [f"optimizer.use_{kind.replace('-', '_')}_optimizer=true" for kind in kinds.split()]
+        assert list(each.overrides[2:]) == switches
+
+
+@pytest.mark.parametrize(
     ("now", "expected"),
     [
         ("block recompute.recompute_num_layers=1", ["block 2", "uniform 1"]),
