@@ -274,7 +274,7 @@ class _Runs:
         whole: Measurement | str,
     ) -> tuple[ProbeResult, Measurement]:
         """Return ``result`` and its ``measurement`` with what the ``whole`` run tells, or why there is none."""
-        from oomscope.probe.analysis.analyse import analyse, as_asked_for, demand_of, leak_of, peak_of
+        from oomscope.probe.analysis.analyse import analyse, as_asked_for, categorised_by, demand_of, leak_of, peak_of
 
         if isinstance(whole, str):
             notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
@@ -282,9 +282,10 @@ class _Runs:
         if isinstance(out_of_memory, FailedAllocation):
             leak = leak_of(self.job, whole)
             measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak)
+            measurement, snapshot = _saved(categorised_by(whole, measurement, out_of_memory), self.job)
             asked = as_asked_for(out_of_memory, measurement, whole)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
-            result = replace(judged, snapshot=result.snapshot)
+            result = replace(judged, snapshot=snapshot)
         return replace(result, demand_peak=peak_of(self.job, whole)), measurement
 
 

@@ -181,12 +181,14 @@ def test_out_of_memory_is_told_with_the_demand_of_the_whole_run(tmp_path: Path) 
 
 
 MANY_LAYERS = """
+from functools import partial
 import torch, oomscope
+from torch.optim import SGD, AdamW
 
 def setup(ctx):
     with torch.device(ctx.device):
         model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048, bias=False) for _ in range(16)])
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    optimizer = OPTIMIZER(model.parameters(), foreach=False)
     def step():
         model(torch.ones(1, 2048, device=ctx.device)).sum().backward()
         optimizer.step()
@@ -195,18 +197,23 @@ def setup(ctx):
 
 
 @pytest.mark.parametrize(
-    ("layers", "phase", "expected"),
+    ("layers", "phase", "optimizer", "has_whole_run", "expected"),
     [
-        (8, "init", {"parameter": 8}),
-        (40, "optimizer", {"parameter": 16, "gradient": 16, "optimizer_state": 8}),
+        (8, "init", "AdamW", False, {"parameter": 8}),
+        (40, "optimizer", "AdamW", False, {"parameter": 16, "gradient": 16, "optimizer_state": 8}),
+        # SGD says what it made when its step is over.
+        (40, "optimizer", "partial(SGD, momentum=0.9)", False, {"parameter": 16, "gradient": 16, "temporary": 8}),
+        (40, "optimizer", "partial(SGD, momentum=0.9)", True, {"parameter": 16, "gradient": 16, "optimizer_state": 8}),
     ],
 )
 def test_what_is_held_when_memory_runs_out_has_its_category(
-    tmp_path: Path, layers: int, phase: str, expected: dict[str, int]
+    tmp_path: Path, layers: int, phase: str, optimizer: str, has_whole_run: bool, expected: dict[str, int]
 ) -> None:
     """Before the first forward as well, and inside the first step of the optimizer."""
     weight = 2048 * 2048 * 4
-    result = probe(tmp_path, MANY_LAYERS, limit_bytes=GiB + layers * weight)
+    limit = GiB + layers * weight
+    harness = MANY_LAYERS.replace("OPTIMIZER", optimizer)
+    result = probe(tmp_path, harness, limit_bytes=limit, measure_demand=has_whole_run)
     assert (result.outcome, result.oom and result.oom.phase) == ("oom", phase)
     assert result.peak is not None
     held = {category: size // weight for category, size in result.peak.categories.items() if size >= weight}

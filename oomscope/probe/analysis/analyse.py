@@ -28,7 +28,7 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
-from oomscope.snapshot.trace import Action, Stack, Trace
+from oomscope.snapshot.trace import Action, Category, Stack, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes
@@ -167,6 +167,26 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
 def demand_of(measurement: Measurement) -> int:
     """Return the most bytes that the program held at once: what waits for a stream, an allocator in need waits for."""
     return measurement.timeline.most_held_bytes
+
+
+def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedAllocation) -> Measurement:
+    """Return ``measurement`` with the categories that its blocks have in the ``whole`` run, which shows how they end.
+
+    Unchanged where the two runs did not ask for the same sizes until the failure.
+    """
+    trace, other = measurement.trace, whole.trace
+    made, there = (
+        np.flatnonzero(trace.action[: failed.event] == Action.ALLOC),
+        np.flatnonzero(other.action == Action.ALLOC),
+    )
+    there = there[: len(made)]
+    if failed.event is None or whole.truncated or not np.array_equal(trace.size[made], other.size[there]):
+        return measurement
+    category, found = trace.category.copy(), other.category[there]
+    is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)  # what outlives its phase is not
+    category[made[is_better]] = found[is_better]
+    traces = (replace(trace, category=category),)
+    return replace(measurement, snapshot=replace(measurement.snapshot, traces=traces))
 
 
 def as_asked_for(failed: FailedAllocation, measurement: Measurement, whole: Measurement) -> FailedAllocation:
