@@ -10,11 +10,13 @@ compiled code.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -140,7 +142,7 @@ class Follower:
             return
         if self._position.module_depth == 0:
             with self.unharmed():
-                self._model_begins(module, args)
+                self._model_begins(module, [args, _keyword_arguments(sys._getframe(1))])
         self._position.enter_module(self._names.get(module, ""))
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -153,11 +155,11 @@ class Follower:
             if self._position.module_depth == 0 and self._is_root(module):
                 self._imply("loss")
 
-    def _model_begins(self, module: torch.nn.Module, args: Any) -> None:
+    def _model_begins(self, module: torch.nn.Module, given: list[Any]) -> None:
         if self._is_root(module):
             self._imply("forward")
             if self._backward_depth == 0:
-                self._blocks.tell(Category.INPUT, filter(_is_input, args))
+                self._blocks.tell(Category.INPUT, (each for each in tensors_in(given) if _is_input(each)))
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters.
@@ -312,6 +314,15 @@ def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:
     return plain if isinstance(plain, torch.nn.Module) else model
 
 
-def _is_input(value: object) -> bool:
-    """Whether ``value`` was given to a model from outside: a tensor that no operation with gradients has made."""
-    return isinstance(value, torch.Tensor) and value.grad_fn is None and not value.requires_grad
+def _keyword_arguments(caller: FrameType) -> object:
+    """Return the keyword arguments of a module's call, of which torch tells global hooks nothing.
+
+    Args:
+        caller: the function of ``torch.nn.Module._call_impl`` that runs the hooks.
+    """
+    return caller.f_locals.get("kwargs")
+
+
+def _is_input(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` was given to a model from outside: no operation with gradients has made it."""
+    return tensor.grad_fn is None and not tensor.requires_grad

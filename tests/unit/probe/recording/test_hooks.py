@@ -88,6 +88,30 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
     assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
 
 
+class Named(torch.nn.Module):
+    """Takes what it is given by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, batch=None, *, mask=None):
+        return self.inner(batch["x"] if isinstance(batch, dict) else batch) + mask
+
+
+def test_inputs_are_known_by_keyword_and_in_dictionaries(followed: Followed) -> None:
+    model = Named()
+    x, mask, made = torch.ones(2, 4), torch.ones(2, 4), torch.ones(2, 4, requires_grad=True) * 2
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        model({"x": x, "others": [made]}, mask=mask)
+        assert followed.blocks.of(Category.INPUT) == {id(x), id(mask)}
+        y = torch.ones(2, 4)
+        model(batch=y, mask=mask)
+    assert followed.blocks.of(Category.INPUT) == {id(x), id(mask), id(y)}
+    assert followed.notes == []
+
+
 def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) -> None:
     """Tracing it runs no module and no backward pass that counts; torch's warning of hooks is no error."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
