@@ -14,43 +14,62 @@ _OF_MODEL: Final = {
     "optimizer_state": "optimizer states",
 }
 """Categories whose bytes do not depend on the batch, and what they are called together."""
+_OF_BATCH: Final = ("activation", "temporary", "input")
+"""Categories most of whose bytes grow with the batch. The others may or may not."""
 _LITTLE: Final = 20
-"""Less than one part in so many is not worth a remedy of its own."""
+"""Of the model's bytes less than one part in so many is not named."""
 
 
 def what_to_reduce(
     held: Mapping[str, int], needed_bytes: int, available_bytes: int, *, is_configured: bool = False
 ) -> str | None:
-    """Return what to reduce so that a run fits; None where it fits, or where most of what it holds is unknown.
+    """Return what to reduce so that a run fits; None where it fits, or where too little of what it holds is known.
 
     Args:
         held: requested bytes by category when most was needed, in or after an iteration that came to its end: optimizer
             states and gradients are not all made before.
         needed_bytes: what was needed then, with the request that failed.
         available_bytes: what the process may use.
-        is_configured: the run is that of a configuration, of which ``oomscope advise`` finds changes.
+        is_configured: the run is that of a configuration, for which ``oomscope advise`` looks for changes.
     """
-    if needed_bytes <= available_bytes or 2 * held.get("unknown", 0) > needed_bytes:
+    missing = needed_bytes - available_bytes
+    if missing <= 0:
         return None
     sizes = dict.fromkeys(_OF_MODEL.values(), 0)
     for category, name in _OF_MODEL.items():
         sizes[name] += held.get(category, 0)
-    of_model = sum(sizes.values())
-    *first, last = [name for name, size in sizes.items() if size * _LITTLE >= of_model]
-    model = f"{', '.join(first)} and {last}" if first else last
-    is_trained = of_model > sizes["parameters"]
+    named = {name: size for name, size in sizes.items() if size > 0 and size * _LITTLE >= sum(sizes.values())}
+    model, of_model, of_batch = _listed(list(named)), sum(named.values()), sum(held.get(each, 0) for each in _OF_BATCH)
     if of_model > available_bytes:
-        fewer = "hold fewer of them (LoRA, an 8-bit optimizer)" if is_trained else "quantize them"
-        sharding = "FSDP, ZeRO, tensor or pipeline parallelism"
-        remedy = f"shard them over more GPUs ({sharding}), offload them, or {fewer}"
-        if is_configured:
-            remedy = "oomscope advise tries to shard and offload them"
+        remedy = "oomscope advise tries to shard and offload them" if is_configured else _remedy_for_all(named)
         return f"{model} alone need {format_size(of_model)}, at any batch size: {remedy}"
-    smaller = f"the {format_size(needed_bytes - of_model)} of activations and other tensors"
-    leaner = f"or of the {format_size(of_model)} of {model}" if of_model * _LITTLE >= needed_bytes else ""
-    missing = f"free at least {format_size(needed_bytes - available_bytes)} of {smaller}"
-    if is_configured:
-        return f"{', '.join(filter(None, (missing, leaner)))}: oomscope advise finds changes that fit"
-    missing += ": smaller batch, shorter sequences, recompute, offload"
-    leaner += f": sharding, offload, {'LoRA, 8-bit optimizer' if is_trained else 'quantization'}" if leaner else ""
-    return "; ".join(filter(None, (missing, leaner)))
+    is_trained = sum(sizes.values()) > sizes["parameters"]
+    smaller = "smaller batch, shorter sequences" + (", recompute, offload" if is_trained else "")
+    sources = (
+        (of_batch, "activations and temporary tensors", smaller),
+        (of_model, model, ", ".join(("sharding", "offload", *_fewer(named)))),
+    )
+    enough = [source for source in sources if source[0] >= missing]
+    if not enough:
+        return None
+    pieces = [
+        f"of the {format_size(size)} of {what}" + ("" if is_configured else f": {how}") for size, what, how in enough
+    ]
+    text = f"free at least {format_size(missing)} " + (", or " if is_configured else "; or ").join(pieces)
+    return f"{text}: oomscope advise looks for changes that fit" if is_configured else text
+
+
+def _remedy_for_all(named: Mapping[str, int]) -> str:
+    fewer = _fewer(named)
+    less = "quantize them" if fewer == ["quantization"] else f"hold fewer of them ({', '.join(fewer)})"
+    return f"shard them over more GPUs (FSDP, ZeRO, tensor or pipeline parallelism), offload them, or {less}"
+
+
+def _fewer(named: Mapping[str, int]) -> list[str]:
+    """Return how to hold less of what a model consists of: LoRA saves no parameters, quantization nothing else."""
+    is_trained = "gradients" in named or "optimizer states" in named
+    return ["LoRA", *["8-bit optimizer"] * ("optimizer states" in named)] if is_trained else ["quantization"]
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

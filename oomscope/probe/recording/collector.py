@@ -47,8 +47,8 @@ def uncollected_import() -> Iterator[None]:
     """
     with uncollected():
         yield
-        many = gc.get_count()[0] > _MANY
-    if many:
+        is_due = gc.get_count()[0] > _MANY
+    if is_due and gc.isenabled() and gc.get_threshold()[0]:
         gc.collect()
 
 

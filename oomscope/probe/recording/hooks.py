@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import graph
 from torch.nn.modules import module as module_hooks
+from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optim
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
 from oomscope.probe.recording.collector import KeptObjects, uncollected
@@ -66,7 +67,7 @@ class Follower:
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_told_roots = False
         self._parameters_run = WeakTensorKeyDictionary()
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers = WeakIdKeyDictionary()
         self._microbatch = 0
         self._backward_depth = 0
 
@@ -75,7 +76,8 @@ class Follower:
         for model in models:
             self._is_told_roots = True
             self._learn(_uncompiled(model))
-        self._optimizers.update(optimizers)
+        for optimizer in optimizers:
+            self._optimizers[optimizer] = None
         self.label()
 
     def iteration_begins(self, index: int) -> None:
@@ -100,12 +102,13 @@ class Follower:
 
     def label_all(self) -> None:
         """Tell also what models hold that have not run yet: a run that ends here does not come to them."""
-        self.label()
-        with self.unharmed(), uncollected():
+        with self.unharmed():
+            self.label()
+        with uncollected():
             for each in gc.get_objects():
-                if issubclass(type(each), torch.nn.Module) and each not in self._names:
-                    self._blocks.tell(Category.KEPT, each._buffers.values())
-                    self._blocks.tell(Category.PARAMETER, each._parameters.values())
+                if issubclass(type(each), torch.nn.Module):
+                    with self.unharmed():
+                        self._label_unseen(each)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -178,9 +181,20 @@ class Follower:
 
     def _label_weights(self, model: torch.nn.Module) -> None:
         self._blocks.tell(Category.KEPT, buffers(model))
-        self._blocks.tell(Category.PARAMETER, parameters(model))
-        parts = (getattr(each, "ds_tensor", None) for each in parameters(model))  # a rank's, of DeepSpeed's ZeRO-3
+        self._tell_parameters(list(parameters(model)))
+
+    def _tell_parameters(self, weights: list[torch.nn.Parameter]) -> None:
+        self._blocks.tell(Category.PARAMETER, weights)
+        parts = (getattr(each, "ds_tensor", None) for each in weights)  # a rank's, of DeepSpeed's ZeRO-3
         self._blocks.tell(Category.PARAMETER, parts)
+
+    def _label_unseen(self, module: torch.nn.Module) -> None:
+        """Tell the weights of a module that has not run, which may still be in the making (``copy.deepcopy``)."""
+        if module not in self._names:
+            own = vars(module)
+            self._blocks.tell(Category.KEPT, own.get("_buffers", {}).values())
+            weights = [each for each in own.get("_parameters", {}).values() if each is not None and not is_lazy(each)]
+            self._tell_parameters(weights)
 
     def _note_parameters_of(self, module: torch.nn.Module) -> None:
         """Remember what a module ran with: FSDP2 gives it whole parameters then, which collect gradients too."""
@@ -244,7 +258,10 @@ class Follower:
 
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._optimizers.add(optimizer)
+        with self.unharmed():
+            if optimizer not in self._optimizers:
+                with self._kept:
+                    self._optimizers[optimizer] = None
         self._imply("optimizer", microbatch=-1)
 
     @untraced

@@ -115,7 +115,7 @@ class Recorder:
 
         def refused(refusal: Refused) -> None:
             if self._pid == os.getpid():  # a fork may not touch CUDA
-                self.follower.label_all()
+                self.follower.label_all()  # notes its own errors
                 on_refusal(refusal)
 
         parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(refused), self._statistics_kept()]

@@ -108,12 +108,13 @@ def _offload(config: Config) -> Iterator[Remedy]:
 
 def _states(config: Config) -> Iterator[Remedy]:
     optimizer = config.optimizer
+    if optimizer.optimizer != "adam":  # rule N-optimizer-offload
+        return
     is_16_bit = config.precision.bf16 or config.precision.fp16
     needs_distributed = is_16_bit and not optimizer.use_distributed_optimizer  # rule O15
     needs_aware = (  # rule O14
         not optimizer.use_precision_aware_optimizer
         and (optimizer.use_distributed_optimizer or needs_distributed)
-        and optimizer.optimizer == "adam"
         and not (config.precision.fp8_param or config.parallel.use_megatron_fsdp)
     )
     kinds = ["distributed"] * needs_distributed + ["precision-aware"] * needs_aware

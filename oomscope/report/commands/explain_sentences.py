@@ -22,6 +22,8 @@ WORTH_GROWING: Final = MiB
 """Bytes an iteration below which growth is not mentioned."""
 GROWN_PART: Final = 10
 """A line that grows is mentioned where it holds this part of what is live."""
+_UNSURE: Final = ("none", "low")
+"""Confidences of a category on which no advice is based."""
 OLD_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _NEW_SINCE: Final = (2, 10)
 _FOUND_BEFORE_2_12: Final = "2.11"
@@ -190,11 +192,15 @@ def advice(device: DeviceExplanation) -> str | None:
 
 
 def less_text(device: DeviceExplanation) -> str | None:
-    """Return which memory to reduce; None where no whole iteration, which makes optimizer states, is recorded."""
-    if not device.iterations.count or device.available_bytes is None:
+    """Return which memory to reduce, by the categories that are certain enough; None where something leaks.
+
+    None also where no whole iteration is recorded: optimizer states and gradients are not all made before.
+    """
+    verdict, failed = device.verdict, device.failure
+    if failed is None or not device.iterations.count or verdict.leak is not None or device.available_bytes is None:
         return None
-    verdict = device.verdict
-    return what_to_reduce(verdict.categories, verdict.wanted_bytes, device.available_bytes)
+    held = {row.category: row.bytes for row in failed.categories if row.confidence not in _UNSURE}
+    return what_to_reduce(held, verdict.wanted_bytes, device.available_bytes)
 
 
 def setting_advice(device: DeviceExplanation) -> str | None:

@@ -258,8 +258,11 @@ def result_advice(result: ProbeResult) -> str | None:
 
 
 def _less(result: ProbeResult) -> str | None:
-    """Return which memory to reduce; None where the run failed before it had made all that an iteration leaves."""
-    if result.verdict is None or result.available_bytes is None:
+    """Return which memory to reduce; None where something leaks, which needs more in each further iteration.
+
+    None also where the run failed before it had made all that an iteration leaves.
+    """
+    if result.verdict is None or result.verdict.leak is not None or result.available_bytes is None:
         return None
     if result.demand_peak is not None:
         held, needed = result.demand_peak.categories, requested_bytes(result)

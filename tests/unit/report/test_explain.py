@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from oomscope.report.commands.explain import explain_report
-from oomscope.report.commands.explain_sentences import setting_advice
+from oomscope.report.commands.explain_sentences import advice, setting_advice
 from oomscope.report.exports.dataframes import tables_of
 from oomscope.report.exports.summary import summary_of
 from oomscope.report.html.pages import explain_page
 from oomscope.snapshot.explain.analysis import analyse
+from oomscope.snapshot.explain.composition import CategoryBytes
 from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.explain.explain import explanation_of
 from oomscope.snapshot.explain.explain_path import explain_path
-from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import GiB, MiB
@@ -61,6 +62,36 @@ def test_the_answer_comes_first_and_in_eight_lines() -> None:
     assert short[1] == lines[1]
     assert any(line.startswith("Largest at failure") for line in short)
     assert any(line.startswith("What to do") for line in short)
+
+
+def failed_holding(confidence: str = "high", iterations: int = 1) -> DeviceExplanation:
+    """Return a failure by capacity that holds 20 GiB of parameters and 4 GiB of activations of 23 GiB."""
+    device = explained(OOM).devices[0]
+    sizes = {"parameter": 20 * GiB, "activation": 4 * GiB}
+    rows = tuple(
+        CategoryBytes(category=name, bytes=size, count=1, confidence=confidence, rules={})
+        for name, size in sizes.items()
+    )
+    return replace(
+        device,
+        available_bytes=23 * GiB,
+        failure=replace(device.failure, bytes=24 * GiB, categories=rows),
+        iterations=replace(device.iterations, count=iterations),
+        verdict=replace(
+            device.verdict, kind="capacity", tags=(), live_requested_bytes=24 * GiB, requested_bytes=GiB, leak=None
+        ),
+    )
+
+
+def test_what_to_reduce_is_told_after_a_whole_iteration_where_categories_are_sure_enough() -> None:
+    assert advice(failed_holding()) == (
+        "free at least 2.00 GiB of the 4.00 GiB of activations and temporary tensors: smaller batch, shorter "
+        "sequences; or of the 20.00 GiB of parameters: sharding, offload, quantization"
+    )
+    generic = "peak demand exceeds the card; reduce live memory (smaller batch, recompute, offload, parallelism)"
+    assert advice(failed_holding(iterations=0)) == advice(failed_holding("low")) == generic
+    report = printed(explain_report(Explanation(file="x.pickle", devices=(failed_holding(),))), 300)
+    assert "What to do: free at least 2.00 GiB of the 4.00 GiB" in report
 
 
 def filling_a_cache(mib: int) -> str:

@@ -21,7 +21,7 @@ def test_importing_torch_settles_nothing() -> None:
 
 
 def test_torch_s_own_error_beyond_the_budget_and_the_program_goes_on() -> None:
-    text, allocated, again = on_card(
+    text, allocated, again, retries = on_card(
         """
         held = []
         try:
@@ -32,7 +32,7 @@ def test_torch_s_own_error_beyond_the_budget_and_the_program_goes_on() -> None:
         allocated = torch.cuda.memory_allocated() // MiB
         del held
         again = torch.empty(1500 * MiB, dtype=torch.uint8, device="cuda").numel() // MiB
-        say([text, allocated, again])
+        say([text, allocated, again, torch.cuda.memory_stats()["num_alloc_retries"]])
         """,
         preamble="torch",
         total=2048 * MiB,
@@ -43,6 +43,7 @@ def test_torch_s_own_error_beyond_the_budget_and_the_program_goes_on() -> None:
         "GPU 0 has a total capacity of 2.00 GiB of which 48.00 MiB is free."
     )
     assert (allocated, again) == (1700, 1500)
+    assert retries == 2, "each time the allocator releases what it caches, and asks again"
 
 
 @pytest.mark.parametrize("lag", [0, 3])
@@ -134,6 +135,14 @@ def test_a_training_step(fused: bool, order: str) -> None:
     assert unsupported == []
     assert unknown_reads == 0
     assert agrees
+
+
+def test_two_runs_give_the_same_addresses() -> None:
+    script = """
+        sizes = [3, 1000, 5_000_000, 40, 30_000_000, 77]
+        say([torch.empty(size, device="cuda").data_ptr() for size in sizes])
+        """
+    assert on_card(script, preamble="torch") == on_card(script, preamble="torch")
 
 
 def test_kernels_make_unknown_what_they_are_given_and_nothing_else() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 from torch.optim import optimizer as optim
+from torch.utils.weak import WeakIdKeyDictionary
 
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.recording.blocks import local_part
@@ -248,12 +249,12 @@ class Parameters:
         self.on_cpu = 0
         self.on_card = 0
         self._seen: set[int] = set()
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers = WeakIdKeyDictionary()
 
     def see(self, optimizer: torch.optim.Optimizer) -> None:
         """Count what ``optimizer`` steps, at first sight of it."""
         if optimizer not in self._optimizers:
-            self._optimizers.add(optimizer)
+            self._optimizers[optimizer] = None
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     self._count(parameter)

@@ -88,6 +88,42 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
     assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
 
 
+def test_what_has_not_run_is_told_whatever_else_is_odd(followed: Followed) -> None:
+    """A module in the making, as by ``copy.deepcopy``, and lazy weights hide no others."""
+    unborn, lazy, plain = torch.nn.Module.__new__(torch.nn.Linear), torch.nn.LazyLinear(3), torch.nn.BatchNorm1d(3)
+    followed.follower.label_all()
+    assert followed.blocks.of(Category.PARAMETER) >= {id(plain.weight), id(plain.bias)}
+    assert followed.blocks.of(Category.KEPT) >= {id(plain.running_mean)}
+    assert not followed.blocks.of(Category.PARAMETER) & {id(lazy.weight)}
+    assert followed.notes == []
+    del unborn
+
+
+def test_states_of_an_optimizer_in_its_first_step_are_told(followed: Followed) -> None:
+    class Equal(torch.optim.AdamW):
+        """Cannot be hashed."""
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def step(self, closure=None):
+            super().step(closure)
+            followed.follower.label_all()
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = Equal(model.parameters())
+    with followed.iteration():
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        states = {id(each) for state in optimizer.state.values() for each in state.values()}
+        followed.blocks.told.clear()
+        followed.follower.label_all()
+    assert followed.blocks.of(Category.OPTIMIZER_STATE) == states
+    assert followed.notes == []
+
+
 class Named(torch.nn.Module):
     """Takes what it is given by name."""
 

@@ -177,22 +177,31 @@ def test_states_go_to_the_host_of_one_replica_too() -> None:
     assert any("states on the host" in proposal.names[0] for proposal in (*advice.fitting, *advice.insufficient))
 
 
+def test_states_of_other_optimizers_than_adam_stay() -> None:
+    offers = remedies(load_preset("gpt-tiny", ("optimizer.optimizer=sgd",)).config)
+    assert not [each for each in offers if "states on the host" in each.name]
+
+
 @pytest.mark.parametrize(
     ("own", "kinds"),
     [
         ((), "distributed precision-aware "),
         (("optimizer.use_distributed_optimizer=true",), "precision-aware "),
         (("optimizer.use_distributed_optimizer=true", "optimizer.use_precision_aware_optimizer=true"), ""),
-        (("optimizer.optimizer=sgd",), "distributed "),
+        (("precision.bf16=false",), ""),
     ],
 )
 def test_states_go_to_the_host_as_megatron_s_launcher_takes_them(own: tuple[str, ...], kinds: str) -> None:
     offers = [each for each in remedies(load_preset("gpt-tiny", own).config) if "states on the host" in each.name]
     assert len(offers) == 2
+    assert not [
+        each for each in remedies(load_preset("gpt-tiny", ("optimizer.optimizer=sgd",)).config) if each in offers
+    ]
     for each in offers:
         assert each.name.partition(", with the ")[2] == (f"{kinds}optimizer" if kinds else "")
         switches = [f"optimizer.use_{kind.replace('-', '_')}_optimizer=true" for kind in kinds.split()]
         assert list(each.overrides[2:]) == switches
+        assert load_preset("gpt-tiny", (*own, *each.overrides)), "the rules take it"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,18 @@ def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(
     assert (module.THRESHOLD, afterwards, gc.get_threshold()) == (0, [0], before)
 
 
+def test_a_collector_that_is_off_does_not_run() -> None:
+    gc.disable()
+    try:
+        before = gc.get_stats()[-1]["collections"]
+        with uncollected_import():
+            kept = [[] for _ in range(200_000)]
+        assert gc.get_stats()[-1]["collections"] == before
+        del kept
+    finally:
+        gc.enable()
+
+
 def test_a_threshold_that_an_import_sets_stays() -> None:
     before = gc.get_threshold()
     try:
