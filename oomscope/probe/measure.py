@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measu
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.recipes import load_recipe, world_of
 from oomscope.snapshot.trace import Moment
+from oomscope.units import format_size
 from oomscope.virtual.settings import ValueRule
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class _Runs:
 
         if measurement.uses_cards > 1:
             self.settings = replace(self.settings, device=measurement.trace.device)
+        if measurement.rank is not None:
+            self.settings = replace(self.settings, rank=measurement.rank)
         measurement, snapshot = _saved(measurement, self.job)
         judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
         result = replace(judged, snapshot=snapshot)
@@ -286,7 +289,20 @@ class _Runs:
             asked = as_asked_for(out_of_memory, measurement, whole)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=snapshot)
-        return replace(result, demand_peak=peak_of(self.job, whole)), measurement
+        notes = (*result.notes, *_needier_rank(whole))
+        return replace(result, demand_peak=peak_of(self.job, whole), notes=notes), measurement
+
+
+def _needier_rank(whole: Measurement) -> Iterator[str]:
+    """Yield a note on the rank that needs most in the ``whole`` run, where that is another than the one reported.
+
+    A rank that fails ends the others, so that the failed run does not tell which one that is.
+    """
+    needs = {row.rank: row.peak.requested_bytes for row in whole.ranks if row.peak}
+    most = max(needs, key=lambda rank: (needs[rank], -rank), default=None)
+    if most is not None and whole.rank in needs and needs[most] > needs[whole.rank]:
+        size = format_size(needs[most])
+        yield f"rank {most} needs more than this one, {size} in the run without a limit: --rank {most} reports it"
 
 
 def _begin(

@@ -40,6 +40,8 @@ class SessionSettings:
     """End a program after as many backward passes as earlier runs made: under other values it might never step."""
     device: int | None = None
     """The card to report of a program that uses several; None for the one that decides."""
+    rank: int | None = None
+    """The rank to report of a world that a program started; None for the worst."""
     unlimited: bool = False
     """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
     non_torch_bytes: int = 0

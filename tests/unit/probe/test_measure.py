@@ -17,10 +17,10 @@ from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement, Unanswered
 from oomscope.probe.recording.settings import SessionSettings
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import ProbeResult, RankSummary
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
-from oomscope.units import GiB, MiB
+from oomscope.units import Bytes, GiB, MiB
 from tests.trace_builder import TraceBuilder
 
 CPU = torch.device("cpu")
@@ -260,6 +260,29 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert result.demand_peak is not None
     assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites)
     assert result.demand_peak.requested_bytes == result.demand_bytes
+
+
+class FirstOfTwo(FakeSession):
+    """Rank 0 is reported, and rank 1 needs more."""
+
+    def measurement(self) -> Measurement:
+        needs = {0: 3 * GiB, 1: 4 * GiB}
+        ranks = (
+            RankSummary(
+                rank=rank, outcome="fits", peak=Bytes(requested_bytes=size, reserved_bytes=size), margin_bytes=0
+            )
+            for rank, size in needs.items()
+        )
+        return replace(super().measurement(), rank=0, world_size=2, ranks=tuple(ranks))
+
+
+def test_further_runs_report_the_rank_of_the_first_and_say_which_needs_more(bench: Bench) -> None:
+    bench.oom = FAILED
+    bench(RAISING.format(step="raise OOM"), session=FirstOfTwo, iterations=1)
+    assert [session.settings.rank for session in bench.sessions][:2] == [None, 0]
+    bench.retries, bench.oom = 3, None
+    result = bench(STEPPING.format(step="lambda: None"), session=FirstOfTwo)
+    assert "rank 1 needs more than this one, 4.00 GiB in the run without a limit: --rank 1 reports it" in result.notes
 
 
 def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(bench: Bench) -> None:

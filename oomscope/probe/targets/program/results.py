@@ -240,17 +240,19 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
     """Return the process that speaks for the program; None where there is none, or none of ``rank`` if that is given.
 
-    One that ended for want of memory comes first, then the one that reserved most of its card, which has the least
-    margin, then the one that allocated most, then the one that trained. Of those that did nothing it is one that says
-    why: a child of a launcher, not the launcher, which came before it. Of ranks that did the same it is the lowest: two
-    runs are compared by their representatives, which begin in any order.
+    One that ended for want of memory comes first, then the one that reserved most of its card, or wanted most on top of
+    that: it has the least margin. Then come the one that allocated most, and the one that trained. Of those that did
+    nothing it is one that says why: a child of a launcher, not the launcher, which came before it. Of ranks that did
+    the same it is the lowest: two runs are compared by their representatives, which begin in any order.
     """
     return max((each for each in receipts if rank in (None, each.rank)), key=_weight, default=None)
 
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
-    reserved = receipt.stats.get("reserved_bytes.all.peak", 0)
-    done = (receipt.ran_out, reserved, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
+    wanted = receipt.stats.get("reserved_bytes.all.peak", 0)
+    if receipt.ran_out and receipt.refused is not None:
+        wanted += receipt.refused.requested_bytes
+    done = (receipt.ran_out, wanted, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
     told = (receipt.rank is not None, receipt.raised is not None, -(receipt.rank or 0))
     return (*done, *told, receipt.began_ns)
 

@@ -81,7 +81,8 @@ class ProgramRuns:
                 limit_s=self._limit_s,
             )
             budget = settings.budget() if backend == "virtual" else None
-            ending = ending_of(ended, settings, budget, iterations, self._target.rank)
+            rank = self._target.rank if settings.rank is None else settings.rank
+            ending = ending_of(ended, settings, budget, iterations, rank)
         self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
         if ending.failure is None and not settings.is_bounded:
             self._count_backwards(ended, iterations)

@@ -202,6 +202,8 @@ def test_the_rank_with_the_least_margin_speaks_though_another_allocated_more() -
     assert representative([zero, one]) is one
     failed = replace(zero, state="ended", raised=OUT)
     assert representative([failed, one]) is failed
+    wants_more = replace(failed, rank=1, refused=replace(REFUSED, requested_bytes=2 * MiB))
+    assert representative([failed, wants_more]) is wants_more
 
 
 def test_a_rank_can_be_chosen() -> None:
