@@ -46,7 +46,7 @@ class Life(NamedTuple):
     follows: Mask
     """Made right after another block by the same stack, as the workspace of a product after its result."""
     cut_off: Mask
-    """Alive when the recording ended, which was in the run of events in which it was born."""
+    """Alive when the recording ended or a request failed, in the run of events in which it was born."""
     steps_outlived: Indices
     """Optimizer steps that began and ended during its life."""
     alone: Mask
@@ -90,7 +90,10 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     born = np.where(older, end, table.born)
     freed = np.where(lasting | (table.freed < 0), end, table.freed)
     in_its_span = (span[born] == span[freed]) & ~older
-    same_span, cut_off = in_its_span & ~lasting, in_its_span & lasting
+    failures = np.append(np.flatnonzero(trace.action == Action.OOM), end)
+    outlived = failures[np.searchsorted(failures[:-1], born)] < freed  # what a failure leaves is given up unused
+    cut_off = in_its_span & (lasting | outlived)
+    same_span = in_its_span & ~cut_off
     stack = np.where(older, -1, np.append(trace.stack_id, 0)[born])
     begun, ended = _steps(activity)
     before, following = _neighbours(trace, born)

@@ -121,6 +121,18 @@ def trained_with(line: Stack, *, kept: bool) -> Training:
     return job
 
 
+@pytest.mark.parametrize("gives_up", [False, True], ids=["dumped at once", "dumped when all is given up"])
+def test_what_a_failure_in_forward_leaves_are_activations_whenever_the_snapshot_was_written(gives_up):
+    job = Training(total=256 * MiB)
+    job.build()
+    held = [job.make(30 * MiB, foreign.FORWARD, Category.ACTIVATION) for _ in range(4)]
+    assert job.alloc(200 * MiB, stack=foreign.FORWARD) is None
+    if gives_up:
+        for block in held:
+            job.free(block)
+    assert told_of_last(job, len(held)) == {(Category.ACTIVATION, Confidence.MEDIUM)}
+
+
 def cut_in_backward(*sizes: int, stack: Stack = foreign.BACKWARD) -> Training:
     job = Training()
     job.build()
