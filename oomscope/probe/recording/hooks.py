@@ -234,7 +234,7 @@ class Follower:
 
     @contextmanager
     def _announced_on_threads_of(self, roots: Any) -> Iterator[None]:
-        """Announce the position where the engine starts on each of ``roots``: a card's nodes run on its own thread."""
+        """Announce the position where the engine comes to a card from ``roots``, for a card's nodes have a thread."""
         caller = threading.get_ident()
 
         def started(_: Any) -> None:
@@ -242,10 +242,10 @@ class Follower:
                 self._position.announce()
 
         with ExitStack() as hooks:
-            for root in roots if isinstance(roots, (tuple, list)) else (roots,):
-                node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
-                if node is not None:
-                    hooks.callback(node.register_prehook(started).remove)
+            listed = roots if isinstance(roots, (tuple, list)) else (roots,)
+            nodes = [getattr(root, "node", None) or getattr(root, "grad_fn", None) for root in listed]
+            for node in _entered_first([node for node in nodes if node is not None]):
+                hooks.callback(node.register_prehook(started).remove)
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
@@ -288,6 +288,29 @@ class Follower:
         inside_backward = self._backward_depth > 0 and phase != "backward"
         if not self._position.is_told and self._position.is_training and not inside_backward:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
+
+
+def _entered_first(roots: list[graph.Node]) -> list[graph.Node]:
+    """Return the nodes of a graph with which backward may come to a card: ``roots``, and those behind another card."""
+    if torch.cuda.device_count() < 2:
+        return roots
+    entered, seen, waiting = list(roots), set(roots), list(roots)
+    while waiting:
+        node = waiting.pop()
+        card = _card_of(node)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+                if _card_of(following) != card:
+                    entered.append(following)
+    return entered
+
+
+def _card_of(node: graph.Node) -> torch.device | None:
+    """Return the device of the gradients that a node takes; the engine runs it on that device's thread."""
+    taken = node._input_metadata
+    return taken[0].device if taken else None
 
 
 def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

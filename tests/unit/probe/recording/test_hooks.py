@@ -15,7 +15,7 @@ from torch._dynamo.testing import CompileCounter
 
 from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
-from oomscope.probe.recording.hooks import Follower
+from oomscope.probe.recording.hooks import Follower, _entered_first
 from oomscope.probe.recording.position import Position
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.trace import Category, Moment
@@ -122,6 +122,14 @@ def test_states_of_an_optimizer_in_its_first_step_are_told(followed: Followed) -
         followed.follower.label_all()
     assert followed.blocks.of(Category.OPTIMIZER_STATE) == states
     assert followed.notes == []
+
+
+def test_backward_is_announced_where_it_comes_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = (torch.ones(4, requires_grad=True) * 2).exp()
+    there = (here.to("meta") * 3).exp().sum()
+    assert _entered_first([there.grad_fn]) == [there.grad_fn]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert _entered_first([there.grad_fn]) == [there.grad_fn, here.grad_fn]
 
 
 class Named(torch.nn.Module):
