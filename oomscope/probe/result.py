@@ -127,6 +127,8 @@ class Failure:
     detail: str = ""
     """The target's own traceback or the end of its stderr, for the log file."""
     unrecorded: Unrecorded | None = None
+    of_values: bool = False
+    """Runs with other numbers in place of unknown values told: what these printed is not what the program does."""
 
     @property
     def reason(self) -> str:

@@ -104,7 +104,7 @@ REST = "what follows them counts as iteration 2 (numbered from 0)"
         ("hard_exit", f"the program ended by itself after 2 of 3 iterations; {REST}"),
         ("inference", "no step of a torch.optim.Optimizer was seen: the program was measured to its end"),
         ("swallows", "the program went on after it was asked to end, and was killed"),
-        ("survives", "an allocation failed once and the target went on"),
+        ("survives", "an allocation failed once and the target went on; it asked for 4.00 GiB, at small.py:20 steps"),
     ],
 )
 def test_what_is_an_answer(word: str, note: str | None) -> None:

@@ -88,7 +88,7 @@ def analyse(
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
-        notes=(*measurement.notes, *_notes(measurement, timeline, out_of_memory, verdict, whole_iterations)),
+        notes=(*measurement.notes, *_notes(job, measurement, out_of_memory, verdict, whole_iterations)),
     )
 
 
@@ -286,8 +286,8 @@ def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
 
 
 def _notes(
+    job: ProbeJob,
     measurement: Measurement,
-    timeline: Timeline,
     out_of_memory: OutOfMemory | None,
     verdict: Verdict,
     whole_iterations: int,
@@ -306,12 +306,26 @@ def _notes(
         yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived > 0:
-        yield f"an allocation failed {'once' if survived == 1 else f'{survived} times'} and the target went on"
+        times = "once" if survived == 1 else f"{survived} times"
+        yield f"an allocation failed {times} and the target went on{_largest_survived(job, measurement, out_of_memory)}"
     if verdict.leak is not None and measurement.growing:
         yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
     is_undecided = verdict.leak is None and whole_iterations >= MIN_ITERATIONS - 1
-    if is_undecided and (grown := undecided_growth(timeline)):
+    if is_undecided and (grown := undecided_growth(measurement.timeline)):
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
+
+
+def _largest_survived(job: ProbeJob, measurement: Measurement, out_of_memory: OutOfMemory | None) -> str:
+    """Say what the largest request asked for that failed and did not end the run, and where; empty if not recorded."""
+    trace = measurement.trace
+    failed = np.flatnonzero(trace.action == Action.OOM)
+    failed = failed[failed != failed_event_of(out_of_memory)]
+    if not len(failed):
+        return ""
+    event = int(failed[np.argmax(trace.size[failed])])
+    site = place_of(trace, event, site_rule(job).site_of)["site"]
+    which = "it" if len(failed) == 1 else "the largest"
+    return f"; {which} asked for {format_size(int(trace.size[event]))}" + (f", at {site.brief}" if site else "")
 
 
 def _largest_free_block(timeline: Timeline, event: int, rules: Rules) -> int | None:

@@ -79,7 +79,7 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     difference = _difference(job, measurement, larger)
     if difference is None:
         return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, larger)}")
-    failure = _untestable(f"{read}, and {difference}")
+    failure = _untestable(f"{read}, and {difference}; with zeros in their place it {_end(first)}")
     if measurement.truncated or (
         larger is not None and larger.measurement is not None and larger.measurement.truncated
     ):
@@ -181,7 +181,7 @@ def _turns(measurement: Measurement, ending: Ending | None) -> str:
 
 
 def _untestable(message: str) -> Failure:
-    return Failure(kind="untestable", message=f"{message}; {REMEDY}")
+    return Failure(kind="untestable", message=f"{message}; {REMEDY}", of_values=True)
 
 
 def _moved_peaks(measurement: Measurement, other: Measurement) -> dict[str, str]:

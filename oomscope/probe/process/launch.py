@@ -273,7 +273,7 @@ def _await_end(worker: Family, deadline: float, stop: threading.Event | None) ->
 def _with_output(result: ProbeResult, output: str) -> ProbeResult:
     """Return ``result`` with what the target printed before it failed, ahead of its traceback."""
     failure = result.failure
-    if failure is None or not output.strip() or output.strip() in failure.detail:
+    if failure is None or failure.of_values or not output.strip() or output.strip() in failure.detail:
         return result
     detail = "\n".join(part.strip("\n") for part in (output, failure.detail) if part)
     return replace(result, failure=replace(failure, detail=f"{detail}\n"))

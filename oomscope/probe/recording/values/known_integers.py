@@ -93,7 +93,7 @@ _OPERATORS: Final = tuple(
 )
 """Without ``__getitem__``: with one of Python's a tensor is a sequence, and torch.tensor([loss]) asks its length."""
 _READ: Final = (
-    *("embedding", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim"),
+    *("embedding", "embedding_bag", "nll_loss", "index_add", "scatter", "scatter_add", "take_along_dim"),
     *("masked_scatter", "masked_scatter_", "masked_select"),
 )
 """Functions of numbers that read indices, targets or masks."""

@@ -131,8 +131,8 @@ def test_a_size_is_no_answer_and_has_its_line() -> None:
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
     assert runs.rules == ["zeros", "larger", "zeros", "largest"]
-    said = ", and a second run with other values asks for 4 B instead of 0 B at train.py:21 step; use --backend cuda"
-    assert said in result.failure.message
+    said = ", and a second run with other values asks for 4 B instead of 0 B at train.py:21 step; with zeros in their"
+    assert f"{said} place it requests 9.00 MiB at its peak; use --backend cuda" in result.failure.message
 
 
 def test_a_peak_that_moves_is_no_answer() -> None:

@@ -177,14 +177,17 @@ for kind in (torch.optim.SGD, torch.optim.SparseAdam):
     rows = table.weight.grad.coalesce()._nnz()
     optimizer.step()
     optimizer.zero_grad()
+bags = torch.nn.EmbeddingBag(1000, 8, sparse=True, device=d)
+bags(tokens.view(2, 2)).sum().backward()
+in_bags = bags.weight.grad.coalesce()._nnz()
 places = torch.tensor([[3, 1, 3, 0], [0, 2, 0, 1]]).to(d)
 pairs = torch.sparse_coo_tensor(places, torch.randn(4, device=d), (4, 3)).coalesce()
-say([rows, pairs.indices().tolist(), state().unknown_reads])
+say([rows, in_bags, pairs.indices().tolist(), state().unknown_reads])
 leave()
 """,
         values=values,
     )
-    assert said == [3, [[0, 1, 3], [1, 2, 0]], 0]
+    assert said == [3, 3, [[0, 1, 3], [1, 2, 0]], 0]
 
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
