@@ -171,14 +171,14 @@ def _fragmentation_advice(verdict: Verdict, variable: str, less: str | None) -> 
         return _cure_advice(verdict, variable)
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
-        return f"{verdict.put_off_by.name} only delays the failure; {remedy or LESS}"
+        return f"{verdict.put_off_by.name} only delays the failure; {remedy or less or LESS}"
     if "later: capacity" in verdict.tags and verdict.gets_past:
         return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {less or LESS}"
     if verdict.uncured:
-        return f"no allocator setting tried serves these allocations; {remedy or LESS}"
+        return f"no allocator setting tried serves these allocations; {remedy or less or LESS}"
     if "undecided" in verdict.tags:
         return "record from the start of the process: the layout of older blocks decides whether a setting helps"
-    return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or LESS}"
+    return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or less or LESS}"
 
 
 def _cure_advice(verdict: Verdict, variable: str) -> str:

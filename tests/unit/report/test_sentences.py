@@ -71,6 +71,8 @@ def test_advice_names_what_was_tried() -> None:
     assert "avoids this failure, but" in verdict_text.advice_text(later)
     assert "reduce live memory" in verdict_text.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
+    known = verdict_text.advice_text(uncured, less="free at least 1 B")
+    assert known == "no allocator setting tried serves these allocations; free at least 1 B"
     later = replace(uncured.tried[1], survives=False, failed_event=9)
     put_off = verdict_text.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
     assert put_off == f"{later.name} only delays the failure; reduce live memory"
