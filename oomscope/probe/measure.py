@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -144,8 +144,6 @@ class _Runs:
 
         if measurement.uses_cards > 1:
             self.settings = replace(self.settings, device=measurement.trace.device)
-        if measurement.rank is not None:
-            self.settings = replace(self.settings, rank=measurement.rank)
         measurement, snapshot = _saved(measurement, self.job)
         judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
         result = replace(judged, snapshot=snapshot)
@@ -165,8 +163,9 @@ class _Runs:
         asks_demand = self.backend == "virtual" and self.job.measure_demand
         self._kept(replace(result, demand_cut=asks_demand))
         if asks_demand:
-            whole = self._whole_run()
-            doubt = self._doubt_about(whole, unlimited=True) if isinstance(whole, Measurement) else None
+            without_limit = {"unlimited": True, "rank": measurement.rank}  # where none fails, each rank tells of itself
+            whole = self._whole_run(without_limit)
+            doubt = self._doubt_about(whole, **without_limit) if isinstance(whole, Measurement) else None
             if doubt is not None:
                 return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
             result, measurement = self._with_demand(result, measurement, out_of_memory, whole)
@@ -257,10 +256,10 @@ class _Runs:
             self.believed = (agreed(self.job, longer),)
         return _noted(longer, *self.believed, *notes)
 
-    def _whole_run(self) -> Measurement | str:
+    def _whole_run(self, without_limit: Mapping[str, Any]) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
         gc.collect()  # what the first run left in cycles, before as much is made again
-        ending, status = self._again("demand", unlimited=True)
+        ending, status = self._again("demand", **without_limit)
         if ending is None:
             return f"its process ended with status {status}"
         if ending.failure is not None:
@@ -285,7 +284,9 @@ class _Runs:
         if isinstance(out_of_memory, FailedAllocation):
             leak = leak_of(self.job, whole)
             measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak)
-            measurement, snapshot = _saved(categorised_by(whole, measurement, out_of_memory), self.job)
+            measurement, snapshot = categorised_by(whole, measurement, out_of_memory), result.snapshot
+            if snapshot is not None:
+                measurement, snapshot = _saved(measurement, self.job)
             asked = as_asked_for(out_of_memory, measurement, whole)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=snapshot)

@@ -14,62 +14,79 @@ _OF_MODEL: Final = {
     "optimizer_state": "optimizer states",
 }
 """Categories whose bytes do not depend on the batch, and what they are called together."""
-_OF_BATCH: Final = ("activation", "temporary", "input")
+_OF_BATCH: Final = {"activation": "activations", "temporary": "temporary tensors", "input": "inputs"}
 """Categories most of whose bytes grow with the batch. The others may or may not."""
+BATCH_PHASES: Final = ("forward", "loss", "backward")
+"""Phases whose requests grow with the batch."""
 _LITTLE: Final = 20
-"""Of the model's bytes less than one part in so many is not named."""
+"""Less than one part in so many is not named."""
 
 
 def what_to_reduce(
-    held: Mapping[str, int], needed_bytes: int, available_bytes: int, *, is_configured: bool = False
+    held: Mapping[str, int],
+    available_bytes: int,
+    *,
+    request_bytes: int = 0,
+    grows_with_batch: bool = True,
+    is_trained: bool = True,
+    is_configured: bool = False,
 ) -> str | None:
     """Return what to reduce so that a run fits; None where it fits, or where too little of what it holds is known.
 
     Args:
         held: requested bytes by category when most was needed, in or after an iteration that came to its end: optimizer
             states and gradients are not all made before.
-        needed_bytes: what was needed then, with the request that failed.
         available_bytes: what the process may use.
+        request_bytes: of a request that failed then.
+        grows_with_batch: whether these do, as in forward, loss and backward.
+        is_trained: the program trains, also where it holds neither gradients nor optimizer states.
         is_configured: the run is that of a configuration, for which ``oomscope advise`` looks for changes.
     """
-    missing = needed_bytes - available_bytes
+    missing = sum(held.values()) + request_bytes - available_bytes
     if missing <= 0:
         return None
-    sizes = dict.fromkeys(_OF_MODEL.values(), 0)
-    for category, name in _OF_MODEL.items():
-        sizes[name] += held.get(category, 0)
-    named = {name: size for name, size in sizes.items() if size > 0 and size * _LITTLE >= sum(sizes.values())}
-    model, of_model, of_batch = _listed(list(named)), sum(named.values()), sum(held.get(each, 0) for each in _OF_BATCH)
-    if of_model > available_bytes:
-        remedy = "oomscope advise tries to shard and offload them" if is_configured else _remedy_for_all(named)
-        return f"{model} alone need {format_size(of_model)}, at any batch size: {remedy}"
-    is_trained = sum(sizes.values()) > sizes["parameters"]
-    smaller = "smaller batch, shorter sequences" + (", recompute, offload" if is_trained else "")
-    sources = (
-        (of_batch, "activations and temporary tensors", smaller),
-        (of_model, model, ", ".join(("sharding", "offload", *_fewer(named)))),
-    )
-    enough = [source for source in sources if source[0] >= missing]
-    if not enough:
-        return None
+    of_batch = {"the request that failed": request_bytes if grows_with_batch else 0}
+    model, batch = _considerable(held, _OF_MODEL), _considerable(held, _OF_BATCH, of_batch)
+    has_frozen = sum(held.get(each, 0) for each in _OF_MODEL) > held.get("parameter", 0)
+    fewer = _fewer(model, is_trained=is_trained, has_frozen=has_frozen)
+    if sum(model.values()) > available_bytes:
+        remedies = ["shard them over more GPUs (FSDP, ZeRO, tensor or pipeline parallelism)", "offload them", *fewer]
+        remedy = _listed(remedies, "or")
+        if is_configured:
+            remedy = "oomscope advise tries to shard and offload them"
+        return f"{_listed(list(model))} alone need {format_size(sum(model.values()))}, at any batch size: {remedy}"
+    smaller = ["smaller batch", "shorter sequences", *(("recompute", "offload") if is_trained or has_frozen else ())]
+    sources = (batch, smaller), (model, ["sharding", "offload", *fewer])
     pieces = [
-        f"of the {format_size(size)} of {what}" + ("" if is_configured else f": {how}") for size, what, how in enough
+        f"of the {format_size(sum(parts.values()))} of {_listed(list(parts))}"
+        + ("" if is_configured else f": {', '.join(remedies)}")
+        for parts, remedies in sources
+        if sum(parts.values()) >= missing
     ]
+    if not pieces:
+        return None
     text = f"free at least {format_size(missing)} " + (", or " if is_configured else "; or ").join(pieces)
     return f"{text}: oomscope advise looks for changes that fit" if is_configured else text
 
 
-def _remedy_for_all(named: Mapping[str, int]) -> str:
-    fewer = _fewer(named)
-    less = "quantize them" if fewer == ["quantization"] else f"hold fewer of them ({', '.join(fewer)})"
-    return f"shard them over more GPUs (FSDP, ZeRO, tensor or pipeline parallelism), offload them, or {less}"
+def _considerable(
+    held: Mapping[str, int], names: Mapping[str, str], others: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the bytes of ``names`` and ``others`` that are worth naming."""
+    sizes = dict.fromkeys(names.values(), 0) | dict(others or {})
+    for category, name in names.items():
+        sizes[name] += held.get(category, 0)
+    return {name: size for name, size in sizes.items() if size > 0 and size * _LITTLE >= sum(sizes.values())}
 
 
-def _fewer(named: Mapping[str, int]) -> list[str]:
-    """Return how to hold less of what a model consists of: LoRA saves no parameters, quantization nothing else."""
-    is_trained = "gradients" in named or "optimizer states" in named
-    return ["LoRA", *["8-bit optimizer"] * ("optimizer states" in named)] if is_trained else ["quantization"]
+def _fewer(model: Mapping[str, int], *, is_trained: bool, has_frozen: bool) -> list[str]:
+    """Return how to hold less of ``model``. LoRA saves no parameters; only frozen ones can be quantized."""
+    if "optimizer states" in model:
+        return ["LoRA", "8-bit optimizer"]
+    if "gradients" in model:
+        return ["LoRA"]
+    return ["quantization"] if has_frozen or not is_trained else []
 
 
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+def _listed(names: list[str], word: str = "and") -> str:
+    return f"{', '.join(names[:-1])} {word} {names[-1]}" if len(names) > 1 else "".join(names)

@@ -35,6 +35,8 @@ from oomscope.virtual.extensions import own_runtimes
 
 ChooseSite = Callable[[Stack, str], Site | None]
 """Returns the line that stands for a stack, given the module."""
+_BY_LIFETIME: Final = (Category.UNKNOWN, Category.ACTIVATION, Category.TEMPORARY, Category.KEPT)
+"""Categories that follow from when a block is given up."""
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
@@ -172,7 +174,7 @@ def demand_of(measurement: Measurement) -> int:
 def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedAllocation) -> Measurement:
     """Return ``measurement`` with the categories that its blocks have in the ``whole`` run, which shows how they end.
 
-    Unchanged where the two runs did not ask for the same sizes until the failure.
+    What was told of a block stands. Unchanged where the two runs did not ask for the same sizes until the failure.
     """
     trace, other = measurement.trace, whole.trace
     made, there = (
@@ -184,6 +186,7 @@ def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedA
         return measurement
     category, found = trace.category.copy(), other.category[there]
     is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)  # what outlives its phase is not
+    is_better &= np.isin(category[made], _BY_LIFETIME)
     category[made[is_better]] = found[is_better]
     traces = (replace(trace, category=category),)
     return replace(measurement, snapshot=replace(measurement.snapshot, traces=traces))
@@ -307,7 +310,7 @@ def _notes(
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived > 0:
         times = "once" if survived == 1 else f"{survived} times"
-        yield f"an allocation failed {times} and the target went on{_largest_survived(job, measurement, out_of_memory)}"
+        yield f"an allocation failed {times} and the target went on{_largest_failed(job, measurement, survived)}"
     if verdict.leak is not None and measurement.growing:
         yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
     is_undecided = verdict.leak is None and whole_iterations >= MIN_ITERATIONS - 1
@@ -315,16 +318,17 @@ def _notes(
         yield f"requested memory grew {format_size(grown)} in the second iteration: a leak shows with --iterations 4"
 
 
-def _largest_survived(job: ProbeJob, measurement: Measurement, out_of_memory: OutOfMemory | None) -> str:
-    """Say what the largest request asked for that failed and did not end the run, and where; empty if not recorded."""
+def _largest_failed(job: ProbeJob, measurement: Measurement, survived: int) -> str:
+    """Say what the largest of the ``survived`` requests asked for, and where; empty where not all are recorded."""
     trace = measurement.trace
     failed = np.flatnonzero(trace.action == Action.OOM)
-    failed = failed[failed != failed_event_of(out_of_memory)]
-    if not len(failed):
+    if measurement.oom is not None and len(failed) > survived:
+        failed = failed[failed != measurement.oom.event]
+    if len(failed) != survived:
         return ""
     event = int(failed[np.argmax(trace.size[failed])])
     site = place_of(trace, event, site_rule(job).site_of)["site"]
-    which = "it" if len(failed) == 1 else "the largest"
+    which = "it" if survived == 1 else "the largest"
     return f"; {which} asked for {format_size(int(trace.size[event]))}" + (f", at {site.brief}" if site else "")
 
 

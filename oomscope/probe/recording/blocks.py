@@ -41,6 +41,10 @@ class ToldBlocks:
         """All that was said."""
         return list(map(Told, self._addresses, self._numbers, self._categories))
 
+    def cards_used(self) -> int:
+        """Return on how many cards the program has allocated."""
+        return sum(self._allocations(card) > 0 for card in range(torch.cuda.device_count()))
+
     def tell(self, category: Category, tensors: Iterable[object]) -> None:
         """Say what the storages of ``tensors`` are for; what is no tensor on the card is passed over."""
         numbers: dict[int, int] = {}

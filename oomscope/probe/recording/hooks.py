@@ -192,8 +192,11 @@ class Follower:
         """Tell the weights of a module that has not run, which may still be in the making (``copy.deepcopy``)."""
         if module not in self._names:
             own = vars(module)
-            self._blocks.tell(Category.KEPT, own.get("_buffers", {}).values())
-            weights = [each for each in own.get("_parameters", {}).values() if each is not None and not is_lazy(each)]
+            held, weights = (
+                [each for each in own.get(name, {}).values() if each is not None and not is_lazy(each)]
+                for name in ("_buffers", "_parameters")
+            )
+            self._blocks.tell(Category.KEPT, held)
             self._tell_parameters(weights)
 
     def _note_parameters_of(self, module: torch.nn.Module) -> None:
@@ -244,8 +247,10 @@ class Follower:
         with ExitStack() as hooks:
             listed = roots if isinstance(roots, (tuple, list)) else (roots,)
             nodes = [getattr(root, "node", None) or getattr(root, "grad_fn", None) for root in listed]
-            for node in _entered_first([node for node in nodes if node is not None]):
-                hooks.callback(node.register_prehook(started).remove)
+            with self.unharmed():
+                entered = _entered_first([node for node in nodes if node is not None], self._blocks.cards_used())
+                for node in entered:
+                    hooks.callback(node.register_prehook(started).remove)
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
@@ -290,9 +295,12 @@ class Follower:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
 
 
-def _entered_first(roots: list[graph.Node]) -> list[graph.Node]:
-    """Return the nodes of a graph with which backward may come to a card: ``roots``, and those behind another card."""
-    if torch.cuda.device_count() < 2:
+def _entered_first(roots: list[graph.Node], cards: int) -> list[graph.Node]:
+    """Return the nodes with which backward may come to a device: ``roots``, and those behind another device's.
+
+    Of a program that uses one of the ``cards`` these are the roots, unless they are on the host.
+    """
+    if cards < 2 and None not in map(_card_of, roots):
         return roots
     entered, seen, waiting = list(roots), set(roots), list(roots)
     while waiting:
@@ -302,15 +310,14 @@ def _entered_first(roots: list[graph.Node]) -> list[graph.Node]:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-                if _card_of(following) != card:
+                if _card_of(following) not in {card, None}:
                     entered.append(following)
     return entered
 
 
 def _card_of(node: graph.Node) -> torch.device | None:
-    """Return the device of the gradients that a node takes; the engine runs it on that device's thread."""
-    taken = node._input_metadata
-    return taken[0].device if taken else None
+    """Return the card on whose thread the engine runs a node, by the gradients that it takes; None for the host."""
+    return next((taken.device for taken in node._input_metadata if taken.device.type != "cpu"), None)
 
 
 def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

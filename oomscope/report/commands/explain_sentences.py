@@ -8,7 +8,7 @@ from typing import Final, Literal
 from oomscope.allocator.settings import parse_version
 from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, site_text
 from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
-from oomscope.report.what_to_reduce import what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, what_to_reduce
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
@@ -199,8 +199,16 @@ def less_text(device: DeviceExplanation) -> str | None:
     verdict, failed = device.verdict, device.failure
     if failed is None or not device.iterations.count or verdict.leak is not None or device.available_bytes is None:
         return None
-    held = {row.category: row.bytes for row in failed.categories if row.confidence not in _UNSURE}
-    return what_to_reduce(held, verdict.wanted_bytes, device.available_bytes)
+    held = {"unknown": 0}
+    for row in failed.categories:
+        name = "unknown" if row.confidence in _UNSURE else row.category
+        held[name] = held.get(name, 0) + row.bytes
+    return what_to_reduce(
+        held,
+        device.available_bytes,
+        request_bytes=verdict.requested_bytes or 0,
+        grows_with_batch=device.failed_at is not None and device.failed_at.phase in BATCH_PHASES,
+    )
 
 
 def setting_advice(device: DeviceExplanation) -> str | None:

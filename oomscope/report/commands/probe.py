@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from oomscope.probe.demand import requested_bytes
 from oomscope.probe.ranks import ranks_left_out
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary
 from oomscope.report import parts
@@ -26,7 +25,7 @@ from oomscope.report.verdict_text import (
     verdict_line,
     verdict_parts,
 )
-from oomscope.report.what_to_reduce import what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, what_to_reduce
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
 from oomscope.virtual.cards import CARDS
@@ -264,14 +263,21 @@ def _less(result: ProbeResult) -> str | None:
     """
     if result.verdict is None or result.verdict.leak is not None or result.available_bytes is None:
         return None
-    if result.demand_peak is not None:
-        held, needed = result.demand_peak.categories, requested_bytes(result)
-    elif result.oom is not None and result.oom.iteration >= 1:
-        held, needed = result.verdict.categories, result.verdict.wanted_bytes
-    else:
+    is_configured, oom, whole = result.pipeline_stages is not None, result.oom, result.demand_peak
+    if whole is not None:
+        is_trained = whole.iteration >= 1 or whole.phase in {"backward", "optimizer"}
+        return what_to_reduce(
+            whole.categories, result.available_bytes, is_trained=is_trained, is_configured=is_configured
+        )
+    if oom is None or oom.iteration < 1:
         return None
-    is_configured = result.pipeline_stages is not None
-    return what_to_reduce(held, needed, result.available_bytes, is_configured=is_configured)
+    return what_to_reduce(
+        result.verdict.categories,
+        result.available_bytes,
+        request_bytes=result.verdict.requested_bytes or 0,
+        grows_with_batch=oom.phase in BATCH_PHASES,
+        is_configured=is_configured,
+    )
 
 
 def _room_advice(result: ProbeResult) -> str | None:

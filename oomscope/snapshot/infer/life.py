@@ -46,7 +46,8 @@ class Life(NamedTuple):
     follows: Mask
     """Made right after another block by the same stack, as the workspace of a product after its result."""
     cut_off: Mask
-    """Alive when the recording ended or a request failed, in the run of events in which it was born."""
+    """Alive when the recording ended, or when the request failed that ended the run, in the run of events in which it
+    was born."""
     steps_outlived: Indices
     """Optimizer steps that began and ended during its life."""
     alone: Mask
@@ -90,9 +91,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     born = np.where(older, end, table.born)
     freed = np.where(lasting | (table.freed < 0), end, table.freed)
     in_its_span = (span[born] == span[freed]) & ~older
-    failures = np.append(np.flatnonzero(trace.action == Action.OOM), end)
-    outlived = failures[np.searchsorted(failures[:-1], born)] < freed  # what a failure leaves is given up unused
-    cut_off = in_its_span & (lasting | outlived)
+    failure = _last_failure(trace, activity, table.born)
+    cut_off = in_its_span & (lasting | ((born < failure) & (failure < freed)))
     same_span = in_its_span & ~cut_off
     stack = np.where(older, -1, np.append(trace.stack_id, 0)[born])
     begun, ended = _steps(activity)
@@ -125,6 +125,19 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
         like_kept=(stack > 0) & (2 * gone < of_line),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
     )
+
+
+def _last_failure(trace: Trace, activity: Activity, born: Indices) -> int:
+    """Return the request that failed last, if what was held then was given up unused; else the end of the trace.
+
+    A program that goes on to allocate for training, in the same run of events, has caught the error.
+    """
+    failed = np.flatnonzero(trace.action == Action.OOM)
+    if not len(failed):
+        return len(trace)
+    last = int(failed[-1])
+    later = born[(born > last) & (activity.own != Doing.UNKNOWN)]
+    return len(trace) if np.any(activity.span[later] == activity.span[last]) else last
 
 
 def numbered(*columns: NDArray[np.integer]) -> Indices:

@@ -276,7 +276,7 @@ class FirstOfTwo(FakeSession):
         return replace(super().measurement(), rank=0, world_size=2, ranks=tuple(ranks))
 
 
-def test_further_runs_report_the_rank_of_the_first_and_say_which_needs_more(bench: Bench) -> None:
+def test_the_run_without_a_limit_reports_the_rank_of_the_first_and_says_which_needs_more(bench: Bench) -> None:
     bench.oom = FAILED
     bench(RAISING.format(step="raise OOM"), session=FirstOfTwo, iterations=1)
     assert [session.settings.rank for session in bench.sessions][:2] == [None, 0]

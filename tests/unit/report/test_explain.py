@@ -85,13 +85,13 @@ def failed_holding(confidence: str = "high", iterations: int = 1) -> DeviceExpla
 
 def test_what_to_reduce_is_told_after_a_whole_iteration_where_categories_are_sure_enough() -> None:
     assert advice(failed_holding()) == (
-        "free at least 2.00 GiB of the 4.00 GiB of activations and temporary tensors: smaller batch, shorter "
-        "sequences; or of the 20.00 GiB of parameters: sharding, offload, quantization"
+        "free at least 2.00 GiB of the 5.00 GiB of activations and the request that failed: smaller batch, shorter "
+        "sequences, recompute, offload; or of the 20.00 GiB of parameters: sharding, offload"
     )
     generic = "peak demand exceeds the card; reduce live memory (smaller batch, recompute, offload, parallelism)"
     assert advice(failed_holding(iterations=0)) == advice(failed_holding("low")) == generic
     report = printed(explain_report(Explanation(file="x.pickle", devices=(failed_holding(),))), 300)
-    assert "What to do: free at least 2.00 GiB of the 4.00 GiB" in report
+    assert "What to do: free at least 2.00 GiB of the 5.00 GiB" in report
 
 
 def filling_a_cache(mib: int) -> str:

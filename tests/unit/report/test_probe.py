@@ -27,7 +27,8 @@ TIGHT = replace(
     peak=replace(results.PEAK, reserved_bytes=9 * GiB - 100 * MiB),
     reserved_peak=replace(results.FITS.reserved_peak, reserved_bytes=9 * GiB - 100 * MiB),
 )
-DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=replace(results.PEAK, requested_bytes=11 * GiB))
+WHOLE = replace(results.PEAK, requested_bytes=11 * GiB, categories={"activation": 10 * GiB, "temporary": GiB})
+DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=replace(re
         (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more stay alive after each iteration"),
         (results.OOM, "OUT OF MEMORY asking for 1.50 GiB", "6.00 GiB requested before the failure", "same allocations"),
         (results.CONFIRMED, "OUT OF MEMORY", "6.00 GiB requested before", "the whole program ran under it"),
-        (DEMAND, "OUT OF MEMORY", "11.00 GiB requested by a second run", "free at least 2.00 GiB of the 6.00 GiB"),
+        (DEMAND, "OUT OF MEMORY", "11.00 GiB requested by a second run", "free at least 2.00 GiB of the 11.00 GiB"),
         (results.HOST, "OUT OF HOST MEMORY", "6.00 GiB requested", None),
     ],
 )

@@ -21,57 +21,69 @@ LESS = "smaller batch, shorter sequences"
 
 
 def test_a_model_that_is_too_large_at_any_batch_size() -> None:
-    assert what_to_reduce(TRAINED, 34 * GiB, 22 * GiB) == (
+    assert what_to_reduce(TRAINED, 22 * GiB) == (
         "parameters, gradients and optimizer states alone need 24.00 GiB, at any batch size: "
-        f"{PARALLELISM}, or hold fewer of them (LoRA, 8-bit optimizer)"
+        f"{PARALLELISM}, LoRA or 8-bit optimizer"
     )
     frozen = {"parameter": 30 * GiB, "gradient": GiB, "optimizer_state": GiB, "activation": GiB}
-    for held in (frozen, {"parameter": 30 * GiB, "temporary": GiB}):
-        assert what_to_reduce(held, 33 * GiB, 22 * GiB) == (
-            f"parameters alone need 30.00 GiB, at any batch size: {PARALLELISM}, or quantize them"
-        )
-    without_states = {"parameter": 15 * GiB, "gradient": 15 * GiB}
-    assert what_to_reduce(without_states, 30 * GiB, 22 * GiB) == (
-        f"parameters and gradients alone need 30.00 GiB, at any batch size: {PARALLELISM}, or hold fewer of them (LoRA)"
+    assert what_to_reduce(frozen, 22 * GiB) == (
+        f"parameters alone need 30.00 GiB, at any batch size: {PARALLELISM} or quantization"
+    )
+    only_parameters = {"parameter": 30 * GiB, "temporary": GiB}
+    served = what_to_reduce(only_parameters, 22 * GiB, is_trained=False)
+    assert served == what_to_reduce(frozen, 22 * GiB)
+    trained = what_to_reduce(only_parameters, 22 * GiB)
+    assert trained is not None
+    assert trained.endswith("parallelism) or offload them"), "who trains them all cannot quantize them"
+    assert what_to_reduce({"parameter": 15 * GiB, "gradient": 15 * GiB}, 22 * GiB) == (
+        f"parameters and gradients alone need 30.00 GiB, at any batch size: {PARALLELISM} or LoRA"
     )
 
 
 def test_a_batch_that_is_too_large() -> None:
-    assert what_to_reduce(TRAINED, 34 * GiB, 30 * GiB) == (
-        f"free at least 4.00 GiB of the 10.00 GiB of activations and temporary tensors: {LESS}, recompute, offload; or "
-        "of the 24.00 GiB of parameters, gradients and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
+    assert what_to_reduce(TRAINED, 30 * GiB) == (
+        f"free at least 4.00 GiB of the 10.00 GiB of activations: {LESS}, recompute, offload; or of the 24.00 GiB of "
+        "parameters, gradients and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
     )
-    small_model = {"parameter": GiB, "gradient": GiB, "activation": 62 * GiB}
-    assert what_to_reduce(small_model, 64 * GiB, 60 * GiB) == (
-        f"free at least 4.00 GiB of the 62.00 GiB of activations and temporary tensors: {LESS}, recompute, offload"
+    small_model = {"parameter": GiB, "activation": 60 * GiB, "temporary": 20 * GiB, "input": 4 * GiB}
+    assert what_to_reduce(small_model, 60 * GiB) == (
+        f"free at least 25.00 GiB of the 80.00 GiB of activations and temporary tensors: {LESS}, recompute, offload"
     )
     served = {"parameter": 20 * GiB, "temporary": 2 * GiB, "input": GiB}
-    assert what_to_reduce(served, 23 * GiB, 22 * GiB) == (
-        f"free at least 1.00 GiB of the 3.00 GiB of activations and temporary tensors: {LESS}; or of the 20.00 GiB of "
+    assert what_to_reduce(served, 22 * GiB, is_trained=False) == (
+        f"free at least 1.00 GiB of the 3.00 GiB of temporary tensors and inputs: {LESS}; or of the 20.00 GiB of "
         "parameters: sharding, offload, quantization"
     )
-    assert what_to_reduce(served, 27 * GiB, 22 * GiB) == (
-        "free at least 5.00 GiB of the 20.00 GiB of parameters: sharding, offload, quantization"
+
+
+def test_the_request_that_failed_counts_with_the_batch_where_it_grows_with_it() -> None:
+    held = {"parameter": 5 * GiB, "gradient": 5 * GiB, "optimizer_state": 10 * GiB, "activation": GiB}
+    of_model = (
+        "of the 20.00 GiB of parameters, gradients and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
     )
+    assert what_to_reduce(held, 22 * GiB, request_bytes=4 * GiB) == (
+        f"free at least 3.00 GiB of the 5.00 GiB of activations and the request that failed: {LESS}, recompute, "
+        f"offload; or {of_model}"
+    )
+    in_step = what_to_reduce(held, 22 * GiB, request_bytes=4 * GiB, grows_with_batch=False)
+    assert in_step == f"free at least 3.00 GiB {of_model}"
 
 
 def test_of_a_configuration_a_command_looks_for_changes() -> None:
-    assert what_to_reduce(TRAINED, 34 * GiB, 22 * GiB, is_configured=True) == (
+    assert what_to_reduce(TRAINED, 22 * GiB, is_configured=True) == (
         "parameters, gradients and optimizer states alone need 24.00 GiB, at any batch size: oomscope advise tries to "
         "shard and offload them"
     )
-    assert what_to_reduce(TRAINED, 34 * GiB, 30 * GiB, is_configured=True) == (
-        "free at least 4.00 GiB of the 10.00 GiB of activations and temporary tensors, or of the 24.00 GiB of "
-        "parameters, gradients and optimizer states: oomscope advise looks for changes that fit"
+    assert what_to_reduce(TRAINED, 30 * GiB, is_configured=True) == (
+        "free at least 4.00 GiB of the 10.00 GiB of activations, or of the 24.00 GiB of parameters, gradients and "
+        "optimizer states: oomscope advise looks for changes that fit"
     )
 
 
 def test_nothing_is_said_of_a_run_that_fits_or_of_which_too_little_is_known() -> None:
-    assert what_to_reduce(TRAINED, 34 * GiB, 34 * GiB) is None
-    assert (
-        what_to_reduce({"unknown": 20 * GiB, "parameter": 5 * GiB, "activation": 5 * GiB}, 30 * GiB, 20 * GiB) is None
-    )
-    assert what_to_reduce({"communication": 20 * GiB, "parameter": 5 * GiB}, 25 * GiB, 15 * GiB) is None
+    assert what_to_reduce(TRAINED, 34 * GiB) is None
+    assert what_to_reduce({"unknown": 20 * GiB, "parameter": 5 * GiB, "activation": 5 * GiB}, 20 * GiB) is None
+    assert what_to_reduce({"communication": 20 * GiB, "parameter": 5 * GiB}, 15 * GiB) is None
 
 
 @given(
@@ -81,19 +93,19 @@ def test_nothing_is_said_of_a_run_that_fits_or_of_which_too_little_is_known() ->
     st.booleans(),
 )
 def test_what_is_to_be_freed_is_there(held: dict[str, int], request: int, card: int, configured: bool) -> None:
-    needed = sum(held.values()) + request
-    text = what_to_reduce(held, needed, card, is_configured=configured)
+    missing = sum(held.values()) + request - card
+    text = what_to_reduce(held, card, request_bytes=request, is_configured=configured)
     if text is None:
         return
+    assert missing > 0
     if "at any batch size" in text:
         of_model = sum(held.get(name, 0) for name in ("parameter", "gradient", "main_gradient", "optimizer_state"))
         assert of_model > card
         return
-    sizes = [parse_size(size) for size in re.findall(r"([0-9.]+ [KMGT]?i?B)(?= of)", text)]
-    missing, *sources = sizes
+    said, *sources = [parse_size(size) for size in re.findall(r"([0-9.]+ [KMGT]?i?B)(?= of)", text)]
     assert sources
-    assert all(source * 1.02 >= missing for source in sources)
-    assert abs(missing - (needed - card)) <= 0.02 * missing
+    assert all(source * 1.02 >= said for source in sources)
+    assert abs(said - missing) <= 0.02 * missing
 
 
 def test_a_probe_knows_what_is_held_by_its_run_without_a_limit_or_after_an_iteration() -> None:

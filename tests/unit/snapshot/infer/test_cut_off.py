@@ -133,6 +133,16 @@ def test_what_a_failure_in_forward_leaves_are_activations_whenever_the_snapshot_
     assert told_of_last(job, len(held)) == {(Category.ACTIVATION, Confidence.MEDIUM)}
 
 
+def test_a_failure_that_a_program_survives_says_nothing_of_what_it_held():
+    job = Training(total=256 * MiB)
+    job.build()
+    held = job.make(30 * MiB, foreign.FORWARD, Category.TEMPORARY)
+    assert job.alloc(200 * MiB, stack=foreign.FORWARD) is None
+    job.free(job.make(20 * MiB, foreign.FORWARD, Category.TEMPORARY))
+    job.free(held)
+    assert {category for category, _ in told_of_last(job, 2)} == {Category.TEMPORARY}
+
+
 def cut_in_backward(*sizes: int, stack: Stack = foreign.BACKWARD) -> Training:
     job = Training()
     job.build()
