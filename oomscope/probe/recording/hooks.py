@@ -246,11 +246,12 @@ class Follower:
 
         with ExitStack() as hooks:
             listed = roots if isinstance(roots, (tuple, list)) else (roots,)
-            nodes = [getattr(root, "node", None) or getattr(root, "grad_fn", None) for root in listed]
+            found = (getattr(root, "node", None) or getattr(root, "grad_fn", None) for root in listed)
+            nodes = [node for node in found if node is not None]
             with self.unharmed():
-                entered = _entered_first([node for node in nodes if node is not None], self._blocks.cards_used())
-                for node in entered:
-                    hooks.callback(node.register_prehook(started).remove)
+                nodes += _behind_another_device(nodes, self._blocks.cards_used())
+            for node in nodes:
+                hooks.callback(node.register_prehook(started).remove)
             yield
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
@@ -295,14 +296,15 @@ class Follower:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
 
 
-def _entered_first(roots: list[graph.Node], cards: int) -> list[graph.Node]:
-    """Return the nodes with which backward may come to a device: ``roots``, and those behind another device's.
+def _behind_another_device(roots: list[graph.Node], cards: int) -> list[graph.Node]:
+    """Return the nodes below ``roots`` with which backward may come to a card from the host or from another one.
 
-    Of a program that uses one of the ``cards`` these are the roots, unless they are on the host.
+    There are none if the program has allocated on one card alone (``cards`` says on how many), and the roots are on it.
     """
     if cards < 2 and None not in map(_card_of, roots):
-        return roots
-    entered, seen, waiting = list(roots), set(roots), list(roots)
+        return []
+    entered: list[graph.Node] = []
+    seen, waiting = set(roots), list(roots)
     while waiting:
         node = waiting.pop()
         card = _card_of(node)

@@ -15,7 +15,7 @@ from torch._dynamo.testing import CompileCounter
 
 from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
-from oomscope.probe.recording.hooks import Follower, _entered_first
+from oomscope.probe.recording.hooks import Follower, _behind_another_device
 from oomscope.probe.recording.position import Position
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.trace import Category, Moment
@@ -144,9 +144,9 @@ def test_backward_is_announced_where_it_comes_to_another_device() -> None:
     on_card = (start * 2).exp()
     on_host = (ToHost.apply(on_card) * 3).sum()
     again = on_host.to("meta").exp()
-    assert _entered_first([again.grad_fn], 1) == [again.grad_fn]
-    assert _entered_first([again.grad_fn], 2) == [again.grad_fn, on_card.grad_fn]
-    assert _entered_first([on_host.grad_fn], 1) == [on_host.grad_fn, on_card.grad_fn], "a loss on the host"
+    assert _behind_another_device([again.grad_fn], 1) == []
+    assert _behind_another_device([again.grad_fn], 2) == [on_card.grad_fn]
+    assert _behind_another_device([on_host.grad_fn], 1) == [on_card.grad_fn], "a loss on the host"
 
 
 class Named(torch.nn.Module):
