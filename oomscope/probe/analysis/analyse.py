@@ -161,7 +161,7 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
     """
     site = None
     if event >= 0:
-        stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
+        stack = trace.stack_behind(event)
         site = choose(stack, trace.modules[trace.module_id[event]])
     return {**trace.moment_of(event)._asdict(), "site": site}
 
@@ -177,11 +177,8 @@ def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedA
     What was told of a block stands. Unchanged where the two runs did not ask for the same sizes until the failure.
     """
     trace, other = measurement.trace, whole.trace
-    made, there = (
-        np.flatnonzero(trace.action[: failed.event] == Action.ALLOC),
-        np.flatnonzero(other.action == Action.ALLOC),
-    )
-    there = there[: len(made)]
+    made = np.flatnonzero(trace.action[: failed.event] == Action.ALLOC)
+    there = np.flatnonzero(other.action == Action.ALLOC)[: len(made)]
     if failed.event is None or whole.truncated or not np.array_equal(trace.size[made], other.size[there]):
         return measurement
     category, found = trace.category.copy(), other.category[there]

@@ -252,7 +252,7 @@ def first_difference(reported: Trace, other: Trace) -> Difference | None:
         return Difference(
             requested_bytes=int(reported.size[ours.ordered[place]]) if place < len(ours.ordered) else None,
             other_bytes=int(other.size[theirs.ordered[place]]) if place < len(theirs.ordered) else None,
-            stack=trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]],
+            stack=trace.stack_behind(event),
             module=trace.modules[trace.module_id[event]],
         )
     our_sizes, their_sizes = ours.sizes_of_threads(), theirs.sizes_of_threads()

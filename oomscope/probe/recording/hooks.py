@@ -237,7 +237,7 @@ class Follower:
 
     @contextmanager
     def _announced_on_threads_of(self, roots: Any) -> Iterator[None]:
-        """Announce the position where the engine comes to a card from ``roots``, for a card's nodes have a thread."""
+        """Announce the position where backward from ``roots`` comes to a card: its nodes run on a thread of its own."""
         caller = threading.get_ident()
 
         def started(_: Any) -> None:

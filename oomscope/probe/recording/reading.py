@@ -125,6 +125,6 @@ def _last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int |
         events = (trace.action == Action.OOM).nonzero()[0]
         if trace.device == device and len(events):
             event = int(events[-1])
-            stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
+            stack = trace.stack_behind(event)
             return event, stack, int(trace.size[event])
     return None, (), None
