@@ -42,6 +42,7 @@ from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.held_values import MOST_BYTES, HeldOperands, is_followed
+from oomscope.probe.recording.values.storages import size_of
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"
@@ -183,7 +184,7 @@ def printed_from_the_host() -> AbstractContextManager[None]:
         if torch.compiler.is_compiling() or not is_plain:
             return contents_of(tensor, indent)
         held = HeldOperands()
-        is_held = tensor.untyped_storage().nbytes() <= MOST_BYTES and held.take(tensor)
+        is_held = size_of(tensor) <= MOST_BYTES and held.take(tensor)
         return contents_of(held.on_host(tensor), indent) if is_held else "?"
 
     return replaced([(_tensor_str, "_tensor_str", contents)])

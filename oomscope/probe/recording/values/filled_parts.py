@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from oomscope import virtual
 from oomscope.probe.recording.values.held_values import OutOfModes, is_followed, note_known
+from oomscope.probe.recording.values.storages import size_of, start_of
 
 
 class _Parts(NamedTuple):
@@ -46,19 +47,19 @@ def fill_part(tensor: torch.Tensor, version: int, assign: Callable[[torch.Tensor
     owner = tensor if tensor._base is None else tensor._base
     if not is_followed(tensor) or owner.dtype != tensor.dtype:
         return
-    storage = owner.untyped_storage()
-    count = storage.nbytes() // owner.itemsize
+    address, size = start_of(owner), size_of(owner)
+    count = size // owner.itemsize
     with OutOfModes():
         before = _parts.get(owner)
-        if before is None or (before.address, before.version) != (storage.data_ptr(), version):
+        if before is None or (before.address, before.version) != (address, version):
             numbers = torch.zeros(count, dtype=owner.dtype, device="cpu")
-            before = _Parts(storage.data_ptr(), version, numbers, torch.zeros(count, dtype=torch.bool, device="cpu"))
+            before = _Parts(address, version, numbers, torch.zeros(count, dtype=torch.bool, device="cpu"))
         for each, is_told in ((before.numbers, False), (before.is_known, True)):
             assign(each.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset()), is_told)
         is_whole = bool(before.is_known.all())
     if is_whole:
         _parts.pop(owner, None)
-        virtual.write_held(storage.data_ptr(), before.numbers.data_ptr(), storage.nbytes(), virtual.Origin.COMPUTED)
+        virtual.write_held(address, before.numbers.data_ptr(), size, virtual.Origin.COMPUTED)
         note_known(tensor)
     else:
         _parts[owner] = before._replace(version=owner._version)

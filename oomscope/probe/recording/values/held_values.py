@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from oomscope import virtual
+from oomscope.probe.recording.values.storages import number_of, size_of, start_of
 
 MOST_ELEMENTS: Final = 1 << 22
 """Of a tensor whose values are followed."""
@@ -38,8 +39,8 @@ A storage that is referred to, though weakly, has no successor with its number; 
 
 
 def note_known(tensor: torch.Tensor) -> None:
-    """Note with its version that the card holds ``tensor``, where it does."""
-    if tensor.is_inference():
+    """Note with its version that the card holds ``tensor``, where it does and that tells (:func:`is_unchanged`)."""
+    if not _has_version(tensor):
         return
     owner = tensor if tensor._base is None else tensor._base
     storage = owner.untyped_storage()
@@ -50,11 +51,11 @@ def note_known(tensor: torch.Tensor) -> None:
 
 def note_changed(tensor: torch.Tensor) -> None:
     """Note anew what the card holds of ``tensor``: what was copied there, and nothing that was there before."""
-    storage = tensor.untyped_storage()
-    if virtual.is_held(storage.data_ptr(), storage.nbytes()):
+    place = start_of(tensor), size_of(tensor)
+    if virtual.is_held(*place):
         note_known(tensor)
     else:
-        virtual.forget_last_held(storage.data_ptr(), storage.nbytes())
+        virtual.forget_last_held(*place)
 
 
 def is_unchanged(tensor: torch.Tensor) -> bool:
@@ -64,17 +65,21 @@ def is_unchanged(tensor: torch.Tensor) -> bool:
     What the kernels of others write, the card forgets. Not seen is what is written through ``.data``, a storage or
     another tensor over the same memory, by a function without a wrapper.
     """
-    if tensor.is_inference() or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+    if not _has_version(tensor):
         return False
     owner: torch.Tensor | None = tensor if tensor._base is None else tensor._base
     if owner not in _known:
-        noted = _owners.get(tensor.untyped_storage()._cdata)
+        noted = _owners.get(number_of(tensor))
         owner = noted() if noted is not None else None
     if owner is None or owner not in _known:
         return False
     reference, address, version = _known[owner]
-    storage = owner.untyped_storage()
-    return (reference.cdata, address, version) == (storage._cdata, storage.data_ptr(), owner._version)
+    return (reference.cdata, address, version) == (number_of(owner), start_of(owner), owner._version)
+
+
+def _has_version(tensor: torch.Tensor) -> bool:
+    """Whether the version of a tensor tells each change of its values that torch knows of."""
+    return not (tensor.is_inference() or tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 class OutOfModes:
@@ -114,7 +119,7 @@ def is_writable(tensor: Any) -> bool:
         and 0 < tensor.numel() <= MOST_ELEMENTS
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(type(mode).__module__ == _CHECKPOINT for mode in _get_current_dispatch_mode_stack())
-        and tensor.untyped_storage().nbytes() <= MOST_BYTES
+        and size_of(tensor) <= MOST_BYTES
         and not torch.cuda.is_current_stream_capturing()
     )
 
@@ -126,7 +131,7 @@ def is_followed(tensor: Any) -> bool:
     is_exact = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     if not (is_exact or tensor.numel() <= MOST_NUMBERS) or not is_writable(tensor):
         return False
-    return tensor.untyped_storage().nbytes() <= max(_MUCH_BYTES, _LEAST_PART * tensor.nbytes)
+    return size_of(tensor) <= max(_MUCH_BYTES, _LEAST_PART * tensor.nbytes)
 
 
 def write_values(tensor: torch.Tensor, values: torch.Tensor, *, are_noted: bool = True) -> None:
@@ -147,7 +152,7 @@ def write_shortened(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
     Operations take an operand only where all of its storage is held.
     """
-    room = tensor.untyped_storage().nbytes() // tensor.itemsize
+    room = size_of(tensor) // tensor.itemsize
     if room > tensor.numel() and tensor.is_contiguous() and values.dtype == tensor.dtype:
         with OutOfModes():
             behind = torch.zeros(room - values.numel(), dtype=values.dtype, device="cpu")
@@ -172,8 +177,7 @@ class HeldOperands:
 
     def take(self, tensor: torch.Tensor) -> bool:
         """Read a tensor from the card; return whether all of its storage is known."""
-        whole = tensor.untyped_storage()
-        address, size = whole.data_ptr(), whole.nbytes()
+        address, size = start_of(tensor), size_of(tensor)
         if address not in self._storages:
             if not (virtual.is_held(address, size) or is_unchanged(tensor)):
                 return False

@@ -28,6 +28,7 @@ from oomscope.probe.recording.values.held_values import (
     write_values,
 )
 from oomscope.probe.recording.values.known_integers import Function
+from oomscope.probe.recording.values.storages import start_of
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def _copy(run: Function, to: torch.Tensor, source: torch.Tensor, *how: Any) -> t
         run(to, source, *how)
         return to
     run(to, source, *how)
-    if (is_known or is_on_host(source)) and to.untyped_storage().data_ptr() not in kept.addresses:
+    if (is_known or is_on_host(source)) and start_of(to) not in kept.addresses:
         kept.put_back()
         if not virtual.is_held(to.data_ptr(), to.nbytes):
             values = kept.on_host(source) if is_known else source.detach()
@@ -111,7 +112,7 @@ def _resize(run: Function, tensor: torch.Tensor, *how: Any, **more: Any) -> torc
     kept = HeldOperands()
     is_known = is_followed(tensor) and kept.take(tensor)
     run(tensor, *how, **more)
-    if is_known and tensor.untyped_storage().data_ptr() in kept.addresses:
+    if is_known and start_of(tensor) in kept.addresses:
         kept.put_back()
     return tensor
 

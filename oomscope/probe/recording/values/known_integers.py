@@ -40,6 +40,7 @@ from oomscope.probe.recording.values.held_values import (
     note_known,
     write_values,
 )
+from oomscope.probe.recording.values.storages import start_of
 
 _FILLED: Final[dict[str, int | None]] = {
     "full": None,
@@ -307,7 +308,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
             return result  # what the host refuses stays unknown
         kept.put_back(changed=changes_first)
         for one, value in zip(_tensors_in(result), _tensors_in(expected), strict=False):
-            if is_writable(one) and one.untyped_storage().data_ptr() not in kept.addresses:
+            if is_writable(one) and start_of(one) not in kept.addresses:
                 write_values(one, value)
         return result
 
@@ -317,7 +318,7 @@ def _computing(function: Function, name: str, *, is_folding: bool = False) -> Fu
 def _is_apart(changed: Any, kept: HeldOperands) -> bool:
     """Whether none of the operands that are ``kept`` shares memory with a tensor that the function changed."""
     is_plain = type(changed) in (torch.Tensor, torch.nn.Parameter) and changed.layout is torch.strided
-    return is_plain and changed.untyped_storage().data_ptr() not in kept.addresses
+    return is_plain and start_of(changed) not in kept.addresses
 
 
 def _assign_part(function: Function, args: tuple[Any, ...], kept: HeldOperands, version: int) -> None:

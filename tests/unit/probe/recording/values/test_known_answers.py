@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.unit.probe.recording.values.known import answered
+from tests.unit.virtual.on_card import on_card
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
@@ -203,3 +204,22 @@ say([int(counts.max()), int((classes + 1).max()), int((torch.unique_consecutive(
         values=values,
     )
     assert said == [3, 4, 4, [[0, 0], [1, 1], [2, 2], [3, 3]], 3, 0]
+
+
+_TWO_WAYS = """
+def requests():
+    before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
+    hidden = torch.randn(64, 8, device=d, requires_grad=True) * 1
+    (hidden * 3 + hidden.half().float()).square().sum().backward()
+    return torch.cuda.memory_stats()["allocation.all.allocated"] - before
+
+requests()
+say(requests())
+leave()
+"""
+"""Gradients of one tensor that come by two ways, first by the copy: autograd adds the other up in place."""
+
+
+def test_backward_requests_what_it_would_without_our_operations() -> None:
+    alone = on_card(f"d = 'cuda'\n{_TWO_WAYS}", preamble="torch")
+    assert answered(_TWO_WAYS) == alone > 10
