@@ -234,6 +234,12 @@ measurement_options = together(
     click.option("--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."),
     click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
     world_size_option,
+    click.option(
+        "--compute-values",
+        is_flag=True,
+        default=None,
+        help="On virtual, compute values on the host: for programs whose sizes depend on them. Slow.",
+    ),
 )
 """How to measure; :func:`settings_overrides` takes the values."""
 _KEYS = {
@@ -245,6 +251,7 @@ _KEYS = {
     "limit": "device.limit",
     "gpu": "device.gpu",
     "devices": "device.count",
+    "compute_values": "device.compute_values",
 }
 """Option of a measurement to configuration key."""
 

@@ -237,6 +237,8 @@ class ProbeJob:
     stream_lag: int = 0
     address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
+    compute_values: bool = False
+    """Have the host compute what a virtual card's kernels would."""
     measure_demand: bool = True
     """On a virtual card run once more without a limit after an OOM, so that the demand of the whole run is known, and
     after a run for which the allocator emptied its cache, so that what it would hold otherwise is."""
@@ -318,6 +320,7 @@ def _job(target: AnyTarget, settings: Config, *, rank: int, world_size: int) -> 
         cublas_workspace_config=device.cublas_workspace_config,
         stream_lag=device.stream_lag,
         address_policy=device.address_policy,
+        compute_values=device.compute_values,
         timeout_s=probe.timeout_s,
         max_entries=probe.max_entries,
         max_frames=probe.max_frames,

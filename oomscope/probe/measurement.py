@@ -118,6 +118,8 @@ class Unanswered:
     """Functions of CUDA's libraries that answered that they are not supported."""
     unknown_workspaces: tuple[str, ...] = ()
     """Functions and operations whose workspace only NVIDIA's closed libraries know."""
+    not_computed: tuple[str, ...] = ()
+    """Operations that the host could not compute, where it computes what kernels would."""
 
 
 @dataclass(frozen=True, kw_only=True)

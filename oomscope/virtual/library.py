@@ -139,6 +139,27 @@ def write_held(address: int, values: int, size: int, origin: Origin) -> None:
     _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
 
 
+def hold(address: int, size: int) -> None:
+    """Count a device range as held, with the bytes that are there."""
+    _card().oomscope_card_hold(address, size)
+
+
+def unhold(address: int, size: int) -> None:
+    """Count a device range as unknown."""
+    _card().oomscope_card_unhold(address, size)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Hold after the block what became unknown in it because this thread gave pointers to kernels."""
+    card = _card()
+    card.oomscope_card_keep_held(1)
+    try:
+        yield
+    finally:
+        card.oomscope_card_keep_held(0)
+
+
 @contextmanager
 def expecting(*values: bytes) -> Iterator[None]:
     """Answer the next reads of this thread in the block, each with the first of ``values`` that is as long and is left.
@@ -171,6 +192,11 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_forget_last_held.restype = None
     card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     card.oomscope_card_write_held.restype = None
+    for function in (card.oomscope_card_hold, card.oomscope_card_unhold):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        function.restype = None
+    card.oomscope_card_keep_held.argtypes = [ctypes.c_int]
+    card.oomscope_card_keep_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t]
     card.oomscope_card_expect.restype = None
     return card

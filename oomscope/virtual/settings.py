@@ -6,6 +6,7 @@ one with the card loaded still chooses its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,6 +41,9 @@ class CardSettings:
     """What is read where the card holds nothing: zeros, or another number of the type that is most often as long."""
     copy_limit_bytes: int = MiB
     """Larger copies move nothing."""
+    is_computed: bool = False
+    """The host computes what kernels would, in memory of its own: device memory is accessible to it, and all copies
+    move what they copy."""
     peers: Peers = "alike"
     """The other ranks of a world: taken to hold what this one holds, or processes with cards of their own and the same
     ledger, beside which NCCL's stand-in exchanges what is within the copy limit."""
@@ -84,8 +88,14 @@ class CardSettings:
             "event_lag": self.event_lag,
             "values": self.values,
             "copy_limit": self.copy_limit_bytes,
+            "computed": int(self.is_computed),
             "peers": self.peers,
         }
         if self.ledger:
             values["ledger"] = self.ledger
         return {VARIABLE: ";".join(f"{key}={value}" for key, value in values.items())}
+
+
+def is_computed(environment: Mapping[str, str]) -> bool:
+    """Return whether the card of a process with these variables is one with ``CardSettings.is_computed``."""
+    return "computed=1" in environment.get(VARIABLE, "").split(";")

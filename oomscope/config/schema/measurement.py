@@ -47,6 +47,10 @@ class DeviceConfig(Section):
     """On virtual: the order of the addresses that cudaMalloc returns: as a driver for Linux gave them on an H100,
     upwards, or random. PyTorch up to 2.11 decides by them which of several free blocks of one size it takes."""
 
+    compute_values: bool = False
+    """On virtual: the host computes what the card's kernels would, so that sizes that depend on values are real. It
+    takes as long as the program does on the host, and as much host memory as it uses of the card."""
+
 
 class AllocatorConfig(Section):
     """The CUDA caching allocator (PyTorch docs, notes/cuda)."""

@@ -32,7 +32,8 @@ from oomscope.snapshot.trace import Action, Frame, Stack, Trace
 from oomscope.units import format_apart, format_size
 from oomscope.virtual.settings import ValueRule
 
-REMEDY: Final = "use --backend cuda, or compute these values on the host"
+_REMEDY: Final = "use --backend cuda, or --compute-values, which has the host compute all of them and is slow"
+_REMEDY_OF_COMPUTED: Final = "use --backend cuda"
 _MOST_LINES: Final = 3
 _OTHER: Final = "a second run with other values"
 _AGAIN: Final = "a second run of it"
@@ -44,7 +45,7 @@ _SAME: Final = "with large numbers in place of zeros the program asked for the s
 
 def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
     """Return what is said of a run that was not repeated, for it stays unknown whether the values mattered."""
-    return _untestable(f"{_read(job, measurement.unanswered)}; it is not known whether sizes depend on them")
+    return _untestable(job, f"{_read(job, measurement.unanswered)}; it is not known whether sizes depend on them")
 
 
 class Settled(NamedTuple):
@@ -79,7 +80,7 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     difference = _difference(job, measurement, larger)
     if difference is None:
         return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, larger)}")
-    failure = _untestable(f"{read}, and {difference}; with zeros in their place it {_end(first)}")
+    failure = _untestable(job, f"{read}, and {difference}; with zeros in their place it {_end(first)}")
     if measurement.truncated or (
         larger is not None and larger.measurement is not None and larger.measurement.truncated
     ):
@@ -118,7 +119,8 @@ def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled |
     measurement = larger.measurement if larger is not None else None
     if larger is None or measurement is None or _difference(job, measurement, again := repeat("largest")) is not None:
         places = _places(first.unanswered.lines, site_rule(job).name_of)
-        before = f"it had read values that a virtual card does not compute{f', {places}' if places else ''}"
+        hint = "" if job.compute_values else "; --compute-values has the host compute them"
+        before = f"it had read values that a virtual card does not compute{f', {places}' if places else ''}{hint}"
         return replace(first.failure, message=f"{first.failure.message} ({before})")
     read = _read(job, measurement.unanswered)
     fails = f"where they are 0 the program fails ({first.failure.message})"
@@ -134,7 +136,7 @@ def agreed(job: ProbeJob, measurement: Measurement) -> str:
 def doubt_of(job: ProbeJob, measurement: Measurement, check: Ending | None) -> Failure | None:
     """Return why a further run cannot be believed, by how one like it under the rule that checks ended."""
     difference = _difference(job, measurement, check)
-    return _untestable(f"{_read(job, measurement.unanswered)}, and {difference}") if difference else None
+    return _untestable(job, f"{_read(job, measurement.unanswered)}, and {difference}") if difference else None
 
 
 def _weight(ending: Ending) -> tuple[int, ...]:
@@ -180,8 +182,9 @@ def _turns(measurement: Measurement, ending: Ending | None) -> str:
     return f", but {moved['reserved']}: threads of the program allocate in another order each time"
 
 
-def _untestable(message: str) -> Failure:
-    return Failure(kind="untestable", message=f"{message}; {REMEDY}", of_values=True)
+def _untestable(job: ProbeJob, message: str) -> Failure:
+    remedy = _REMEDY_OF_COMPUTED if job.compute_values else _REMEDY
+    return Failure(kind="untestable", message=f"{message}; {remedy}", of_values=True)
 
 
 def _moved_peaks(measurement: Measurement, other: Measurement) -> dict[str, str]:
@@ -204,7 +207,9 @@ def _read(job: ProbeJob, seen: Unanswered) -> str:
     rule = site_rule(job)
     times = "once" if seen.reads == 1 else f"{seen.reads:,} times"
     places = _places(seen.lines, rule.name_of)
-    return f"values that a virtual card does not compute were read {times}{f' ({places})' if places else ''}"
+    not_computed = ", ".join(seen.not_computed[:_MOST_LINES]) + (" …" if len(seen.not_computed) > _MOST_LINES else "")
+    why = f": the host cannot compute {not_computed}" if not_computed else ""
+    return f"values that a virtual card does not compute were read {times}{f' ({places})' if places else ''}{why}"
 
 
 def _places(lines: Sequence[Frame], name: Callable[[str], str]) -> str:

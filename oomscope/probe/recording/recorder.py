@@ -39,6 +39,7 @@ from oomscope.probe.recording.values.assumed_values import (
     redrawn_as_expected,
 )
 from oomscope.probe.recording.values.choices import choices_are_assumed
+from oomscope.probe.recording.values.computed import values_are_computed
 from oomscope.probe.recording.values.known_answers import answers_are_known
 from oomscope.probe.recording.values.known_integers import (
     compiled_constants_are_known,
@@ -48,6 +49,7 @@ from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.provenance import Refused
 from oomscope.snapshot.sites import short_path
 from oomscope.snapshot.trace import Frame
+from oomscope.virtual.settings import is_computed
 
 _PEAK = ".peak"
 _PEAK_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
@@ -94,6 +96,7 @@ class Recorder:
         self._reset_peaks: dict[int, dict[str, int]] = {}
         self._reset_counts: dict[int, tuple[int, int]] = {}
         self._lines: dict[Frame, None] = {}
+        self._not_computed: dict[str, None] = {}
         self._open = ExitStack()
         self.unanswered = Unanswered()
         """What a virtual card could not answer, once the recording is over."""
@@ -127,13 +130,19 @@ class Recorder:
                 virtual.on_unknown_read(self._note_unknown_read)
                 self._open.callback(self._end_watch)
         if virtual.is_loaded():
-            note = self._notes.append
-            parts += [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), integers_are_followed()]
-            parts += [compiled_constants_are_known(), answers_are_known(), redrawn_as_expected()]
-            parts += [ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note, _place)]
+            parts += self._values()
         for part in (*parts, *before_hooks, self.follower.installed(), *after_hooks):
             self._open.enter_context(part)
         self.position.announce()
+
+    def _values(self) -> list[AbstractContextManager[None]]:
+        """Return what makes values on a virtual card known: all of them, or those that mostly decide."""
+        note = self._notes.append
+        if is_computed(os.environ):
+            return [values_are_computed(self._not_computed)]
+        followed = [integers_are_followed(), compiled_constants_are_known(), answers_are_known()]
+        assumed = [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), redrawn_as_expected()]
+        return [*assumed, *followed, ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note, _place)]
 
     def stop(self) -> None:
         """Record no more."""
@@ -212,6 +221,7 @@ class Recorder:
             lines=tuple(self._lines),
             unsupported=state.unsupported,
             unknown_workspaces=state.unknown_workspaces,
+            not_computed=tuple(self._not_computed),
         )
 
 

@@ -50,6 +50,8 @@ class SessionSettings:
     stream_lag: int = 0
     address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
+    compute_values: bool = False
+    """Have the host compute what a virtual card's kernels would."""
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True
@@ -83,6 +85,7 @@ class SessionSettings:
             total_bytes=total,
             used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
             address_policy=self.address_policy,
+            is_computed=self.compute_values,
             event_lag=self.stream_lag,
             values=self.values,
             peers=peers,
@@ -143,6 +146,7 @@ def settings_of(job: ProbeJob, backend: RunsOn) -> SessionSettings:
         allocator_conf=allocator_conf(job, os.environ),
         stream_lag=job.stream_lag,
         address_policy=job.address_policy,
+        compute_values=job.compute_values,
         max_entries=job.max_entries,
         max_frames=job.max_frames,
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.virtual.cards import CARDS
-from oomscope.virtual.settings import VARIABLE, AddressPolicy, CardSettings, ValueRule
+from oomscope.virtual.settings import VARIABLE, AddressPolicy, CardSettings, ValueRule, is_computed
 
 SOURCES = Path(__file__).parents[3] / "oomscope" / "virtual" / "csrc"
 BYTES = st.integers(0, 2**48)
@@ -36,6 +36,7 @@ def settings_strategy(draw: st.DrawFn) -> CardSettings:
         event_lag=draw(st.integers(0, 1000)),
         values=draw(st.sampled_from(get_args(ValueRule))),
         copy_limit_bytes=draw(BYTES),
+        is_computed=draw(st.booleans()),
         ledger=draw(st.text(st.characters(exclude_characters=";\n\0", exclude_categories=["Cs"]))),
     )
 
@@ -48,6 +49,7 @@ def test_what_was_set_is_what_is_read(settings: CardSettings) -> None:
     assert {key: int(read[key]) for key in told} == told
     assert (read["addresses"], read["values"]) == (settings.address_policy, settings.values)
     assert read.get("ledger", "") == settings.ledger
+    assert (read["computed"] == "1") == is_computed(settings.variables()) == settings.is_computed
     assert read["name"] == settings.card.device_name
     assert (int(read["major"]), int(read["minor"])) == settings.card.capability
 

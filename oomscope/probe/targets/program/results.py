@@ -180,6 +180,7 @@ def _unanswered(receipts: Sequence[Receipt]) -> Unanswered:
         lines=tuple(dict.fromkeys(Frame(*line) for document in documents for line in document["lines"])),
         unsupported=all_of("unsupported"),
         unknown_workspaces=all_of("unknown_workspaces"),
+        not_computed=all_of("not_computed"),
     )
 
 

@@ -96,6 +96,8 @@ bool set_word(Settings &s, const std::string &key, const std::string &value) {
     return choose(value_rules, value, &s.values);
   } else if (key == "peers" && (value == "alike" || value == "processes")) {
     s.has_peers = value == "processes";
+  } else if (key == "computed" && (value == "0" || value == "1")) {
+    s.is_computed = value == "1";
   } else if (key == "addresses") {
     return choose(address_orders, value, &s.order);
   } else {

@@ -19,6 +19,7 @@ struct Settings {
   AddressOrder order = AddressOrder::spans;
   ValueRule values = ValueRule::zeros;
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
+  bool is_computed = false;  // the host computes what kernels would, in device memory: all of it is accessible then
   bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)
   std::string ledger;        // file through which processes of one machine share its cards; empty: none
   int installed = 1;         // devices in the machine, with all that this process lists in CUDA_VISIBLE_DEVICES

@@ -30,7 +30,9 @@ struct Side {
 
 uint64_t bytes_of(const Block &b) { return static_cast<uint64_t>(b.width) * b.height * b.depth; }
 
-bool is_moved(const Block &b) { return bytes_of(b) <= settings().description.copy_limit_bytes; }
+bool is_moved(const Block &b) {
+  return settings().is_computed || bytes_of(b) <= settings().description.copy_limit_bytes;
+}
 
 template <class Row>
 void each_row(const Block &b, Row row) {
@@ -274,6 +276,21 @@ CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes,
   if (!card::write_content(address, from, bytes)) return;
   is_computed ? card::hold_computed(address, bytes) : card::hold(address, bytes);
   if (is_apart) card::hold_apart(address, bytes);
+}
+
+CARD_API void oomscope_card_hold(const void *to, size_t bytes) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::hold(reinterpret_cast<uintptr_t>(to), bytes);
+}
+
+CARD_API void oomscope_card_unhold(const void *to, size_t bytes) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::unhold(reinterpret_cast<uintptr_t>(to), bytes);
+}
+
+CARD_API void oomscope_card_keep_held(int is_begun) {
+  card::MemoryLock lock(card::memory_mutex());
+  is_begun ? card::keep_held() : card::restore_held();
 }
 
 CARD_API void oomscope_card_expect(const void *values, const size_t *bytes, size_t count) {

@@ -66,17 +66,25 @@ uintptr_t choose(uint64_t bytes, uint64_t alignment) {
   return is_free(address, bytes) ? address : first_gap(bytes, alignment);
 }
 
+// What is never written costs no host memory either way.
+int protection() { return settings().is_computed ? PROT_READ | PROT_WRITE : PROT_NONE; }
+
+// A small copy costs a page of 4 KiB then, not of 2 MiB.
+void keep_pages_small(void *address, uint64_t bytes) {
+  madvise(address, bytes, settings().is_computed ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
 // Keeps the place for us; false where something else lies there.
 bool occupy(uintptr_t address, uint64_t bytes) {
   void *wanted = reinterpret_cast<void *>(address);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  void *got = mmap(wanted, bytes, PROT_NONE, flags, -1, 0);
+  void *got = mmap(wanted, bytes, protection(), flags, -1, 0);
   if (got == MAP_FAILED) return false;
   if (got != wanted) {  // a kernel that does not know the flag took the address as a hint
     munmap(got, bytes);
     return false;
   }
-  madvise(got, bytes, MADV_NOHUGEPAGE);  // a small copy costs a page of 4 KiB, not of 2 MiB
+  keep_pages_small(got, bytes);
   return true;
 }
 
@@ -132,6 +140,7 @@ uintptr_t page_of(uintptr_t address) { return address / device_page * device_pag
 void *at(uintptr_t address) { return reinterpret_cast<void *>(address); }
 
 bool open_for_writing(uintptr_t address, size_t bytes) {
+  if (settings().is_computed) return true;
   for (uintptr_t page = page_of(address); page < address + bytes; page += device_page) {
     if (open_pages().count(page)) continue;
     if (mprotect(at(page), device_page, PROT_READ | PROT_WRITE)) return false;
@@ -141,6 +150,7 @@ bool open_for_writing(uintptr_t address, size_t bytes) {
 }
 
 bool any_open(uintptr_t address, size_t bytes) {
+  if (settings().is_computed) return true;
   auto page = open_pages().lower_bound(page_of(address));
   return page != open_pages().end() && *page < address + bytes;
 }
@@ -164,7 +174,7 @@ void read_content(void *to, uintptr_t from, size_t bytes) {
   auto *out = static_cast<char *>(to);
   while (bytes) {
     size_t part = std::min<size_t>(bytes, page_of(from) + device_page - from);
-    if (open_pages().count(page_of(from))) {
+    if (any_open(from, part)) {
       memcpy(out, at(from), part);
     } else {
       memset(out, 0, part);
@@ -189,8 +199,8 @@ void clear_content(uintptr_t address, uint64_t bytes) {
   if (!any_open(address, bytes)) return;
   forget_content(address, bytes);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-  mmap(at(address), bytes, PROT_NONE, flags, -1, 0);
-  madvise(at(address), bytes, MADV_NOHUGEPAGE);
+  mmap(at(address), bytes, protection(), flags, -1, 0);
+  keep_pages_small(at(address), bytes);
 }
 
 }  // namespace card

@@ -87,6 +87,10 @@ std::vector<std::pair<uintptr_t, uint64_t>> parts_of(Ranges &ranges, uintptr_t a
 
 Ranges::iterator range_after(uintptr_t address) { return range_after(held(), address); }
 
+// What became unknown because this thread handed out pointers to it, since the calls of keep_held that are open: one list
+// for each.
+thread_local std::vector<std::vector<std::pair<uintptr_t, uintptr_t>>> to_restore;
+
 }  // namespace
 
 void forget_once_held(uintptr_t address, uint64_t bytes) {
@@ -153,6 +157,7 @@ void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
     once_held()[range->first] = range->second;
+    if (!to_restore.empty()) to_restore.back().push_back(*range);
     // What touches it may be a further part of the same tensor.
     end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
     range = erase(range);
@@ -167,6 +172,14 @@ void forget_at(uintptr_t pointer) {
     forgotten().insert(range->first);
     ++range;
   }
+}
+
+void keep_held() { to_restore.emplace_back(); }
+
+void restore_held() {
+  auto ranges = std::move(to_restore.back());
+  to_restore.pop_back();
+  for (auto &[first, end] : ranges) hold(first, end - first);
 }
 
 bool was_held(uintptr_t address, uint64_t bytes) {

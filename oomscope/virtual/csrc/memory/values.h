@@ -34,6 +34,9 @@ bool is_held_apart(uintptr_t address, uint64_t bytes);
 // Whole ranges that meet the pointer's unit, from the pointer on, become unknown, and those that touch one of them
 // and are not held apart.
 void unhold_at(uintptr_t pointer);
+// What unhold_at makes unknown on this thread in between is held again from restore_held on. Calls may nest.
+void keep_held();
+void restore_held();
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
 // The same of a pointer that something else than torch was given: was_all_held no longer counts the range.
 void forget_at(uintptr_t pointer);

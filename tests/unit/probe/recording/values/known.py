@@ -40,6 +40,12 @@ def answered(script: str, **settings: object) -> object:
     return _run("integers_are_followed(), answers_are_known()", _LABELS, script, settings)
 
 
+def computed(script: str, **settings: object) -> object:
+    """Run a script on a card whose values the host computes, with ``refused``; return what it said."""
+    before = "from oomscope.probe.recording.values.computed import values_are_computed\nrefused = {}\n"
+    return _run("values_are_computed(refused)", before, script, {"computed": 1} | settings)
+
+
 def _run(within: str, before: str, script: str, settings: dict[str, object]) -> object:
     lines = textwrap.indent(script.strip(), "    ")
     return on_card(f"{_BEGIN}{before}with {within}:\n{lines}\n", preamble="torch", **settings)
