@@ -262,10 +262,15 @@ def settings_overrides(given: dict[str, Any]) -> list[Override]:
 
     values = {option: given.pop(option) for option in _KEYS if option in given}
     return [
-        Override(f"{_KEYS[option]}={value}", written=f"--{option.replace('_', '-')} {value}")
+        Override(f"{_KEYS[option]}={value}", written=_written(option, value))
         for option, value in values.items()
         if value is not None
     ]
+
+
+def _written(option: str, value: Any) -> str:
+    name = f"--{option.replace('_', '-')}"
+    return name if value is True else f"{name} {value}"
 
 
 card_options = together(

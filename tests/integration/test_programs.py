@@ -286,6 +286,15 @@ def test_an_index_that_the_host_computed_is_answered() -> None:
     assert (result.outcome, result.notes) == ("fits", ())
 
 
+def test_a_size_that_depends_on_values_is_real_once_the_host_computes_them() -> None:
+    refused = small("sized_by_value")
+    assert (refused.outcome, refused.failure.kind) == ("error", "untestable")
+    assert "--compute-values" in refused.failure.message
+    result = small("sized_by_value", compute_values=True)
+    assert (result.outcome, result.notes) == ("fits", ()), result.failure
+    assert result.peak.requested_bytes == small("sized_by_the_host").peak.requested_bytes
+
+
 CHOICES_NOTE = r"choices \(topk, argmax, multinomial\) at \S*{file}:\d+ count as even, each entry .* need more memory"
 
 

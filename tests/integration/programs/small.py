@@ -163,6 +163,22 @@ def boolean_on_host() -> None:
         optimizer.step()
 
 
+def sized_by_value(count: int | None = None) -> None:
+    """How many rows are kept depends on values that only the card computes: 300 of 2048."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(3):
+        rows = torch.cat([torch.ones(300, 256), -torch.ones(1748, 256)]).cuda()
+        found = (rows.sum(dim=1) * 2.5 > 0).sum()
+        net(rows[: int(found) if count is None else count]).sum().backward()
+        optimizer.step()
+
+
+def sized_by_the_host() -> None:
+    """Keep the same rows, which the host counts."""
+    sized_by_value(300)
+
+
 def experts(choices: torch.Tensor | None = None) -> None:
     """A mixture of experts whose loop runs over the experts that were chosen, as transformers' does."""
     router, own = nn.Linear(256, 8).cuda(), nn.ModuleList(model() for _ in range(8))

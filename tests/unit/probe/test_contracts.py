@@ -118,6 +118,7 @@ CHANGED = {
     "device.cublas_workspace_config=:16:8": ("cublas_workspace_config", ":16:8"),
     "device.stream_lag=15": ("stream_lag", 15),
     "device.address_policy=scattered": ("address_policy", "scattered"),
+    "device.compute_values=true": ("compute_values", True),
     "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
 }
 CHOSEN_BY_THE_CALLER = {

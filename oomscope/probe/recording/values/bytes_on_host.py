@@ -28,8 +28,13 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_held(tensor: torch.Tensor) -> bool:
-    """Return whether the card holds a tensor; one that is not strided has no bytes of its own."""
-    return tensor.layout is torch.strided and (not tensor.numel() or virtual.is_held(*_range_of(tensor)))
+    """Return whether the card holds a tensor; one that is sparse or nested has no bytes that are read here."""
+    return has_storage(tensor) and (not tensor.numel() or virtual.is_held(*_range_of(tensor)))
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Return whether sizes and strides tell where the elements of a tensor are."""
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def hold(tensor: torch.Tensor) -> None:
@@ -40,7 +45,7 @@ def hold(tensor: torch.Tensor) -> None:
 
 def unhold(tensor: torch.Tensor) -> None:
     """Count a tensor as unknown."""
-    if tensor.layout is torch.strided and tensor.numel():
+    if has_storage(tensor) and tensor.numel():
         virtual.unhold(*_range_of(tensor))
 
 

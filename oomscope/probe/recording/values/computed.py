@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import replaced
-from oomscope.probe.recording.values.bytes_on_host import hold, is_held, on_host, unhold, write
+from oomscope.probe.recording.values.bytes_on_host import has_storage, hold, is_held, on_host, unhold, write
 from oomscope.probe.recording.values.held_values import OutOfModes
 from oomscope.probe.recording.values.kernels_on_host import KERNELS
 from oomscope.probe.recording.values.storages import number_of
@@ -188,8 +188,8 @@ class _Call:
                 given = self._args[index] if index < len(self._args) else self._kwargs.get(argument.name)
                 changed += _on_card(given)
                 is_overwritten = is_overwritten or argument.is_out
-        places = Counter(map(number_of, filter(_has_storage, self._operands)))  # x.ge_(y) is ge(x, y, out=x)
-        alone = [each for each in changed if is_overwritten and _has_storage(each) and places[number_of(each)] == 1]
+        places = Counter(map(number_of, filter(has_storage, self._operands)))  # x.ge_(y) is ge(x, y, out=x)
+        alone = [each for each in changed if is_overwritten and has_storage(each) and places[number_of(each)] == 1]
         return changed, set(map(id, alone))
 
     def _computed(
@@ -255,8 +255,8 @@ class _Call:
 
     def _new(self, result: Any) -> list[torch.Tensor]:
         """Return the tensors of a result that the operation made."""
-        before = set(map(number_of, filter(_has_storage, self._operands)))
-        return [each for each in _on_card(result) if _has_storage(each) and number_of(each) not in before]
+        before = set(map(number_of, filter(has_storage, self._operands)))
+        return [each for each in _on_card(result) if has_storage(each) and number_of(each) not in before]
 
     def _write_result(self, result: Any, expected: Any) -> None:
         """Write what the host computed into the results that the operation made."""
@@ -293,10 +293,6 @@ def _is_card(device: Any) -> bool:
 def _is_alike(one: torch.dtype, other: torch.dtype) -> bool:
     """Whether numbers of one type can be written as another: the host keeps some in a narrower type, or a wider one."""
     return one == other or (one.is_floating_point and other.is_floating_point)
-
-
-def _has_storage(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided
 
 
 def _on_card(values: Any) -> list[torch.Tensor]:

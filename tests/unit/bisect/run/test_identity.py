@@ -49,6 +49,7 @@ JOB_ROWS: dict[str, Any] = {
     "cublas_workspace_config": ":4096:8",
     "stream_lag": 1,
     "address_policy": "scattered",
+    "compute_values": True,
     "measure_demand": False,
     "confirm": True,
     "max_entries": 5,

@@ -271,7 +271,8 @@ def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
     runs = Runs(**({"zeros": FAILED} | endings))
     result = runs.probed()
     assert (result.outcome, result.failure.kind) == ("error", "step")
-    before = "it had read values that a virtual card does not compute, at train.py:12"
+    hint = "--compute-values has the host compute them"
+    before = f"it had read values that a virtual card does not compute, at train.py:12; {hint}"
     assert result.failure.message == ("AssertionError" if len(rules) == 1 else f"AssertionError ({before})")
     assert runs.rules == rules
 
