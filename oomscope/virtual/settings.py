@@ -31,6 +31,8 @@ class CardSettings:
     """Bytes of each device; 0 for as many as the card has."""
     used_bytes: int = 0
     """Of these: what contexts, NCCL and other processes hold."""
+    budget_bytes: int = 0
+    """Bytes that each device gives out in all; 0 for ``total_bytes``, which are what programs are told in any case."""
     devices: int = 1
     """Cards of this kind in the machine."""
     address_policy: AddressPolicy = "spans"
@@ -52,7 +54,8 @@ class CardSettings:
 
     def __post_init__(self) -> None:
         fits = 0 <= self.used_bytes <= self.capacity_bytes and 1 <= self.devices <= _MOST_DEVICES
-        if not fits or min(self.total_bytes, self.event_lag, self.copy_limit_bytes) < 0:
+        fits &= not 0 < self.budget_bytes < self.capacity_bytes
+        if not fits or min(self.total_bytes, self.budget_bytes, self.event_lag, self.copy_limit_bytes) < 0:
             raise ValueError(f"no card can be like that: {self}")
         if self.peers == "processes" and not self.ledger:
             raise ValueError("processes of one world find each other beside their ledger, and none is named")
@@ -74,6 +77,7 @@ class CardSettings:
             "name": card.device_name,
             "total": self.capacity_bytes,
             "used": self.used_bytes,
+            "budget": self.budget_bytes or self.capacity_bytes,
             "devices": self.devices,
             "sms": card.multiprocessors,
             "major": card.capability[0],

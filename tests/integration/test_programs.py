@@ -210,6 +210,15 @@ def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_car
     assert "The memory fraction refused it although enough was free on the device" in result.verdict.headline
 
 
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_program_that_sizes_itself_by_the_card_does_so_by_its_limit_in_the_run_that_tells_the_demand(
+    conf: str,
+) -> None:
+    result = small("sized_by_the_card", limit_bytes=1000 * MiB, non_torch_bytes=0, allocator_conf=conf)
+    assert (result.verdict.kind, result.oom.requested_bytes) == ("capacity", 2200 * MiB)
+    assert 2950 * MiB < result.demand_bytes < 3000 * MiB
+
+
 def test_a_request_that_only_its_rounding_makes_too_large_is_judged_as_it_was_asked_for() -> None:
     conf, fields = "roundup_power2_divisions:2", {"limit_bytes": 700 * MiB, "non_torch_bytes": 0}
     result = small("rounded_up", allocator_conf=conf, **fields)

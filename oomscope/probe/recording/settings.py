@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from oomscope.probe.recording.session import Session
 
 UNLIMITED_BYTES: Final = 2**42
-"""The card of a run without a limit. With expandable segments torch reserves addresses for each pool of a stream: 9/8
-of the card (c10/cuda/CUDACachingAllocator.cpp); a process has 2^47 bytes of them."""
+"""What the card gives in a run without a limit; programs, which choose sizes by it, are told the limit. With expandable
+segments torch reserves addresses for each pool of a stream: 9/8 of the card (c10/cuda/CUDACachingAllocator.cpp); a
+process has 2^47 bytes of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +79,13 @@ class SessionSettings:
         """
         assert self.gpu is not None  # noqa: S101 - a virtual card plays one
         budget = self.budget()
-        total = UNLIMITED_BYTES if self.unlimited else budget.limit_bytes
+        total = budget.limit_bytes
         return CardSettings(
             card=self.gpu,
             devices=self.devices,
             total_bytes=total,
             used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
+            budget_bytes=max(UNLIMITED_BYTES, total) if self.unlimited else 0,
             address_policy=self.address_policy,
             is_computed=self.compute_values,
             event_lag=self.stream_lag,

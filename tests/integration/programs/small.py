@@ -367,6 +367,14 @@ def rounded_up() -> None:
     torch.empty(520 << 20, dtype=torch.uint8, device="cuda")
 
 
+def sized_by_the_card() -> None:
+    """Takes half of what is free and a quarter of the card, then more than is left."""
+    torch.cuda.init()
+    sizes = torch.cuda.mem_get_info()[0] // 2, torch.cuda.get_device_properties(0).total_memory // 4, 2200 << 20
+    kept = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
+    train(count=len(kept))
+
+
 def under_a_fraction() -> None:
     torch.cuda.set_per_process_memory_fraction(0.25)
     torch.empty(1 << 30, dtype=torch.uint8, device="cuda")

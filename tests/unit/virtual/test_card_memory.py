@@ -36,6 +36,36 @@ def test_the_budget_is_what_the_card_has_less_what_others_hold() -> None:
     assert said == [90 * MiB, ["cudaMalloc", 2], 30 * MiB, 0, 60 * MiB]
 
 
+def test_a_card_that_gives_more_than_it_tells() -> None:
+    said = on_card(
+        """
+        import pynvml
+        pynvml.nvmlInit()
+        def told():
+            free, total, whole = c_size_t(), c_size_t(), c_size_t()
+            properties = ctypes.create_string_buffer(1008)
+            call("cudaMemGetInfo", byref(free), byref(total))
+            call("cuDeviceTotalMem_v2", byref(whole), c_int(0))
+            call("cudaGetDeviceProperties", properties, c_int(0))
+            of_properties, = struct.unpack_from("Q", properties, 288)
+            nvml = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
+            sizes = free.value, total.value, whole.value, of_properties, nvml.free, nvml.total
+            return [size // MiB for size in sizes]
+        before, first, between, second = told(), malloc(60 * MiB), told(), malloc(800 * MiB)
+        say([before, between, told(), status("cudaMalloc", byref(c_void_p()), c_size_t(131 * MiB))])
+        """,
+        total=100 * MiB,
+        used=10 * MiB,
+        budget=1000 * MiB,
+    )
+    assert said == [
+        [90, 100, 100, 100, 90, 100],
+        [30, 100, 100, 100, 30, 100],
+        [0, 100, 100, 100, 0, 100],
+        2,
+    ]
+
+
 def test_small_requests_share_pages_of_2_mib_and_large_ones_have_their_own() -> None:
     said = on_card(
         """

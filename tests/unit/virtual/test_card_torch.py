@@ -83,6 +83,24 @@ def test_expandable_segments_map_what_they_need() -> None:
     assert said == [80, 0, 2, 1, 0]
 
 
+def test_the_allocator_goes_by_what_the_card_gives_and_programs_by_what_it_tells() -> None:
+    """Expandable segments have addresses for one request beyond the card, and a fraction is one of what it gives."""
+    said = on_card(
+        """
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        told = torch.cuda.get_device_properties(0).total_memory, torch.cuda.mem_get_info()[1]
+        held = [torch.empty(size * MiB, dtype=torch.uint8, device="cuda") for size in (300, 100, 20)]
+        segments = torch.cuda.memory_snapshot()
+        say([[size // MiB for size in told], len(segments), segments[0]["is_expandable"]])
+        """,
+        preamble="torch",
+        environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        total=100 * MiB,
+        budget=1000 * MiB,
+    )
+    assert said == [[100, 100], 1, True]
+
+
 TRAINING = """
     import torch.nn as nn
     import torch.nn.functional as F

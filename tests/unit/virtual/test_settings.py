@@ -31,6 +31,7 @@ def settings_strategy(draw: st.DrawFn) -> CardSettings:
         card=card,
         total_bytes=total,
         used_bytes=draw(st.integers(0, total or card.total_bytes)),
+        budget_bytes=draw(st.just(0) | st.integers(total or card.total_bytes, 2**49)),
         devices=draw(st.integers(1, 64)),
         address_policy=draw(st.sampled_from(get_args(AddressPolicy))),
         event_lag=draw(st.integers(0, 1000)),
@@ -46,6 +47,7 @@ def test_what_was_set_is_what_is_read(settings: CardSettings) -> None:
     read = parsed(settings)
     told = {"used": settings.used_bytes, "devices": settings.devices, "event_lag": settings.event_lag}
     told |= {"copy_limit": settings.copy_limit_bytes, "total": settings.total_bytes or settings.card.total_bytes}
+    told |= {"budget": settings.budget_bytes or told["total"]}
     assert {key: int(read[key]) for key in told} == told
     assert (read["addresses"], read["values"]) == (settings.address_policy, settings.values)
     assert read.get("ledger", "") == settings.ledger
@@ -66,6 +68,8 @@ def test_the_keys_are_those_that_the_library_reads() -> None:
     [
         {"used_bytes": 2, "total_bytes": 1},
         {"used_bytes": -1},
+        {"budget_bytes": 1, "total_bytes": 2},
+        {"budget_bytes": -1},
         {"devices": 0},
         {"devices": 65},
         {"event_lag": -1},

@@ -52,6 +52,7 @@ struct NumberKey {
 const NumberKey number_keys[] = {
     {"total", nullptr, &card_description::total_bytes, nullptr},
     {"used", nullptr, &card_description::used_bytes, nullptr},
+    {"budget", &Settings::budget_bytes, nullptr, nullptr},
     {"copy_limit", nullptr, &card_description::copy_limit_bytes, nullptr},
     {"event_lag", &Settings::event_lag, nullptr, nullptr},
     {"devices", nullptr, nullptr, &card_description::devices},
@@ -172,6 +173,7 @@ Settings read_settings() {
     if (!good && s.fault.empty()) s.fault = "OOMSCOPE_CARD: cannot be understood: " + part;
   }
   auto &d = s.description;
+  s.budget_bytes = std::max(s.budget_bytes, d.total_bytes);
   bool sane = d.devices <= max_devices && d.multiprocessors > 0 && d.major > 0 &&
               d.threads_per_multiprocessor >= 1024 && d.blocks_per_multiprocessor > 0 && d.shared_per_block_bytes > 0;
   if (!sane && s.fault.empty()) s.fault = "OOMSCOPE_CARD: describes no possible card";

@@ -18,6 +18,7 @@ struct Settings {
   card_description description{};
   AddressOrder order = AddressOrder::spans;
   ValueRule values = ValueRule::zeros;
+  uint64_t budget_bytes = 0;  // what a device gives out in all, with what others hold; at least what it tells
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
   bool is_computed = false;  // the host computes what kernels would, in device memory: all of it is accessible then
   bool has_peers = false;    // the other ranks of a world are processes that share the ledger (nccl/exchange.h)

@@ -10,9 +10,9 @@
 namespace card {
 namespace {
 
-uint64_t budget() {
-  auto &d = settings().description;
-  return d.used_bytes >= d.total_bytes ? 0 : d.total_bytes - d.used_bytes;
+uint64_t less_used(uint64_t bytes) {
+  uint64_t used = settings().description.used_bytes;
+  return used >= bytes ? 0 : bytes - used;
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ std::mutex &memory_mutex() {
 }
 
 bool take(int device, uint64_t bytes) {
-  if (!ledger_take(settings().visible[device], bytes, budget())) return false;
+  if (!ledger_take(settings().visible[device], bytes, less_used(settings().budget_bytes))) return false;
   add(counts.used_bytes, bytes);
   return true;
 }
@@ -35,7 +35,8 @@ void give(int device, uint64_t bytes) {
 
 uint64_t free_bytes(int device) {
   uint64_t held = ledger_total(settings().visible[device]);
-  return held >= budget() ? 0 : budget() - held;
+  uint64_t told = less_used(settings().description.total_bytes);
+  return held >= told ? 0 : told - held;
 }
 
 namespace {

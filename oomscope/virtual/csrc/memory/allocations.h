@@ -18,7 +18,7 @@ using MemoryLock = std::lock_guard<std::mutex>;
 // Takes bytes of a device, or returns false.
 bool take(int device, uint64_t bytes);
 void give(int device, uint64_t bytes);
-uint64_t free_bytes(int device);
+uint64_t free_bytes(int device);  // as programs are told
 
 enum class Kind { device, pooled, reservation, variable, pinned, registered, managed };
 

@@ -1,6 +1,7 @@
 // The runtime's calls about devices.
 #include "core/device.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,10 +28,18 @@ const int fields[] = {
     0, 0, 0, 134,                                                     // NUMA node of the host, of CUDA 13 only
 };
 
-int write_properties(char *out, size_t bytes, bool is_old, int device) {
+// By the memory of the device torch's allocator reserves addresses for expandable segments, and applies a memory
+// fraction: it is told what the card gives, programs what the card tells.
+bool is_allocator(const void *caller) {
+  Dl_info found;
+  return dladdr(caller, &found) && found.dli_fname && strstr(found.dli_fname, "/libc10_cuda.so");
+}
+
+int write_properties(char *out, size_t bytes, bool is_old, int device, const void *caller) {
   if (!out) return CARD_INVALID_VALUE;
   if (!valid_device(device)) return CARD_INVALID_DEVICE;
   auto &d = settings().description;
+  size_t memory = is_allocator(caller) ? settings().budget_bytes : d.total_bytes;
   memset(out, 0, bytes);
   snprintf(out, 256, "%s", d.name);
   device_uuid_bytes(settings().visible[static_cast<size_t>(device)], reinterpret_cast<unsigned char *>(out) + 256);
@@ -42,7 +51,7 @@ int write_properties(char *out, size_t bytes, bool is_old, int device) {
     int value = 0, attribute = field % wide;
     if (attribute && attribute != total) device_attribute(attribute, device, &value);
     if (is_wide) {
-      size_t number = attribute == total ? d.total_bytes : static_cast<size_t>(value);
+      size_t number = attribute == total ? memory : static_cast<size_t>(value);
       at = (at + 7) / 8 * 8;
       memcpy(out + at, &number, sizeof number);
     } else {
@@ -69,12 +78,14 @@ CARD_API int cudaSetDevice(int device) {
 }
 
 CARD_API int cudaGetDeviceProperties(char *properties, int device) {
-  return runtime_call([&] { return write_properties(properties, 1008, false, device); });
+  const void *caller = __builtin_return_address(0);
+  return runtime_call([&] { return write_properties(properties, 1008, false, device, caller); });
 }
 
 // What programs built for CUDA 12 call.
 CARD_API int cudaGetDeviceProperties_v2(char *properties, int device) {
-  return runtime_call([&] { return write_properties(properties, 1032, true, device); });
+  const void *caller = __builtin_return_address(0);
+  return runtime_call([&] { return write_properties(properties, 1032, true, device, caller); });
 }
 
 CARD_API int cudaDeviceEnablePeerAccess(int peer, unsigned) {
