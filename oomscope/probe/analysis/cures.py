@@ -77,13 +77,15 @@ def with_cures(
     replayed = [name for name in verdict.cured_by if has_fraction or name not in WITH_FRACTION]
     trace = measurement.trace
     requests = trace.size[(trace.action == Action.ALLOC) | (trace.action == Action.OOM)]
-    further = further_candidates(rules, largest_request_bytes=int(requests.max(initial=0)), has_fraction=has_fraction)
+    first = first_candidates(rules, replayed)
+    largest = int(requests.max(initial=0))
+    further = further_candidates(rules, first, largest_request_bytes=largest, has_fraction=has_fraction)
 
     def try_setting(name: str) -> FixTried:
         conf = merged(rules.conf, name)
         return row_of(name, conf, run(conf), measurement)
 
-    rows, untried = try_each(try_setting, first_candidates(rules, replayed), further, announce=announce)
+    rows, untried = try_each(try_setting, first, further, announce=announce)
     if not rows:
         return result
     judged = confirmed(verdict, rows, untried=untried, demand_after=measurement.demand_after)
@@ -109,7 +111,7 @@ def try_each(
     began, longest = clock(), 0.0
     for name in (*first, *further):
         is_cured = any(row.survives and not row.is_tight for row in rows)
-        if is_cured and name in further:
+        if is_cured and name not in first:
             break
         expected_end = clock() - began + longest
         latest = SECONDS_IF_CURED if is_cured else SECONDS
@@ -169,15 +171,18 @@ def first_candidates(rules: Rules, replayed: Sequence[str]) -> tuple[str, ...]:
     return _distinct([EXPANDABLE, *replayed], rules)
 
 
-def further_candidates(rules: Rules, *, largest_request_bytes: int, has_fraction: bool) -> tuple[str, ...]:
-    """Return the settings that are run where none of the first leaves room.
+def further_candidates(
+    rules: Rules, first: Sequence[str], *, largest_request_bytes: int, has_fraction: bool
+) -> tuple[str, ...]:
+    """Return the settings that are run where none of the ``first`` leaves room.
 
     Without a memory fraction a threshold of garbage collection does nothing.
     """
     splits = [f"max_split_size_mb:{size}" for size in _SPLIT_MIB if size * MiB <= largest_request_bytes]
     is_expandable = rules.settings().expandable_segments
     others = _WITHOUT_EXPANDABLE if is_expandable else (_SMALL_SEGMENTS, *splits, *_ROUNDED)
-    return _distinct([*_WITH_EXPANDABLE, *others, *(WITH_FRACTION if has_fraction else ())], rules)
+    names = _distinct([*first, *_WITH_EXPANDABLE, *others, *(WITH_FRACTION if has_fraction else ())], rules)
+    return tuple(name for name in names if name not in first)
 
 
 def _distinct(names: Iterable[str], rules: Rules) -> tuple[str, ...]:

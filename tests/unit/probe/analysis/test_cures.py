@@ -140,14 +140,28 @@ def rules(conf: str = "", torch_version: str = "2.15") -> Rules:
     return Rules(conf=conf, torch_version=torch_version)
 
 
-def further(conf: str = "", *, largest: int = 4 * GiB, has_fraction: bool = False, torch: str = "2.15") -> list[str]:
-    return list(further_candidates(rules(conf, torch), largest_request_bytes=largest, has_fraction=has_fraction))
+def further(
+    conf: str = "",
+    *,
+    replayed: tuple[str, ...] = (),
+    largest: int = 4 * GiB,
+    has_fraction: bool = False,
+    torch: str = "2.15",
+) -> list[str]:
+    known, first = rules(conf, torch), first_candidates(rules(conf, torch), replayed)
+    return list(further_candidates(known, first, largest_request_bytes=largest, has_fraction=has_fraction))
 
 
 def test_what_is_in_force_already_is_no_candidate():
     assert first_candidates(rules(EXPANDABLE), ("max_split_size_mb:64",)) == ("max_split_size_mb:64",)
     assert "expandable_segments:True,large_segment_size_mb:12" in further(EXPANDABLE)
     assert "expandable_segments:True,large_segment_size_mb:12" not in further(f"{EXPANDABLE},large_segment_size_mb:12")
+
+
+def test_a_setting_whose_replay_passes_is_run_once():
+    assert split(64) in further()
+    assert split(64) not in further(replayed=(split(64),))
+    assert split(64) not in further(replayed=(f"expandable_segments:False,{split(64)}",)), "by another name"
 
 
 def test_a_split_size_that_no_request_reaches_is_left_out():
