@@ -9,6 +9,7 @@ compiled code.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -31,7 +32,7 @@ from oomscope.probe.recording.collector import KeptObjects, uncollected
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
-from oomscope.probe.recording.replaced import backward_through, creates_graph
+from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
 from oomscope.snapshot.trace import Category
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
@@ -67,6 +68,7 @@ class Follower:
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_told_roots = False
         self._parameters_run = WeakTensorKeyDictionary()
+        self._leaves = WeakTensorKeyDictionary()  # whose gradients are followed: whether they are weights, not inputs
         self._optimizers = WeakIdKeyDictionary()
         self._microbatch = 0
         self._backward_depth = 0
@@ -77,7 +79,7 @@ class Follower:
             self._is_told_roots = True
             self._learn(_uncompiled(model))
         for optimizer in optimizers:
-            self._optimizers[optimizer] = None
+            self._note_optimizer(optimizer)
         self.label()
 
     def iteration_begins(self, index: int) -> None:
@@ -112,8 +114,8 @@ class Follower:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Hook every module's forward, every backward and every optimizer's step."""
-        engine = graph._engine_run_backward
+        """Hook every module's forward, every backward, and every optimizer's making and steps."""
+        engine, make = graph._engine_run_backward, optim.Optimizer.__init__
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph
@@ -124,6 +126,13 @@ class Follower:
             with marked(args[0] if args else ()):
                 return engine(*args, **kwargs)
 
+        @functools.wraps(make)
+        def made(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            with self.unharmed():
+                self._note_optimizer(optimizer)
+                self._label_states(optimizer)
+
         handles = [
             module_hooks.register_module_forward_pre_hook(self._before_forward),
             module_hooks.register_module_forward_hook(self._after_forward, always_call=True),
@@ -131,7 +140,8 @@ class Follower:
             optim.register_optimizer_step_post_hook(self._after_step),
         ]
         try:
-            with backward_through(followed), collectives_told(self._blocks), warnings.catch_warnings():
+            optimizers = replaced([(optim.Optimizer, "__init__", made)])
+            with backward_through(followed), collectives_told(self._blocks), optimizers, warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
                 yield
         finally:
@@ -162,7 +172,14 @@ class Follower:
         if self._is_root(module):
             self._imply("forward")
             if self._backward_depth == 0:
-                self._blocks.tell(Category.INPUT, (each for each in tensors_in(given) if _is_input(each)))
+                inputs = [each for each in tensors_in(given) if self._is_input(each)]
+                self._blocks.tell(Category.INPUT, inputs)
+                with self._kept:
+                    self._follow_gradients(inputs, are_weights=False)
+
+    def _is_input(self, tensor: torch.Tensor) -> bool:
+        """Whether ``tensor`` was given to a model from outside: no operation made it, and it is no weight."""
+        return tensor.grad_fn is None and not _is_parameter(tensor) and not self._leaves.get(tensor)
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters.
@@ -210,9 +227,15 @@ class Follower:
         self._roots.add(model)
         for name, module in named_modules(model):
             self._names.setdefault(module, name)
-        for parameter in parameters(model):
-            if parameter.requires_grad and parameter.is_leaf:
-                parameter.register_post_accumulate_grad_hook(self._gradient_arrived)
+        self._follow_gradients(parameters(model), are_weights=True)
+
+    def _follow_gradients(self, tensors: Iterable[torch.Tensor], *, are_weights: bool) -> None:
+        """Tell the gradients of leaves as they arrive."""
+        for tensor in tensors:
+            if tensor.requires_grad and tensor.is_leaf:
+                if tensor not in self._leaves:
+                    tensor.register_post_accumulate_grad_hook(self._gradient_arrived)
+                self._leaves[tensor] = are_weights
 
     # Autograd -------------------------------------------------------------------------------------------------
 
@@ -259,6 +282,8 @@ class Follower:
             return
         with self.unharmed():
             self._blocks.tell(Category.GRADIENT, (parameter.grad,))
+            if self._leaves.get(parameter) and not _is_parameter(parameter):
+                self._blocks.tell(Category.PARAMETER, (parameter,))
 
     # Optimizers -----------------------------------------------------------------------------------------------
 
@@ -266,8 +291,7 @@ class Follower:
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self.unharmed():
             if optimizer not in self._optimizers:
-                with self._kept:
-                    self._optimizers[optimizer] = None
+                self._note_optimizer(optimizer)
         self._imply("optimizer", microbatch=-1)
 
     @untraced
@@ -276,7 +300,18 @@ class Follower:
             self._label_states(optimizer)
         self._imply(OTHER, microbatch=-1)
 
+    def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        with self._kept:
+            self._optimizers[optimizer] = None
+            self._follow_gradients(_stepped_by(optimizer), are_weights=True)
+
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """Tell states and parameters.
+
+        Plain tensors may be copies of weights in another type: they are parameters where backward comes to them.
+        """
+        weights = (each for each in _stepped_by(optimizer) if _is_parameter(each))
+        self._blocks.tell(Category.PARAMETER, weights)
         self._blocks.tell(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
 
     @contextmanager
@@ -357,6 +392,15 @@ def _distinct(members: Iterable[_Member | None]) -> Iterator[_Member]:
             yield each
 
 
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter)
+
+
+def _stepped_by(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an optimizer steps."""
+    return (each for group in optimizer.param_groups for each in group["params"])
+
+
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model behind what ``torch.compile`` returned for it; another model itself."""
     plain = getattr(model, "_orig_mod", model)  # torch/_dynamo/eval_frame.py, OptimizedModule
@@ -370,8 +414,3 @@ def _keyword_arguments(caller: FrameType) -> object:
         caller: the function of ``torch.nn.Module._call_impl`` that runs the hooks.
     """
     return caller.f_locals.get("kwargs")
-
-
-def _is_input(tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` was given to a model from outside: no operation with gradients has made it."""
-    return tensor.grad_fn is None and not tensor.requires_grad

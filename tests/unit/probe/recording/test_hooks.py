@@ -173,6 +173,48 @@ def test_inputs_are_known_by_keyword_and_in_dictionaries(followed: Followed) -> 
     assert followed.notes == []
 
 
+def test_inputs_that_collect_gradients_are_inputs_and_what_checkpointing_detaches_is_not(followed: Followed) -> None:
+    class Recomputed(torch.nn.Sequential):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            for layer in self:  # backward runs each alone, on a detached input
+                rows = torch.utils.checkpoint.checkpoint(layer, rows, use_reentrant=True)
+            return rows
+
+    model = Recomputed(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    x, weight = torch.ones(2, 4, requires_grad=True), torch.nn.Parameter(torch.ones(2, 4))
+    with followed.iteration():
+        model(x).sum().backward()
+        model[0](weight).sum().backward()
+    assert followed.blocks.of(Category.INPUT) == {id(x)}
+    assert followed.blocks.of(Category.GRADIENT) >= {id(x.grad)}
+    assert id(x) not in followed.blocks.of(Category.PARAMETER)
+    assert followed.notes == []
+
+
+def test_what_an_optimizer_steps_outside_modules_is_a_parameter(followed: Followed) -> None:
+    head = torch.nn.Linear(4, 4)
+    weight, prompt, copy = torch.nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4), torch.ones(4)
+    stepped = [weight, prompt.requires_grad_(), copy.requires_grad_()]
+    with followed.iteration(-1):
+        optimizer = torch.optim.SGD(stepped, lr=0.1)
+    for index in range(2):
+        with followed.iteration(index):
+            followed.blocks.told.clear()
+            head(prompt @ weight).sum().backward()
+            copy.grad = torch.ones(4)
+            optimizer.step()
+            assert followed.blocks.of(Category.GRADIENT) >= {id(weight.grad), id(prompt.grad)}
+            optimizer.zero_grad()
+    told = followed.blocks.of(Category.PARAMETER)
+    assert told >= {id(weight), id(prompt)}
+    assert id(copy) not in told, "of weights in another type: backward does not come to it"
+    with followed.iteration(2):
+        followed.blocks.told.clear()
+        head(prompt)
+    assert id(prompt) not in followed.blocks.of(Category.INPUT)
+    assert followed.notes == []
+
+
 def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) -> None:
     """Tracing it runs no module and no backward pass that counts; torch's warning of hooks is no error."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
