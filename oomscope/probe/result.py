@@ -139,6 +139,16 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SurvivedFailures:
+    """Allocations that failed and that the target survived, as one that tries smaller batches until one fits."""
+
+    count: int
+    reserved_bytes: int | None
+    """The most that the allocator held from the first allocation after the last of them on; None where no step of an
+    optimizer followed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankSummary:
     """One of several ranks that were probed."""
 
@@ -210,6 +220,7 @@ class ProbeResult:
     phases: tuple[PhaseBytes, ...] = ()
     oom: Oom | None = None
     verdict: Verdict | None = None
+    survived: SurvivedFailures | None = None
     demand_bytes: int | None = None
     """After an OOM: the peak of requested bytes of the same run without a limit; null where it was not run."""
     demand_peak: Peak | None = None

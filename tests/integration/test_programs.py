@@ -112,6 +112,8 @@ def test_what_is_an_answer(word: str, note: str | None) -> None:
     result = probed("small.py", word, token, limit_bytes=4000 * MiB)
     assert result.outcome == "fits", result.failure
     assert result.notes == (() if note is None else (note,))
+    assert (result.survived is not None) == (word == "survives")
+    assert result.survived is None or result.survived.reserved_bytes < 100 * MiB, "of the smaller batch alone"
     assert result.peak.requested_bytes > 2 * MiB
     assert result.peak.site.file == "small.py"
     assert left_over(token) == []

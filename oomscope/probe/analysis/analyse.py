@@ -18,7 +18,7 @@ from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
+from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site, SurvivedFailures
 from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, moments_shown
 from oomscope.snapshot.accounting.timeline import Timeline, decimate
 from oomscope.snapshot.judge.leaks import MIN_ITERATIONS, find_leak, undecided_growth
@@ -74,6 +74,7 @@ def analyse(
         phases=phases_of(timeline),
         oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
         verdict=verdict,
+        survived=survived_in(measurement, out_of_memory),
         demand_bytes=measurement.demand_after,
         iterations=None if out_of_memory else whole_iterations,
         events=len(measurement.trace),
@@ -272,6 +273,22 @@ def _pipeline_stages(job: ProbeJob) -> int | None:
     return stages
 
 
+def survived_in(measurement: Measurement, out_of_memory: OutOfMemory | None) -> SurvivedFailures | None:
+    """Return the failed allocations that the target survived, and what it holds afterwards; None where there are none.
+
+    What a failed attempt holds is given up, and what is cached handed back, before the target allocates again.
+    """
+    survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
+    if survived <= 0:
+        return None
+    trace, reserved = measurement.trace, None
+    failed, made = (np.flatnonzero(trace.action == action) for action in (Action.OOM, Action.ALLOC))
+    later = made[made > failed[-1]] if len(failed) else made[:0]
+    if any(trace.moments[moment].phase == "optimizer" for moment in np.unique(trace.moment_id[later])):
+        reserved = int(measurement.timeline.reserved[later[0] :].max())
+    return SurvivedFailures(count=survived, reserved_bytes=reserved)
+
+
 def _estimates(job: ProbeJob) -> tuple[dict[str, int], dict[str, float]]:
     """Return the floating-point operations of a step of the bundled transformer, and what it is estimated to take."""
     if not isinstance(job.target, BundledTarget):
@@ -304,10 +321,9 @@ def _notes(
     if unanswered.unknown_workspaces:
         names = ", ".join(unanswered.unknown_workspaces)
         yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"
-    survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
-    if survived > 0:
-        times = "once" if survived == 1 else f"{survived} times"
-        yield f"an allocation failed {times} and the target went on{_largest_failed(job, measurement, survived)}"
+    if survived := survived_in(measurement, out_of_memory):
+        times = "once" if survived.count == 1 else f"{survived.count} times"
+        yield f"an allocation failed {times} and the target went on{_largest_failed(job, measurement, survived.count)}"
     if verdict.leak is not None and measurement.growing:
         yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
     is_undecided = verdict.leak is None and whole_iterations >= MIN_ITERATIONS - 1

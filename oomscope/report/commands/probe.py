@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from oomscope.probe.ranks import ranks_left_out
-from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary
+from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary, SurvivedFailures
 from oomscope.report import parts
 from oomscope.report.sentences import count, format_seconds, in_module, moment_text, percent, site_text, three_digits
 from oomscope.report.stacks import Stacks
@@ -220,6 +220,8 @@ def status_text(result: ProbeResult) -> str:
         if result.verdict and (more := iterations_left(result.verdict)) is not None:
             margin = f"{format_size(result.margin_bytes)} to spare"
             return f"FITS SO FAR, {margin}, but a leak fills that in about {count(more, 'more iteration')}"
+        if result.survived:
+            return _after_failures(result.survived, result.available_bytes)
         left = percent(result.margin_bytes, result.available_bytes)
         return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
     if result.outcome == "oom" and result.oom:
@@ -231,6 +233,14 @@ def status_text(result: ProbeResult) -> str:
     if result.failure:
         return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
     return result.outcome.upper()
+
+
+def _after_failures(survived: SurvivedFailures, available_bytes: int) -> str:
+    """Return the answer for a run that fits though allocations failed: what they were part of counts no more."""
+    failed = f"{count(survived.count, 'failed allocation')} that the program survived"
+    if survived.reserved_bytes is None:
+        return f"FITS, with {failed}"
+    return f"FITS, after {failed}; since the last one {format_size(available_bytes - survived.reserved_bytes)} to spare"
 
 
 def _without_card(result: ProbeResult) -> str:
@@ -281,10 +291,15 @@ def _less(result: ProbeResult) -> str | None:
 
 
 def _room_advice(result: ProbeResult) -> str | None:
-    if result.num_alloc_retries:
+    margin = result.margin_bytes or 0
+    if result.survived:  # the cache was emptied, and the card full, when they failed
+        if result.survived.reserved_bytes is None:
+            return None
+        margin = (result.available_bytes or 0) - result.survived.reserved_bytes
+    elif result.num_alloc_retries:
         return f"{retries_text(result)}: {LESS}, or try expandable_segments:True"
-    if is_tight(result.margin_bytes or 0, result.available_bytes or 0):
-        return f"{format_size(result.margin_bytes or 0)} to spare is tight; {LESS} for a reliable run"
+    if is_tight(margin, result.available_bytes or 0):
+        return f"{format_size(margin)} to spare is tight; {LESS} for a reliable run"
     return None
 
 
@@ -348,9 +363,10 @@ def retries_text(result: ProbeResult) -> str | None:
     if not result.num_alloc_retries:
         return None
     text = f"the allocator emptied its cache {count(result.num_alloc_retries, 'time')}"
-    if result.outcome != "fits" or result.demand_peak is None or result.demand_peak.reserved_bytes is None:
-        return text
-    return f"{text}; without a limit it would hold {format_size(result.demand_peak.reserved_bytes)}"
+    whole = result.demand_peak
+    if result.outcome != "fits" or result.survived or whole is None or whole.reserved_bytes is None:
+        return text  # where nothing fails, a program that tries what fits makes another run
+    return f"{text}; without a limit it would hold {format_size(whole.reserved_bytes)}"
 
 
 def allocator_text(result: ProbeResult) -> str:

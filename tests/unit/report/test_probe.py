@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from oomscope.probe.result import SurvivedFailures
 from oomscope.report.commands.probe import probe_report, probe_summary
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB, MiB
@@ -27,6 +28,7 @@ TIGHT = replace(
     peak=replace(results.PEAK, reserved_bytes=9 * GiB - 100 * MiB),
     reserved_peak=replace(results.FITS.reserved_peak, reserved_bytes=9 * GiB - 100 * MiB),
 )
+TRIED = replace(TIGHT, num_alloc_retries=9, survived=SurvivedFailures(count=7, reserved_bytes=7 * GiB))
 WHOLE = replace(results.PEAK, requested_bytes=11 * GiB, categories={"activation": 10 * GiB, "temporary": GiB})
 DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=WHOLE)
 
@@ -36,6 +38,24 @@ DEMAND = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=WHOLE)
     [
         (results.FITS, "FITS, 2.00 GiB to spare", "6.00 GiB requested in backward of iteration 1", "Nothing: the run"),
         (TIGHT, "FITS, 100.00 MiB to spare", "8.90 GiB reserved at most", "100.00 MiB to spare is tight"),
+        (
+            TRIED,
+            "FITS, after 7 failed allocations that the program survived; since the last one 2.00 GiB to spare",
+            "8.90 GiB reserved at most",
+            "Nothing: the run fits",
+        ),
+        (
+            replace(TRIED, survived=SurvivedFailures(count=1, reserved_bytes=None)),
+            "FITS, with 1 failed allocation that the program survived",
+            "8.90 GiB reserved at most",
+            "Nothing: the run fits",
+        ),
+        (
+            replace(TRIED, survived=SurvivedFailures(count=7, reserved_bytes=9 * GiB - 90 * MiB)),
+            "FITS, after 7 failed allocations",
+            "8.90 GiB reserved at most",
+            "90.00 MiB to spare is tight",
+        ),
         (LEAK, "FITS", "model.py:88 forward in layers.3.mlp", "512.00 MiB more stay alive after each iteration"),
         (results.OOM, "OUT OF MEMORY asking for 1.50 GiB", "6.00 GiB requested before the failure", "same allocations"),
         (results.CONFIRMED, "OUT OF MEMORY", "6.00 GiB requested before", "the whole program ran under it"),
@@ -53,7 +73,8 @@ def test_a_probe_in_eight_lines(result, status: str, peak: str, advice: str | No
     assert all(any(each in line for line in shown) for each in held)
     assert (advice is None) == (not any(line.startswith("What to do") for line in shown))
     assert advice is None or any(advice in line for line in shown)
-    assert any(line.startswith("Verdict") for line in shown) == (result not in (results.FITS, TIGHT))
+    is_plain = result in (results.FITS, TIGHT) or result.survived is not None
+    assert any(line.startswith("Verdict") for line in shown) != is_plain
 
 
 @pytest.mark.parametrize(("result", "more"), [(results.FITS, ""), (TIGHT, "100.00 MiB to spare is tight")])
