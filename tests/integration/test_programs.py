@@ -420,6 +420,11 @@ def test_a_step_that_only_makes_states_for_a_checkpoint_is_no_iteration() -> Non
     assert (result.iterations, result.peak.phase) == (1, "backward")
 
 
+def test_the_history_of_lbfgs_is_noted_unless_values_are_computed() -> None:
+    assert [note for note in small("quasi_newton").notes if "50 pairs of vectors, 200.49 MiB" in note]
+    assert not [note for note in small("quasi_newton", compute_values=True).notes if "LBFGS" in note]
+
+
 def test_of_several_cards_the_one_that_runs_out_of_memory_is_reported() -> None:
     result = small("two_cards", limit_bytes=int(1.8 * GiB), devices=2)
     assert (result.outcome, result.verdict.kind, result.oom.requested_bytes) == ("oom", "capacity", 450 * MiB)

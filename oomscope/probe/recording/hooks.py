@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import sys
 import threading
 import warnings
@@ -27,6 +28,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optim
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
+from oomscope import virtual
 from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
 from oomscope.probe.recording.collector import KeptObjects, uncollected
 from oomscope.probe.recording.compiled import untraced
@@ -34,6 +36,8 @@ from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
 from oomscope.snapshot.trace import Category
+from oomscope.units import format_size
+from oomscope.virtual.settings import is_computed
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
 _Member = TypeVar("_Member")
@@ -292,7 +296,21 @@ class Follower:
         with self.unharmed():
             if optimizer not in self._optimizers:
                 self._note_optimizer(optimizer)
+            if isinstance(optimizer, torch.optim.LBFGS) and virtual.is_loaded() and not is_computed(os.environ):
+                self._note_history_of(optimizer)
         self._imply("optimizer", microbatch=-1)
+
+    def _note_history_of(self, optimizer: torch.optim.LBFGS) -> None:
+        """Note what the vectors of LBFGS may need: values that are not computed end its inner iterations early."""
+        group = optimizer.param_groups[0]
+        size = sum(each.nbytes for each in group["params"] if each.is_cuda)
+        note = (
+            "LBFGS ends its inner iterations by values that a virtual card does not compute: its history may come to "
+            f"hold {group['history_size']} pairs of vectors, {format_size(2 * group['history_size'] * size)}, which "
+            "were not all measured"
+        )
+        if size and note not in self._notes:
+            self._notes.append(note)
 
     @untraced
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

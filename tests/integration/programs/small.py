@@ -472,6 +472,21 @@ def five() -> None:
     torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
 
 
+def quasi_newton() -> None:
+    net = model()
+    optimizer = torch.optim.LBFGS(net.parameters(), history_size=50)
+    rows = torch.randn(64, 256, device="cuda")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = net(rows).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+
+
 def survives() -> None:
     """A batch that is too large is tried first."""
     net = model()
