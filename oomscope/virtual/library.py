@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomscope.virtual.loading import library
 
-_VERSION = 5
+_VERSION = 6
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -84,80 +83,65 @@ def _names(write: Callable[[ctypes.Array[ctypes.c_char] | None, ctypes.c_size_t]
     return tuple(text.value.decode().split("\n")) if length else ()
 
 
-class Origin(IntEnum):
-    """Where the bytes come from that the card holds."""
+class Runs(NamedTuple):
+    """The bytes of a tensor of the device: loops around runs of bytes, the outermost first."""
 
-    NOT_HELD = 0
-    COPIED = 1
-    """From the host, by the program."""
-    COMPUTED = 2
-    """By the host, in place of a kernel."""
+    address: int
+    run: int
+    """Bytes of each run."""
+    sizes: tuple[int, ...] = ()
+    """How often each loop runs."""
+    strides: tuple[int, ...] = ()
+    """By how many bytes it moves on."""
 
 
-def read_held(to: int, address: int, size: int) -> Origin:
-    """Copy the bytes of a tensor's storage to the host if the card holds them all; what touches it is another's.
+def holds(runs: Runs) -> bool:
+    """Return whether the card holds all bytes of a tensor."""
+    return bool(_card().oomscope_card_holds(*_arguments(runs)))
 
-    Args:
-        to: an address of the host with room for ``size`` bytes.
-        address: of the device.
-        size: bytes.
+
+def hold(runs: Runs) -> None:
+    """Count a tensor as held, with the bytes that are there."""
+    _card().oomscope_card_hold(*_arguments(runs))
+
+
+def unhold(runs: Runs) -> None:
+    """Count a tensor as unknown."""
+    _card().oomscope_card_unhold(*_arguments(runs))
+
+
+def read(to: int, address: int, size: int) -> None:
+    """Copy bytes of the device to an address of the host, held or not; what was never written is 0."""
+    _card().oomscope_card_read(to, address, size)
+
+
+def write(address: int, values: int, size: int) -> bool:
+    """Copy bytes from an address of the host to allocated memory of the device; what is held stays the same.
 
     Returns:
-        Where they come from; nothing is copied where the card does not hold them all.
+        False where the kernel of the system denies a further mapping: nothing is written then.
     """
-    return Origin(_card().oomscope_card_read_held(to, address, size))
+    return bool(_card().oomscope_card_write(address, values, size))
 
 
-def read_last_held(to: int, address: int, size: int) -> Origin:
-    """Do the same with the bytes as the card held them until a kernel was given them.
-
-    Whether a kernel changed them is not known here. Nothing is copied where something wrote over them that the card
-    knows of.
-    """
-    return Origin(_card().oomscope_card_read_last_held(to, address, size))
+def _arguments(runs: Runs) -> tuple[Any, ...]:
+    count = len(runs.sizes)
+    loops = ctypes.c_size_t * count
+    return runs.address, runs.run, count, loops(*runs.sizes), loops(*runs.strides)
 
 
-def is_held(address: int, size: int) -> bool:
-    """Return whether the card holds all bytes of a range of the device."""
-    return bool(_card().oomscope_card_is_held(address, size))
+def keep_held() -> None:
+    """Remember from now on what becomes unknown because this thread gives kernels pointers to it. Calls may nest."""
+    _card().oomscope_card_keep_held()
 
 
-def forget_last_held(address: int, size: int) -> None:
-    """Mark a device range as written: discard the values that it held before the kernel."""
-    _card().oomscope_card_forget_last_held(address, size)
-
-
-def write_held(address: int, values: int, size: int, origin: Origin) -> None:
-    """Write bytes to allocated device memory; the card then holds them.
+def restore_held(written: Sequence[int]) -> None:
+    """Hold again what became unknown since the last call of :func:`keep_held`, but for what was written.
 
     Args:
-        address: of the device.
-        values: an address of the host.
-        size: bytes.
-        origin: whence they are.
+        written: address and size of each range, one after the other.
     """
-    _card().oomscope_card_write_held(address, values, size, origin is Origin.COMPUTED)
-
-
-def hold(address: int, size: int) -> None:
-    """Count a device range as held, with the bytes that are there."""
-    _card().oomscope_card_hold(address, size)
-
-
-def unhold(address: int, size: int) -> None:
-    """Count a device range as unknown."""
-    _card().oomscope_card_unhold(address, size)
-
-
-@contextmanager
-def kept() -> Iterator[None]:
-    """Hold after the block what became unknown in it because this thread gave pointers to kernels."""
-    card = _card()
-    card.oomscope_card_keep_held(1)
-    try:
-        yield
-    finally:
-        card.oomscope_card_keep_held(0)
+    _card().oomscope_card_restore_held((ctypes.c_size_t * len(written))(*written), len(written) // 2)
 
 
 @contextmanager
@@ -185,18 +169,16 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_counters.restype = ctypes.c_size_t
     card.oomscope_card_unsupported.restype = ctypes.c_size_t
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
-    card.oomscope_card_read_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_read_last_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_is_held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_forget_last_held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    card.oomscope_card_forget_last_held.restype = None
-    card.oomscope_card_write_held.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    card.oomscope_card_write_held.restype = None
-    for function in (card.oomscope_card_hold, card.oomscope_card_unhold):
-        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        function.restype = None
-    card.oomscope_card_keep_held.argtypes = [ctypes.c_int]
+    loops = ctypes.POINTER(ctypes.c_size_t)
+    for function in (card.oomscope_card_holds, card.oomscope_card_hold, card.oomscope_card_unhold):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, loops, loops]
+    card.oomscope_card_hold.restype = card.oomscope_card_unhold.restype = None
+    for function in (card.oomscope_card_read, card.oomscope_card_write):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    card.oomscope_card_read.restype = None
     card.oomscope_card_keep_held.restype = None
+    card.oomscope_card_restore_held.argtypes = [loops, ctypes.c_size_t]
+    card.oomscope_card_restore_held.restype = None
     card.oomscope_card_expect.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t]
     card.oomscope_card_expect.restype = None
     return card

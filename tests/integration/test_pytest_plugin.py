@@ -251,7 +251,7 @@ def test_bodies_of_tests_run_on_the_card_that_the_ini_file_names(pytester: pytes
     pytester.makepyfile(OF_A_T4)
     run = pytester.runpytest_subprocess()
     run.assert_outcomes(passed=1, failed=2)
-    assert "known_integers" not in run.stdout.str(), "the traceback ends in the test"
+    assert "recording/values" not in run.stdout.str(), "the traceback ends in the test"
     run.stdout.fnmatch_lines(
         ["limit_gpu_memory: 2.00 GiB held by the allocator on virtual t4*", "E *OutOfMemoryError: *"]
     )

@@ -39,12 +39,7 @@ from oomscope.probe.recording.values.assumed_values import (
     redrawn_as_expected,
 )
 from oomscope.probe.recording.values.choices import choices_are_assumed
-from oomscope.probe.recording.values.computed import values_are_computed
-from oomscope.probe.recording.values.known_answers import answers_are_known
-from oomscope.probe.recording.values.known_integers import (
-    compiled_constants_are_known,
-    integers_are_followed,
-)
+from oomscope.probe.recording.values.known_values import values_are_computed, values_are_followed
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.provenance import Refused
 from oomscope.snapshot.sites import short_path
@@ -140,9 +135,9 @@ class Recorder:
         note = self._notes.append
         if is_computed(os.environ):
             return [values_are_computed(self._not_computed)]
-        followed = [integers_are_followed(), compiled_constants_are_known(), answers_are_known()]
         assumed = [no_skipped_step(note), finite_numbers(note), arguments_are_valid(note), redrawn_as_expected()]
-        return [*assumed, *followed, ranks_have_samples(), printed_from_the_host(), choices_are_assumed(note, _place)]
+        assumed += [ranks_have_samples(), printed_from_the_host()]
+        return [*assumed, values_are_followed(), choices_are_assumed(note, _place)]
 
     def stop(self) -> None:
         """Record no more."""

@@ -130,7 +130,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 5
+#define OOMSCOPE_CARD_VERSION 6
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -150,22 +150,22 @@ CARD_API size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes);
  * on the reading thread and with no lock of the card held. NULL removes it. */
 CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
 
-/* Reads the bytes of a tensor of the device if the card holds them all; what touches it is another's. Returns 0: it
- * does not, 1: they were copied there, 2: the host computed them. */
-CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes);
+/* A tensor of the device: `dims` loops of `sizes` and `strides`, strides in bytes, around `run` bytes.
+ * holds: whether the card holds all of its bytes. hold: it does from now on, with the bytes that are there, which the host
+ * computed. unhold: they are unknown. */
+CARD_API int oomscope_card_holds(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
+CARD_API void oomscope_card_hold(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
+CARD_API void oomscope_card_unhold(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
 
-/* Whether the card holds all bytes of a range. */
-CARD_API int oomscope_card_is_held(const void *from, size_t bytes);
+/* From keep_held to restore_held, which nest: what becomes unknown because this thread gives kernels pointers to it is held
+ * again afterwards, but for what was written: `count` pairs of an address and bytes. */
+CARD_API void oomscope_card_keep_held(void);
+CARD_API void oomscope_card_restore_held(const size_t *written, size_t count);
 
-/* Something was written there: what the card held until a kernel was given it is no longer there. */
-CARD_API void oomscope_card_forget_last_held(const void *from, size_t bytes);
-
-/* Reads the bytes of a tensor as the card holds them, or held them until a kernel was given it. Returns 0: it did not
- * hold them all, or something else than one of torch's kernels wrote there since; 1 and 2 as above. */
-CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes);
-
-/* Writes bytes to allocated device memory, and holds them: what was copied there before, or would be computed there. */
-CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed);
+/* Reads or writes allocated device memory, held or not; what is held stays the same. Writing returns 0 where the kernel of
+ * the system denies a further mapping. */
+CARD_API void oomscope_card_read(void *to, const void *from, size_t bytes);
+CARD_API int oomscope_card_write(void *to, const void *from, size_t bytes);
 
 /* Answers the next reads by this thread of unknown bytes, each with the first of the `count` values that is as long and is
  * left; they stand one after the other. 0: none is expected. Such a read is not counted as one of unknown bytes. */

@@ -26,6 +26,7 @@ Where torch first converts a whole tensor to print it (fp8, lazy negation or con
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -41,8 +42,8 @@ from torch.nn.modules import _functions
 from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
-from oomscope.probe.recording.values.held_values import MOST_BYTES, HeldOperands, is_followed
-from oomscope.probe.recording.values.storages import size_of
+from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, on_host
+from oomscope.probe.recording.values.known_values import is_known
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"
@@ -88,9 +89,18 @@ def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
         for name in (*_ASKED, *_ASKED_OF_ANSWERS, *_COMPARED):
             function = getattr(owner, name, None)
             if callable(function) and not (owner is torch and name.startswith("__")):  # torch.bool is no function
-                answering = _answering(function, name, tell)
-                places.append((owner, name, Method(answering, function) if owner is torch.Tensor else answering))
+                places.append((owner, name, _standing_for(function, owner, name, _answering(function, name, tell))))
     return replaced(places)
+
+
+def _standing_for(function: Callable[..., Any], owner: object, name: str, ours: Callable[..., Any]) -> Any:
+    """Return what stands in place of a function or method of torch: ours, scripted and pickled as it is."""
+    standing: Any = Method(ours, function) if owner is torch.Tensor else ours
+    symbol = torch.jit._builtins._find_builtin(inspect.unwrap(function))
+    if symbol:
+        torch.jit._builtins._register_builtin(standing, symbol)
+    standing.__module__, standing.__qualname__ = "torch", name if owner is torch else f"Tensor.{name}"
+    return standing
 
 
 @contextmanager
@@ -105,7 +115,7 @@ def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
         @functools.wraps(check)
         def checked(*args: Any, **kwargs: Any) -> Any:
             result = check(*args, **kwargs)
-            if torch.compiler.is_compiling() or (is_followed(result) and HeldOperands().take(result)):
+            if torch.compiler.is_compiling() or is_known(result):
                 return result
             if _write(result, answer=True):
                 tell()
@@ -167,6 +177,8 @@ def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]
     return replaced([(torch.amp.GradScaler, "_maybe_opt_step", takes)])
 
 
+_MOST_PRINTED: Final = 32 << 20
+"""Bytes of a tensor that is copied to be printed."""
 _DTYPES: Final = [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
 _CONVERTED: Final = frozenset(
     each for each in _DTYPES if each.is_complex or (each.is_floating_point and each.itemsize < 2)
@@ -183,9 +195,8 @@ def printed_from_the_host() -> AbstractContextManager[None]:
         is_plain = tensor.is_cuda and tensor.numel() and tensor.layout is torch.strided and not is_converted
         if torch.compiler.is_compiling() or not is_plain:
             return contents_of(tensor, indent)
-        held = HeldOperands()
-        is_held = size_of(tensor) <= MOST_BYTES and held.take(tensor)
-        return contents_of(held.on_host(tensor), indent) if is_held else "?"
+        is_shown = hull_bytes(tensor) <= _MOST_PRINTED and is_held(tensor)
+        return contents_of(on_host(tensor.detach()), indent) if is_shown else "?"
 
     return replaced([(_tensor_str, "_tensor_str", contents)])
 

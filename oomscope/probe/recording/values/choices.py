@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import torch
 
-from oomscope.probe.recording.values.held_values import HeldOperands, is_followed, is_writable, write_values
-from oomscope.probe.recording.values.known_answers import operations_replaced
+from oomscope.probe.recording.values.card_bytes import is_plain, write
+from oomscope.probe.recording.values.known_values import is_known
+from oomscope.probe.recording.values.operations import OnHost, operations_replaced
 
 _MOST_PLACES: Final = 3
 MOST_ENTRIES: Final = 1024
@@ -112,7 +113,7 @@ def _multinomial(run: Callable[..., Any], told: _Told, chances: torch.Tensor, *h
     chosen = run(chances, *how, **more)
     if is_choice:
         _choose(chances.shape[-1], chosen, told)
-    elif is_writable(chosen):
+    elif _is_writable(chosen):
         _draw(chances.shape[-1], chosen, told)
     return chosen
 
@@ -125,7 +126,8 @@ def _draw(entries: int, chosen: torch.Tensor, told: _Told) -> None:
         told.drawn(DRAWN_NOTE)
     unknown = int(chosen.view(-1)[:1].cpu())
     numbers = torch.arange(chosen.numel(), device="cpu") + _FIRST_DRAWN.get(unknown, len(_FIRST_DRAWN))
-    write_values(chosen, numbers.remainder_(span).add_(first).view(chosen.shape))
+    with OnHost():
+        write(chosen, numbers.remainder_(span).add_(first).view(chosen.shape))
 
 
 def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
@@ -137,16 +139,17 @@ def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
         return False
     if scores.numel() // scores.shape[dim] * count < scores.shape[dim]:
         return False
-    return not (is_followed(scores) and HeldOperands().take(scores))
+    return not is_known(scores)
+
+
+def _is_writable(chosen: torch.Tensor) -> bool:
+    return is_plain(chosen) and not torch.cuda.is_current_stream_capturing()
 
 
 def _choose(entries: int, chosen: torch.Tensor, told: _Told) -> None:
     """Write even choices into ``chosen``: rows × what a row chooses."""
-    base = chosen if chosen._base is None else chosen._base
-    if not is_writable(base):
+    if not _is_writable(chosen):
         return
-    values = torch.arange(chosen.numel(), device="cpu").remainder_(entries).view(chosen.shape)
-    on_host = torch.empty_like(base, device="cpu")
-    on_host.as_strided(chosen.shape, chosen.stride()).copy_(values)
-    write_values(base, on_host)
+    with OnHost():
+        write(chosen, torch.arange(chosen.numel(), device="cpu").remainder_(entries).view(chosen.shape))
     told.even()

@@ -11,13 +11,18 @@ from typing import Final
 import torch
 
 _DECISIVE: Final = {
-    **dict.fromkeys(("logical_or", "logical_or_", "bitwise_or", "bitwise_or_", "__or__", "__ior__"), True),
-    **dict.fromkeys(("logical_and", "logical_and_", "bitwise_and", "bitwise_and_", "__and__", "__iand__"), False),
+    **dict.fromkeys(("logical_or", "logical_or_", "bitwise_or", "bitwise_or_"), True),
+    **dict.fromkeys(("logical_and", "logical_and_", "bitwise_and", "bitwise_and_"), False),
 }
-"""Of functions, the value that decides the result."""
+"""Of operations of ``aten``, the value that decides the result."""
 
 
-def decided_by_one(name: str, operands: Iterable[torch.Tensor | bool], result: torch.Tensor) -> torch.Tensor | None:
+def is_decisive(name: str) -> bool:
+    """Return whether one operand may decide the result of an operation."""
+    return name in _DECISIVE
+
+
+def decided_by_one(name: str, operands: Iterable[torch.Tensor], result: torch.Tensor) -> torch.Tensor | None:
     """Return on the host what the result of a function must be by one of its known operands; None where none decides.
 
     Args:
@@ -29,7 +34,6 @@ def decided_by_one(name: str, operands: Iterable[torch.Tensor | bool], result: t
     if decisive is None or (decisive and result.dtype is not torch.bool):  # of integers, 1 | x is not 1
         return None
     for operand in operands:
-        values = operand if isinstance(operand, torch.Tensor) else torch.tensor(operand, device="cpu")
-        if bool(values.all() if decisive else not values.any()):
+        if bool(operand.all() if decisive else not operand.any()):
             return torch.full(result.shape, decisive, dtype=result.dtype, device="cpu")
     return None

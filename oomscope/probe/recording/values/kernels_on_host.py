@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
 
 aten: Final = torch.ops.aten
 _NARROW: Final = (torch.bfloat16, torch.float16)
@@ -189,7 +188,7 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def computed(*args: Any, **kwargs: Any) -> Any:
-        return function(*tree_map(widened, args), **tree_map(widened, kwargs))
+        return function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
 
     return computed
 

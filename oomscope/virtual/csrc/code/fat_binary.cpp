@@ -1,11 +1,9 @@
 #include "code/fat_binary.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "card.h"
 #include "code/cubin.h"
@@ -41,26 +39,6 @@ struct Image {
   uint64_t whole_bytes;
 };
 
-struct Library {
-  uintptr_t address, low, high;
-  bool is_torchs;
-};
-
-int look_at(dl_phdr_info *info, size_t, void *found) {
-  auto *library = static_cast<Library *>(found);
-  library->low = UINTPTR_MAX, library->high = 0;
-  for (int i = 0; i < info->dlpi_phnum; i++) {
-    auto &part = info->dlpi_phdr[i];
-    if (part.p_type != PT_LOAD) continue;
-    library->low = std::min<uintptr_t>(library->low, info->dlpi_addr + part.p_vaddr);
-    library->high = std::max<uintptr_t>(library->high, info->dlpi_addr + part.p_vaddr + part.p_memsz);
-  }
-  if (library->address < library->low || library->address >= library->high) return 0;
-  const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
-  library->is_torchs = !strncmp(name, "libtorch.", 9) || !strncmp(name, "libtorch_cuda", 13) || !strncmp(name, "libc10", 6);
-  return 1;
-}
-
 // The system's library for Zstandard, the form in which compilers put machine code into programs. Null: there is none.
 struct Zstd {
   size_t (*frame_bytes)(const void *from, size_t bytes);
@@ -95,19 +73,7 @@ bool decompress(const unsigned char *frame, size_t bytes, size_t limit, std::str
 
 }  // namespace
 
-// Thousands of programs are registered, one library after the other.
-bool is_in_torch(const void *address) {
-  static std::mutex mutex;
-  static Library last{};
-  std::lock_guard<std::mutex> guard(mutex);
-  Library here{reinterpret_cast<uintptr_t>(address), 0, 0, false};
-  if (here.address >= last.low && here.address < last.high) return last.is_torchs;
-  if (!dl_iterate_phdr(look_at, &here)) return false;
-  last = here;
-  return here.is_torchs;
-}
-
-FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper), is_torchs_(is_in_torch(wrapper)) { zstd(); }
+FatBinary::FatBinary(const void *wrapper) : wrapper_(wrapper) { zstd(); }
 
 struct FatBinary::Choice {
   int code = 0, ptx = 0;

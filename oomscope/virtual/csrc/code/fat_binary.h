@@ -14,15 +14,10 @@ struct ImageVersion {
   int binary;  // of the machine code; the card's own where PTX is compiled by the driver
 };
 
-// Whether an address lies in one of torch's libraries for CUDA.
-bool is_in_torch(const void *address);
-
 class FatBinary {
  public:
   // `wrapper` is what the compiler passes when the program is loaded; it is read when first asked for.
   explicit FatBinary(const void *wrapper);
-
-  bool is_torchs() const { return is_torchs_; }  // one of torch's own libraries registered it
 
   // Chooses as the driver does: machine code of the same major and the highest minor that is not above the card's, else
   // the highest PTX not above the card. {0, 0}: nothing runs on this card.
@@ -37,7 +32,6 @@ class FatBinary {
   Choice choose(int major, int minor) const;
 
   const void *wrapper_;
-  bool is_torchs_;
   std::unique_ptr<std::unordered_map<std::string, CubinKernel>> kernels_;
 };
 

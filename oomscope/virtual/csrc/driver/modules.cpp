@@ -43,12 +43,7 @@ CARD_API int cuModuleUnload(Module *module) {
   return is_forked() ? 0 : driver_call([&] { return unload_module(module); });
 }
 CARD_API int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name) {
-  const void *caller = __builtin_return_address(0);
-  return driver_call([&] {
-    int status = module_kernel(module, name, kernel);
-    if (!status) (*kernel)->is_torchs = is_in_torch(caller);
-    return status;
-  });
+  return driver_call([&] { return module_kernel(module, name, kernel); });
 }
 CARD_API int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *module, const char *name) {
   return driver_call([&] { return give_variable(module, name, address, bytes); });

@@ -239,58 +239,63 @@ void card_answer_unknown(void *value, size_t bytes) {
   for (size_t i = 0; i < bytes; i++) out[i] = card::answer(i, bytes);
 }
 
-CARD_API int oomscope_card_read_held(void *to, const void *from, size_t bytes) {
-  auto address = reinterpret_cast<uintptr_t>(from);
-  if (!bytes || !card::might_be_held(address)) return 0;
-  card::MemoryLock lock(card::memory_mutex());
-  if (card::count_unknown(address, bytes)) return 0;
-  card::read_content(to, address, bytes);
-  card::hold_apart(address, bytes);
-  return card::was_computed(address) ? 2 : 1;
+namespace {
+
+// The runs of bytes of a tensor: `dims` loops around runs of `run` bytes. Stops where `each` returns false.
+template <class Each>
+bool each_run(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides, Each each) {
+  if (!dims) return each(address, run);
+  for (size_t i = 0; i < sizes[0]; i++)
+    if (!each_run(address + i * strides[0], run, dims - 1, sizes + 1, strides + 1, each)) return false;
+  return true;
 }
 
-CARD_API int oomscope_card_is_held(const void *from, size_t bytes) {
+}  // namespace
+
+CARD_API int oomscope_card_holds(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides) {
   card::MemoryLock lock(card::memory_mutex());
-  return !card::count_unknown(reinterpret_cast<uintptr_t>(from), bytes);
+  return each_run(address, run, dims, sizes, strides,
+                  [](uintptr_t first, size_t bytes) { return !card::count_unknown(first, bytes); });
 }
 
-CARD_API void oomscope_card_forget_last_held(const void *from, size_t bytes) {
-  card::MemoryLock lock(card::memory_mutex());
-  card::forget_once_held(reinterpret_cast<uintptr_t>(from), bytes);
-}
-
-CARD_API int oomscope_card_read_last_held(void *to, const void *from, size_t bytes) {
-  auto address = reinterpret_cast<uintptr_t>(from);
-  card::MemoryLock lock(card::memory_mutex());
-  if (!bytes || !card::was_all_held(address, bytes)) return 0;
-  card::read_content(to, address, bytes);
-  return card::was_computed(address) ? 2 : 1;
-}
-
-CARD_API void oomscope_card_write_held(void *to, const void *from, size_t bytes, int is_computed) {
+CARD_API void oomscope_card_hold(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides) {
   card::wipe_stack();
-  auto address = reinterpret_cast<uintptr_t>(to);
   card::MemoryLock lock(card::memory_mutex());
-  bool is_apart = card::is_held_apart(address, bytes);
-  card::unhold(address, bytes);
-  if (!card::write_content(address, from, bytes)) return;
-  is_computed ? card::hold_computed(address, bytes) : card::hold(address, bytes);
-  if (is_apart) card::hold_apart(address, bytes);
+  each_run(address, run, dims, sizes, strides, [](uintptr_t first, size_t bytes) {
+    card::hold_computed(first, bytes);
+    return true;
+  });
+  if (!dims) card::hold_apart(address, run);
 }
 
-CARD_API void oomscope_card_hold(const void *to, size_t bytes) {
+CARD_API void oomscope_card_unhold(uintptr_t address, size_t run, int dims, const size_t *sizes,
+                                   const size_t *strides) {
   card::MemoryLock lock(card::memory_mutex());
-  card::hold(reinterpret_cast<uintptr_t>(to), bytes);
+  each_run(address, run, dims, sizes, strides, [](uintptr_t first, size_t bytes) {
+    card::unhold(first, bytes);
+    return true;
+  });
 }
 
-CARD_API void oomscope_card_unhold(const void *to, size_t bytes) {
+CARD_API void oomscope_card_read(void *to, const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
-  card::unhold(reinterpret_cast<uintptr_t>(to), bytes);
+  card::read_content(to, reinterpret_cast<uintptr_t>(from), bytes);
 }
 
-CARD_API void oomscope_card_keep_held(int is_begun) {
+CARD_API int oomscope_card_write(void *to, const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
-  is_begun ? card::keep_held() : card::restore_held();
+  return card::write_content(reinterpret_cast<uintptr_t>(to), from, bytes);
+}
+
+CARD_API void oomscope_card_keep_held(void) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::keep_held();
+}
+
+CARD_API void oomscope_card_restore_held(const size_t *written, size_t count) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::restore_held();
+  for (size_t i = 0; i < count; i++) card::unhold(written[2 * i], written[2 * i + 1]);
 }
 
 CARD_API void oomscope_card_expect(const void *values, const size_t *bytes, size_t count) {

@@ -30,12 +30,6 @@ std::set<uintptr_t> &computed() {
   return all;
 }
 
-// Where ranges begin, once held, that something else than torch's kernels may have written to.
-std::set<uintptr_t> &forgotten() {
-  static auto &all = *new std::set<uintptr_t>;
-  return all;
-}
-
 // Where tensors are known to begin or end: ranges that touch there are different ones'.
 std::set<uintptr_t> &borders() {
   static auto &all = *new std::set<uintptr_t>;
@@ -97,7 +91,6 @@ void forget_once_held(uintptr_t address, uint64_t bytes) {
   auto range = range_after(once_held(), address);
   for (; range != once_held().end() && range->first < address + bytes; range = once_held().erase(range)) {
     computed().erase(range->first);
-    forgotten().erase(range->first);
   }
 }
 
@@ -164,16 +157,6 @@ void unhold_at(uintptr_t pointer) {
   }
 }
 
-void forget_at(uintptr_t pointer) {
-  unhold_at(pointer);
-  uintptr_t end = unit_after(pointer + 1);
-  for (auto range = range_after(once_held(), pointer); range != once_held().end() && range->first < end;) {
-    end = std::max(end, range->second + (borders().count(range->second) ? 0 : 1));
-    forgotten().insert(range->first);
-    ++range;
-  }
-}
-
 void keep_held() { to_restore.emplace_back(); }
 
 void restore_held() {
@@ -190,16 +173,6 @@ bool was_held(uintptr_t address, uint64_t bytes) {
 bool meets_held(uintptr_t pointer) {
   auto range = range_after(pointer);
   return range != held().end() && range->first < unit_after(pointer + 1);
-}
-
-bool was_all_held(uintptr_t address, uint64_t bytes) {
-  uint64_t found = 0;
-  for (auto &part : parts_of(held(), address, bytes)) found += part.second;
-  for (auto &part : parts_of(once_held(), address, bytes)) {
-    found += part.second;
-    if (forgotten().count(range_after(once_held(), part.first)->first)) return false;
-  }
-  return found == bytes;
 }
 
 std::vector<std::pair<uintptr_t, uint64_t>> held_parts(uintptr_t address, uint64_t bytes) {

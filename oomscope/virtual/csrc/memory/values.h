@@ -38,14 +38,9 @@ void unhold_at(uintptr_t pointer);
 void keep_held();
 void restore_held();
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
-// The same of a pointer that something else than torch was given: was_all_held no longer counts the range.
-void forget_at(uintptr_t pointer);
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied
 // over it.
 bool was_held(uintptr_t address, uint64_t bytes);
-// Whether all of the range is held, or was held until a pointer to it was handed out to torch's kernels alone. It may be
-// of a tensor that is gone: the caller must know that its tensor is the one that was held.
-bool was_all_held(uintptr_t address, uint64_t bytes);
 // The destination becomes held where the source is, and unknown elsewhere.
 void move_held(uintptr_t to, uintptr_t from, uint64_t bytes);
 // The held parts of a range, in order: (address, bytes).

@@ -165,20 +165,9 @@ __attribute__((noinline)) void unhold_arguments(void **arguments, Signer sign, c
   unhold_all_if_blind();
 }
 
-void forget_pointer(uintptr_t pointer) {
-  if (!in_device_space(pointer)) return;
-  MemoryLock lock(memory_mutex());
-  forget_at(pointer);
-}
-
-__attribute__((noinline)) void forget_arguments(void **arguments, Signer sign, const void *kernel) {
-  if (arguments) Reader(arguments, sign(kernel, true)).visit(forget_pointer);
-  unhold_all_if_blind();
-}
-
-void forget_buffer(const void *buffer, size_t bytes) {
+void unhold_buffer(const void *buffer, size_t bytes) {
   auto first = reinterpret_cast<uintptr_t>(buffer);
-  if (buffer) visit_words(first, first + bytes, forget_pointer);
+  if (buffer) visit_words(first, first + bytes, unhold_word);
 }
 
 __attribute__((noinline)) std::vector<uintptr_t> pointers_in_arguments(void **arguments, Signer sign,

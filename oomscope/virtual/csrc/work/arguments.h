@@ -18,13 +18,9 @@ namespace card {
 // Gives a kernel's signature; null: unknown. `resolve`: take the time to read the machine code.
 using Signer = const Signature *(*)(const void *kernel, bool resolve);
 
-// Marks the held ranges that the arguments of one of torch's kernels point into as unknown. Cheap where nothing is held.
+// Marks the held ranges that the arguments of a kernel point into as unknown. Cheap where nothing is held.
 void unhold_arguments(void **arguments, Signer sign, const void *kernel);
-
-// The same of other kernels: what they write, torch does not know.
-void forget_arguments(void **arguments, Signer sign, const void *kernel);
-void forget_buffer(const void *buffer, size_t bytes);
-void forget_pointer(uintptr_t pointer);
+void unhold_buffer(const void *buffer, size_t bytes);
 
 // Marks everything as unknown where the kernel's filters keep this process from reading its own arguments.
 void unhold_all_if_blind();

@@ -61,7 +61,7 @@ int check(const Shape &s) {
 
 void replay_kernel(const std::vector<uintptr_t> &pointers) {
   add(counts.launches, 1);
-  for (uintptr_t pointer : pointers) forget_pointer(pointer);
+  for (uintptr_t pointer : pointers) card_written(reinterpret_cast<const void *>(pointer));
   unhold_all_if_blind();
 }
 
@@ -98,12 +98,6 @@ bool buffer_of(void **extra, const void **buffer, size_t *bytes) {
   return *buffer && *bytes;
 }
 
-// Whether torch brought a kernel: what others write, its version counters do not tell.
-bool is_torchs(const void *host) {
-  const FatBinary *code = find_registered(host).code;
-  return code && code->is_torchs();
-}
-
 }  // namespace
 
 void register_kernel(FatBinary *code, const void *host, const char *name) {
@@ -132,7 +126,7 @@ int launch_host(const void *host, const Shape &shape, void *stream_handle, void 
     if (add_captured(stream, NodeType::kernel, [pointers] { replay_kernel(pointers); })) return 0;
   }
   add(counts.launches, 1);
-  is_torchs(host) ? unhold_arguments(arguments, sign_host, host) : forget_arguments(arguments, sign_host, host);
+  unhold_arguments(arguments, sign_host, host);
   tidy_stack();
   return 0;
 }
@@ -151,11 +145,9 @@ int launch_kernel(Kernel *kernel, const Shape &shape, void *stream_handle, void 
   }
   add(counts.launches, 1);
   if (has_buffer) {
-    forget_buffer(buffer, bytes);
-  } else if (kernel->is_torchs) {
-    unhold_arguments(arguments, sign_kernel, kernel);
+    unhold_buffer(buffer, bytes);
   } else {
-    forget_arguments(arguments, sign_kernel, kernel);
+    unhold_arguments(arguments, sign_kernel, kernel);
   }
   tidy_stack();
   return 0;

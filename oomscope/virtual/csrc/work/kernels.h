@@ -31,7 +31,6 @@ struct Kernel {  // CUfunction, CUkernel, cudaKernel_t
   std::string name;
   Signature signature;
   const void *module = nullptr;
-  bool is_torchs = false;  // torch compiled it (its jiterator)
   int max_dynamic_shared = 48 << 10;
   int registers = plausible_registers, static_shared = 0, max_threads = 1024;
 };

@@ -8,7 +8,7 @@ SCRIPT = """
 import torch._dynamo
 from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.values.assumed_values import finite_numbers
-from oomscope.probe.recording.values.known_integers import integers_are_followed
+from oomscope.probe.recording.values.known_values import values_are_followed
 from torch._dynamo.utils import counters
 
 def begin():
@@ -26,7 +26,7 @@ def loss(x, target):
     x = torch.where(torch.ones(4, device=x.device) > 0, x, x + 1)
     return torch.nn.functional.cross_entropy(torch.cat([x, x]), target)
 
-with graphs_are_unchanged(), integers_are_followed():
+with graphs_are_unchanged(), values_are_followed():
     torch.compile(loss, backend=backend)(torch.randn(2, 4, device="cuda"), torch.tensor([1, 2, 3, 0], device="cuda"))
 own_are_written = [function in written for function in own]
 
@@ -44,7 +44,7 @@ def frames():
     return counters["frames"]["total"]
 
 plain = frames()
-with graphs_are_unchanged(), integers_are_followed():
+with graphs_are_unchanged(), values_are_followed():
     followed = frames()
 
 begin()
@@ -53,7 +53,7 @@ documents = torch.zeros(256, dtype=torch.int32, device="cuda")
 def same_document(batch, head, query, key):
     return documents[query] == documents[key]
 
-with graphs_are_unchanged(), finite_numbers(print), integers_are_followed():
+with graphs_are_unchanged(), finite_numbers(print), values_are_followed():
     from torch.nn.attention.flex_attention import create_block_mask
 
     torch.compile(create_block_mask, backend="eager")(same_document, None, None, 256, 256)

@@ -1,4 +1,4 @@
-"""Runs scripts of tests on a card whose known values are followed."""
+"""Runs scripts of tests on a card of which the host computes values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import textwrap
 from tests.unit.virtual.on_card import on_card
 
 _BEGIN = """
-from oomscope.probe.recording.values.known_answers import answers_are_known
-from oomscope.probe.recording.values.known_integers import integers_are_followed
+from oomscope.probe.recording.values.known_values import values_are_computed, values_are_followed
 d = 'cuda'
 """
 _STRANGER = """
@@ -31,19 +30,13 @@ _LABELS = "labels = torch.tensor([[-100, 5, 6, -100], [7, -100, -100, -100]], de
 
 
 def followed(script: str, **settings: object) -> object:
-    """Run a script on a card with integers followed; return what it said."""
-    return _run("integers_are_followed()", _STRANGER, script, settings)
-
-
-def answered(script: str, **settings: object) -> object:
-    """Run a script on a card with ``labels``, integers followed and answers known; return what it said."""
-    return _run("integers_are_followed(), answers_are_known()", _LABELS, script, settings)
+    """Run a script on a card whose values are followed, with ``labels``; return what it said."""
+    return _run("values_are_followed()", _STRANGER + _LABELS, script, settings)
 
 
 def computed(script: str, **settings: object) -> object:
     """Run a script on a card whose values the host computes, with ``refused``; return what it said."""
-    before = "from oomscope.probe.recording.values.computed import values_are_computed\nrefused = {}\n"
-    return _run("values_are_computed(refused)", before, script, {"computed": 1} | settings)
+    return _run("values_are_computed(refused)", "refused = {}\n", script, {"computed": 1} | settings)
 
 
 def _run(within: str, before: str, script: str, settings: dict[str, object]) -> object:

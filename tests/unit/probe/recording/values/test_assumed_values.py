@@ -10,7 +10,7 @@ import torch
 from torch.nn import init
 
 from oomscope.probe.recording.values.assumed_values import rounds_of
-from tests.unit.probe.recording.values.known import answered
+from tests.unit.probe.recording.values.known import followed
 from tests.unit.virtual.on_card import on_card
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
@@ -22,7 +22,7 @@ draws_again = pytest.mark.skipif(
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_distributions_check_holds(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 from oomscope.probe.recording.values.assumed_values import arguments_are_valid, finite_numbers
 notes, finite = [], []
@@ -104,7 +104,7 @@ def test_subclasses_find_torch_s_own_methods_in_their_tables() -> None:
     said = on_card(
         """
 from oomscope.probe.recording.values.assumed_values import finite_numbers
-from oomscope.probe.recording.values.known_integers import integers_are_followed
+from oomscope.probe.recording.values.known_values import values_are_followed
 own, looked_up = {torch.Tensor.to, torch.Tensor.clone, torch.Tensor.add, torch.Tensor.any}, []
 
 class Image(torch.Tensor):
@@ -116,7 +116,7 @@ class Image(torch.Tensor):
         return super().__torch_function__(function, types, args, kwargs or {})
 
 image = torch.zeros(2, 2, device='cuda').as_subclass(Image)
-with integers_are_followed(), finite_numbers([].append):
+with values_are_followed(), finite_numbers([].append):
     lazy = torch.nn.LazyLinear(4).to('cuda').cuda()
     kept = [type(each).__name__ for each in (image.to(torch.float16), image.clone(), image.add(1), image.any())]
     say([list(lazy(torch.randn(3, 8, device='cuda')).shape), kept, sorted(set(looked_up))])

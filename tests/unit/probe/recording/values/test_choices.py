@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.probe.recording.values.known import answered
+from tests.unit.probe.recording.values.known import followed
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
@@ -18,7 +18,7 @@ EVEN_NOTE = (
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_choices_among_few_entries_of_unknown_scores_are_even(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 from oomscope.probe.recording.values.choices import choices_are_assumed
 notes, lines = [], iter(["a.py:1", "a.py:2", "a.py:1", "b.py:3", "c.py:4"])
@@ -52,7 +52,7 @@ say([rows.tolist(), columns.t().tolist(), best.flatten().tolist(), share.tolist(
 
 @pytest.mark.parametrize(("values", "token", "action"), [("zeros", 1250, 0), ("larger", 1251, 1), ("largest", 1252, 0)])
 def test_other_draws_are_unknown_values_and_tokens_end_no_sequence(values: str, token: int, action: int) -> None:
-    said = answered(
+    said = followed(
         """
 from oomscope.probe.recording.values.choices import DRAWN_NOTE, choices_are_assumed
 notes, before = [], state().unknown_reads

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.probe.recording.values.known import answered
+from tests.unit.probe.recording.values.known import followed
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
 
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_one_operand_decides_what_another_cannot_change(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 yes, no, both = (torch.tensor(each, device=d) for each in ([True, True], [False, False], [True, False]))
 def coin(): return torch.randn(2, device=d) > 0
@@ -42,7 +42,7 @@ say([*said, [unknown(each) > 0 for each in undecided]])
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_loop_over_unknown_tokens_ends_at_its_longest_length(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 tokens, unfinished = torch.ones(2, 4, dtype=torch.long, device=d), torch.ones(2, dtype=torch.long, device=d)
 finished = False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.probe.recording.values.known import answered
+from tests.unit.probe.recording.values.known import followed
 
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_boxes_that_are_filled_side_by_side_tell_which_points_they_contain(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 boxes = torch.tensor([[4.0, 4.0, 4.0, 2.0], [8.0, 8.0, 2.0, 2.0]], device=d)
 corners = torch.empty_like(boxes)
@@ -31,7 +31,7 @@ say([corners.tolist(), [each.tolist() for each in inside.bool().nonzero(as_tuple
 
 
 def test_a_part_that_is_left_out_or_changed_between_stays_unknown() -> None:
-    said = answered(
+    said = followed(
         """
 def filled(change):
     numbers = torch.empty(2, 4, device=d)

@@ -1,11 +1,11 @@
-"""Integers that the host computes for a virtual card: whatever asks them gets what a real card would say."""
+"""Small tensors that the host computes for a virtual card: whatever asks them gets what a real card would say."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.unit.probe.recording.values.known import answered, followed
+from tests.unit.probe.recording.values.known import followed
 from tests.unit.virtual.on_card import on_card
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
@@ -43,8 +43,7 @@ for each in (labels, changed):
     torch.nn.functional.cross_entropy(logits, each).backward()
 changed.random_(0, 7)
 before = state().unknown_reads
-with answers_are_known():
-    chosen = logits[labels > 1]
+chosen = logits[labels > 1]
 rows = torch.nn.functional.one_hot(labels)
 say([list(chosen.shape), list(rows.shape), state().unknown_reads - before, unknown(changed > 1)])""",
         values=values,
@@ -84,19 +83,17 @@ def test_scripted_functions_are_compiled_as_ever() -> None:
     assert said == [5]
 
 
-def test_functions_are_as_before_when_it_ends() -> None:
+def test_operations_are_as_before_when_it_ends() -> None:
     said = on_card(
         """
-        from oomscope.probe.recording.values.known_integers import integers_are_followed
-        before = [torch.arange, torch.Tensor.add, torch.bool, torch.Tensor.__eq__, torch.nn.functional.cross_entropy]
-        with integers_are_followed():
-            changed = torch.arange is not before[0]
-        after = [torch.arange, torch.Tensor.add, torch.bool, torch.Tensor.__eq__, torch.nn.functional.cross_entropy]
-        say([changed, before == after])
+        from oomscope.probe.recording.values.known_values import values_are_followed
+        with values_are_followed():
+            followed = unknown(torch.arange(8, device='cuda'))
+        say([followed, unknown(torch.arange(8, device='cuda'))])
         """,
         preamble="torch",
     )
-    assert said == [True, True]
+    assert said == [0, 64]
 
 
 def test_a_default_device_counts_as_ever() -> None:
@@ -119,7 +116,7 @@ say([count.item(), (count / 2).item(), state().unknown_reads])"""
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_integers_are_known_however_many_are_copied_to_the_card(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 mask = torch.ones(4, 48000, dtype=torch.long)
 mask[1:, 30000:] = 0
@@ -133,3 +130,43 @@ say([reads, [each.sum().item() for each in copies], state().unknown_reads, unkno
         values=values,
     )
     assert said == [[[48000, 30000, 30000, 30000], True, 130_000], [138_000] * 9, 0, True]
+
+
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_masks_lengths_and_places_are_known_however_a_program_writes_them(values: str) -> None:
+    said = followed(
+        """
+numbers = torch.tensor([3, 1, 2, 5], device=d)
+same = torch.ones(4, 4, dtype=torch.bool, device=d).fill_diagonal_(False)
+inverse = torch.empty_like(numbers).scatter_(0, numbers.argsort(), torch.arange(4, device=d))
+starts = numbers.new_zeros(5)
+torch.cumsum(numbers, 0, out=starts.narrow(0, 1, 4))
+table = torch.zeros(4, 8, device=d)
+table[torch.arange(4), numbers] = 1
+part = torch.zeros(9, dtype=torch.bool, device=d)
+part[5:9].fill_(True)
+half = torch.empty(8, dtype=torch.long, device=d)
+half[::2] = 1
+half[1::2] = numbers
+before = state().unknown_reads
+said = [(~torch.eye(4, dtype=torch.bool, device=d)).sum().item(), same.sum().item(), inverse.tolist(), starts.tolist(),
+        table.bool().nonzero()[:, 1].tolist(), part.nonzero()[:, 0].tolist(), half.tolist(),
+        (numbers.clamp_min(2) ** 2 >> 1).tolist(), numbers.float().mul(0.5).ceil().max().item()]
+say([said, state().unknown_reads - before])
+""",
+        values=values,
+    )
+    places = [[2, 0, 1, 3], [0, 3, 4, 6, 11], [3, 1, 2, 5], [5, 6, 7, 8], [1, 3, 1, 1, 1, 2, 1, 5], [4, 2, 2, 12], 3.0]
+    assert said == [[12, 12, *places], 0]
+
+
+def test_a_mask_in_a_large_tensor_is_known_by_its_own_bytes() -> None:
+    said = followed(
+        """
+table = torch.randint(0, 9, (3, 4), device=d)
+table[:, 1] = torch.tensor([7, 8, 9], device=d)
+say([table[:, 1].tolist(), unknown(table[:, 0]), state().unknown_reads])
+leave()
+"""
+    )
+    assert said == [[7, 8, 9], 24, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.probe.recording.values.known import answered
+from tests.unit.probe.recording.values.known import followed
 from tests.unit.virtual.on_card import on_card
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch tells no kernel")
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_mask_of_copied_labels_selects_as_on_a_real_card(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 mask = labels != -100
 hidden = torch.randn(2, 4, 16, device=d, requires_grad=True)
@@ -32,7 +32,7 @@ leave()
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_counts_of_numbers_and_repeats_are_known(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 numbers = torch.tensor([3, 1, 3, 0], device=d)
 lengths = torch.tensor([2, 0, 3], dtype=torch.int32, device=d)
@@ -47,8 +47,8 @@ say([torch.bincount(numbers).tolist(), torch.bincount(numbers, minlength=6).toli
 
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
-def test_what_is_asked_of_known_numbers_is_answered(values: str) -> None:
-    said = answered(
+def test_what_is_asked_of_known_numbers_is_followed(values: str) -> None:
+    said = followed(
         """
 numbers, floats = torch.tensor([3, 1, 3, 0, 0], device=d), torch.tensor([1.0, 2.0], device=d)
 same = [torch.equal(numbers, numbers.clone()), torch.allclose(floats, floats + 0), numbers.equal(numbers + 1)]
@@ -84,7 +84,7 @@ say([same, is_causal, bool((wide == 1).all()), found, runs, pairs, flags, table.
 
 
 def test_replaced_functions_are_pickled_and_scripted_and_copy_as_ever() -> None:
-    said = answered(
+    said = followed(
         """
 import pickle
 found = [pickle.loads(pickle.dumps(each)) is each for each in (torch.add, torch.Tensor.add, torch.where)]
@@ -99,7 +99,7 @@ say([found, torch.cuda.memory_stats()["allocation.all.allocated"] - before, othe
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_mask_that_backward_expands_stays_known(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 tokens = torch.tensor([[7, 9, 9, 1], [9, 2, 3, 9]], device=d)
 vision = torch.randn(4, 8, device=d, requires_grad=True)
@@ -115,7 +115,7 @@ leave()
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_a_factorisation_that_linalg_checks_succeeds(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 x = torch.eye(64, device=d)
 for function in (torch.linalg.cholesky, torch.linalg.inv, torch.linalg.eigh, torch.linalg.svd, torch.linalg.pinv):
@@ -130,7 +130,7 @@ say(state().unknown_reads)
 
 
 def test_a_mask_of_computed_numbers_stays_unknown() -> None:
-    said = answered(
+    said = followed(
         """
 random = torch.randn(8, device=d)
 shape = list(random[random > 0].shape)
@@ -142,7 +142,7 @@ say([shape, state().unknown_reads])
 
 def test_a_list_of_tensors_is_read_as_numbers() -> None:
     """A Python function as ``Tensor.__getitem__`` would make each tensor a sequence, whose length is asked for."""
-    said = answered(
+    said = followed(
         """
 losses = [torch.zeros((), device=d), torch.randn(3, device=d).norm(), torch.ones(())]
 say([torch.tensor(losses).shape, torch.tensor([[each] for each in losses[::2]]).tolist()])
@@ -152,7 +152,7 @@ say([torch.tensor(losses).shape, torch.tensor([[each] for each in losses[::2]]).
 
 
 def test_what_known_indices_choose_of_known_numbers_is_known() -> None:
-    said = answered(
+    said = followed(
         """
 table, picks = torch.arange(12, device=d).view(3, 4), torch.tensor([2, 0], device=d)
 mask = torch.tensor([True, False, True], device=d)
@@ -168,7 +168,7 @@ say([*(each.tolist() for each in chosen), list(unknown.shape), state().unknown_r
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_sparse_gradients_have_as_many_rows_as_known_tokens(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 tokens = torch.tensor([3, 1, 3, 0]).to(d)
 table = torch.nn.Embedding(1000, 8, sparse=True, device=d)
@@ -193,7 +193,7 @@ leave()
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_unique_returns_stays_known_though_its_storage_is_longer(values: str) -> None:
-    said = answered(
+    said = followed(
         """
 numbers = torch.tensor([0, 0, 0, 1, 1, 2, 3], device=d)
 classes, counts = numbers.unique(return_counts=True)
@@ -222,4 +222,4 @@ leave()
 
 def test_backward_requests_what_it_would_without_our_operations() -> None:
     alone = on_card(f"d = 'cuda'\n{_TWO_WAYS}", preamble="torch")
-    assert answered(_TWO_WAYS) == alone > 10
+    assert followed(_TWO_WAYS) == alone > 10
