@@ -43,7 +43,7 @@ from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, on_host
-from oomscope.probe.recording.values.known_values import is_known
+from oomscope.probe.recording.values.followed import is_known
 
 NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
 VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from oomscope.probe.recording.values.card_bytes import is_plain, write
-from oomscope.probe.recording.values.known_values import is_known
+from oomscope.probe.recording.values.followed import is_known
 from oomscope.probe.recording.values.operations import OnHost, operations_replaced
 
 _MOST_PLACES: Final = 3
