@@ -8,6 +8,7 @@ and Dynamo compiles nothing. Below torch 2.10, which does not tell an operation'
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -40,13 +41,15 @@ def replace(libraries: ExitStack, replacements: Mapping[str, Function], key: str
     if get_kernel is None:
         return
     ours: dict[str, torch.library.Library] = {}
-    for name, function in replacements.items():
-        namespace, _, rest = name.partition("::")
-        if namespace not in ours:
-            ours[namespace] = torch.library.Library(namespace, "IMPL")
-            libraries.callback(ours[namespace]._destroy)
-        called = _with_kernel(function, get_kernel(name, key))
-        ours[namespace].impl(rest, called, key, with_keyset=True, allow_override=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch up to 2.11 warns of a kernel that is overridden on purpose
+        for name, function in replacements.items():
+            namespace, _, rest = name.partition("::")
+            if namespace not in ours:
+                ours[namespace] = torch.library.Library(namespace, "IMPL")
+                libraries.callback(ours[namespace]._destroy)
+            called = _with_kernel(function, get_kernel(name, key))
+            ours[namespace].impl(rest, called, key, with_keyset=True, allow_override=True)
 
 
 def _with_kernel(function: Function, kernel: Any) -> Function:
