@@ -13,7 +13,13 @@ import torch
 from oomscope import virtual
 from oomscope.probe.recording.values.card_bytes import Kept, hold, is_held, is_plain, on_host, unhold, write
 from oomscope.probe.recording.values.decisive_operands import decided_by_one, is_decisive
-from oomscope.probe.recording.values.followed import is_few_integers, is_followed, is_known, is_left_alone
+from oomscope.probe.recording.values.followed import (
+    MOST_ELEMENTS,
+    is_few_integers,
+    is_followed,
+    is_known,
+    is_left_alone,
+)
 from oomscope.probe.recording.values.kernels_on_host import KERNELS
 from oomscope.probe.recording.values.operations import Function, OnHost
 from oomscope.probe.recording.values.storages import number_of
@@ -31,6 +37,22 @@ _COUNTED: Final = frozenset(("nonzero", "nms", "unique_consecutive", "unique_dim
 """Operations that read from the card how many elements they return."""
 _READING: Final = _COUNTED | {"bincount", "repeat_interleave", "_linalg_check_errors", "equal"}
 """Operations that read something from the card."""
+_HEAVY: Final = (
+    "conv",
+    "cudnn_",
+    "_conv",
+    "slow_conv",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "_scaled_dot_product",
+    "_eff",
+    "_fl",
+)
+"""How the names of operations begin that take long on the host, and whose results decide nothing."""
+_TRUSTED: Final = frozenset(("aten", "torchvision"))
+"""Namespaces of operations whose schemas say what they change."""
 _REFUSED: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 """What operations raise on the host where it cannot do what the card can."""
 
@@ -61,12 +83,30 @@ class Operation:
         """It returns new tensors."""
         self.on_host: Function = KERNELS.get(self.name, func)
         self._is_special = self.name == COPY or is_decisive(self.name)
+        self._is_left_alone = self.is_small is not None and (self.draws or self.name.startswith(_HEAVY))
+        self._reads_only = func.namespace in _TRUSTED
+
+    def kept(self, written: list[torch.Tensor]) -> AbstractContextManager[object]:
+        """Keep what the card holds while the kernel runs, but for what it writes.
+
+        Schemas of others do not always say what their operations change: after those the card knows less.
+        """
+        if self._reads_only:
+            return Kept(written)
+        for each in written:
+            unhold(each)
+        return nullcontext()
+
+    def changes_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether it changes a tensor of the host, which the program's own call does."""
+        changed = _flat(list(self.changed_of(args, kwargs)))
+        return any(isinstance(each, torch.Tensor) and not each.is_cuda for each in changed)
 
     def is_certainly_unknown(self, operands: Sequence[torch.Tensor]) -> bool:
         """Whether a look at the operands tells that the host does not compute the operation."""
         if self.is_small is None or self._is_special:
             return False
-        return self.draws or any(map(is_left_alone, operands))
+        return self._is_left_alone or any(map(is_left_alone, operands))
 
     def changed_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Return the arguments that it changes."""
@@ -99,7 +139,7 @@ class Call:
         operation = self._operation
         changed, overwritten = self._what_changes()
         is_known = self._is_known(overwritten)
-        if operation.name == COPY and (not is_known or not self._args[1].is_cuda):
+        if operation.name == COPY and not (is_known and self._args[0].is_cuda and self._args[1].is_cuda):
             return self._copied()
         if operation.name == "zero_" and is_known:
             return self._zeroed(is_by_program=is_outermost)
@@ -107,7 +147,7 @@ class Call:
         is_first = is_known and bool(changed or operation.name in _READING)
         computed = self._computed(changed, overwritten) if is_first else self._filled(changed)
         answers = self._answers(computed[1]) if computed is not None and operation.name in _READING else []
-        with Kept(), virtual.expecting(*answers) if answers else nullcontext():
+        with operation.kept(changed), virtual.expecting(*answers) if answers else nullcontext():
             result = self._kernel(*self._args, **self._kwargs)
         made = self._made(result)
         if is_known and not is_first and all(operation.is_small is None or operation.is_small(each) for each in made):
@@ -118,7 +158,7 @@ class Call:
                     write(each, values)
                 self._write_result(made, result, computed[1])
             return result
-        for each in (*changed, *made):
+        for each in made:
             unhold(each)
         if deciding:
             self._write_decided(deciding, changed or made)
@@ -127,13 +167,18 @@ class Call:
     def _copied(self) -> Any:
         """Copy as the card does it: it holds what came from the host in a small copy, and copies of what it holds."""
         to, source = self._args[:2]
+        is_apart = not (is_plain(source) and is_plain(to) and number_of(source) == number_of(to))
+        if is_apart:
+            unhold(to)
         is_followed_so = source.is_cuda and not (self._operation.is_small and is_left_alone(source))
         was_held = is_followed_so and is_held(source)
         result = self._kernel(*self._args, **self._kwargs)
         if was_held:
             hold(source)
+        if not is_apart:
+            unhold(to)
         is_small = self._operation.is_small
-        if source.device.type == "cpu" and (is_small is None or is_small(to)) and not is_held(to):
+        if source.device.type == "cpu" and is_plain(to) and (is_small is None or is_small(to)) and not is_held(to):
             with OnHost():
                 write(to, source)
         return result
@@ -159,10 +204,21 @@ class Call:
     def _is_known(self, overwritten: set[int]) -> bool:
         """Whether the host can compute the operation: all operands are known, and few where few are followed."""
         operation = self._operation
-        if operation.is_small is not None and (operation.draws or not all(map(operation.is_small, self._operands))):
+        if operation.is_certainly_unknown(self._operands) or operation.changes_host(self._args, self._kwargs):
+            return False
+        if operation.is_small is not None and not all(map(operation.is_small, self._operands)):
             return False
         is_held_where_read = all(is_held(each) for each in self._operands if id(each) not in overwritten)
-        return is_held_where_read and not torch.cuda.is_current_stream_capturing()
+        return is_held_where_read and not torch.cuda.is_current_stream_capturing() and self._is_result_small()
+
+    def _is_result_small(self) -> bool:
+        """Whether what an operation counts together is few, where few are followed."""
+        name = self._operation.name
+        if self._operation.is_small is None or name not in ("repeat_interleave", "bincount") or not self._operands:
+            return True
+        numbers = on_host(self._operands[0])
+        count = numbers.sum() if name == "repeat_interleave" else numbers.max() if numbers.numel() else 0
+        return int(count) <= MOST_ELEMENTS
 
     def _computed(
         self, changed: list[torch.Tensor], overwritten: set[int], *, fill: int | None = None
@@ -212,7 +268,10 @@ class Call:
         if not self._operation.draws:
             return nullcontext()
         given = [each for each in (*self._args, *self._kwargs.values()) if isinstance(each, torch.Generator)]
-        return _drawing_like(given[0] if given else torch.cuda.default_generators[torch.cuda.current_device()])
+        devices = [each.device for each in self._operands]
+        devices += [torch.device(each) for each in self._kwargs.values() if _is_card(each)]
+        index = next((each.index for each in devices if each.index is not None), torch.cuda.current_device())
+        return _drawing_like(given[0] if given else torch.cuda.default_generators[index])
 
     def _answers(self, expected: Any) -> list[bytes]:
         """Return what the operation reads back from the card while it runs, where its result is as ``expected``."""

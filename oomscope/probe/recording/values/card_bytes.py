@@ -28,7 +28,10 @@ def shares_memory() -> bool:
 def is_plain(tensor: Any) -> bool:
     """Return whether sizes and strides tell where on the card the elements of a tensor are."""
     return (
-        isinstance(tensor, torch.Tensor) and tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_nested
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_cuda
+        and tensor.layout is torch.strided
+        and not (tensor.is_nested or tensor.is_quantized)
     )
 
 
@@ -55,17 +58,19 @@ def unhold(tensor: torch.Tensor) -> None:
 
 
 class Kept:
-    """Holds after a block what became unknown in it because this thread gave pointers to kernels. Blocks may nest."""
+    """Holds after a block what became unknown in it because this thread gave pointers to kernels. Blocks may nest.
+
+    Args:
+        written: what is unknown after the block all the same; the block may add to it.
+    """
+
+    def __init__(self, written: list[torch.Tensor]) -> None:
+        self._written = written
 
     def __enter__(self) -> Self:
         """Remember from now on what becomes unknown."""
-        self._written: list[torch.Tensor] = []
         virtual.keep_held()
         return self
-
-    def unhold(self, written: list[torch.Tensor]) -> None:
-        """Count tensors as unknown after the block all the same."""
-        self._written = written
 
     def __exit__(self, *error: object) -> None:
         """Hold the rest again."""

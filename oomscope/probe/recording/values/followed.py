@@ -8,7 +8,7 @@ import torch
 
 from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, is_plain
 
-_MOST_ELEMENTS: Final = 1 << 22
+MOST_ELEMENTS: Final = 1 << 22
 """Of a tensor that is followed."""
 _MOST_NUMBERS: Final = 1 << 18
 """Of a followed tensor of floating-point numbers: counters, flags and masks."""
@@ -31,7 +31,7 @@ def is_left_alone(tensor: torch.Tensor) -> bool:
     if tensor.requires_grad:
         return True
     count = tensor.numel()
-    return count > _MOST_NUMBERS and (count > _MOST_ELEMENTS or tensor.is_floating_point() or tensor.is_complex())
+    return count > _MOST_NUMBERS and (count > MOST_ELEMENTS or tensor.is_floating_point() or tensor.is_complex())
 
 
 def is_known(tensor: torch.Tensor) -> bool:

@@ -88,7 +88,9 @@ def _efficient(
     *,
     scale: Any = None,
 ) -> Any:
-    return _Attention(query, key, value, bias, is_causal, scale).result()[0], None, None, None
+    out, sums = _Attention(query, key, value, bias, is_causal, scale).result()
+    padded = torch.nn.functional.pad(sums, (0, -sums.shape[-1] % 32))
+    return out, padded if compute_log_sumexp else None, None, None
 
 
 def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *how: Any, scale: Any = None) -> Any:
@@ -107,7 +109,8 @@ def _cudnn_attention(
     *how: Any,
     scale: Any = None,
 ) -> Any:
-    return (_Attention(query, key, value, bias, is_causal, scale).result()[0], *[None] * 8)
+    out, sums = _Attention(query, key, value, bias, is_causal, scale).result()
+    return (out, sums[..., None] if compute_log_sumexp else None, *[None] * 7)
 
 
 def _cudnn_attention_backward(

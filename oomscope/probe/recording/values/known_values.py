@@ -151,11 +151,10 @@ def _run(
 def _run_unknown(operation: Operation, kernel: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operation on the card alone: what it returns and changes is unknown afterwards."""
     written = on_card(operation.changed_of(args, kwargs)) if operation.changing else []
-    with Kept() as kept:
+    with operation.kept(written):
         result = kernel(*args, **kwargs)
         if operation.makes_new:
             written += on_card((result,))
-        kept.unhold(written)
     return result
 
 
@@ -195,7 +194,7 @@ def _coalesce(run: Function, tensor: torch.Tensor) -> torch.Tensor:
     with OnHost():
         expected = torch.unique(on_host(indices), dim=1)
     count = expected.shape[1]
-    with Kept(), virtual.expecting(struct.pack("i", count), struct.pack("q", count)):
+    with Kept([]), virtual.expecting(struct.pack("i", count), struct.pack("q", count)):
         result: torch.Tensor = run(tensor)
     with OnHost():
         write(result._indices(), expected)

@@ -48,18 +48,18 @@ def replace(libraries: ExitStack, replacements: Mapping[str, Function], key: str
             if namespace not in ours:
                 ours[namespace] = torch.library.Library(namespace, "IMPL")
                 libraries.callback(ours[namespace]._destroy)
-            called = _with_kernel(function, get_kernel(name, key))
+            called = _with_kernel(function, get_kernel(name, key), is_torchs=namespace == "aten")
             ours[namespace].impl(rest, called, key, with_keyset=True, allow_override=True)
 
 
-def _with_kernel(function: Function, kernel: Any) -> Function:
+def _with_kernel(function: Function, kernel: Any, *, is_torchs: bool) -> Function:
     def called(keys: Any, *args: Any, **kwargs: Any) -> Any:
         compiling = set_eval_frame(None)  # Dynamo compiles nothing of it
         try:
             return function(functools.partial(kernel.call_boxed, keys), *args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - raised again, also an interrupt
+        except Exception as error:  # noqa: BLE001 - raised again
             del args, kwargs  # who catches the error must not keep the operands, as our frames would
-            raise error.with_traceback(None)  # noqa: B904 - the same error
+            raise error.with_traceback(None if is_torchs else error.__traceback__)  # noqa: B904 - the same error
         finally:
             set_eval_frame(compiling)
 

@@ -170,3 +170,66 @@ leave()
 """
     )
     assert said == [[7, 8, 9], 24, 1]
+
+
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_what_is_copied_into_columns_leaves_nothing_of_what_was_there(values: str) -> None:
+    said = followed(
+        """
+table = torch.empty(4, 1024, dtype=torch.int64, device=d)
+table[:, :8] = torch.arange(32, device=d).view(4, 8)
+known = table[:, :8].tolist() == torch.arange(32).view(4, 8).tolist()
+table[:, :8] = torch.randn(4, 8, device=d).long()
+say([known, [unknown(row[:8]) for row in table]])
+""",
+        values=values,
+    )
+    assert said == [True, [64] * 4]
+
+
+def test_what_operations_of_others_change_without_saying_so_is_unknown() -> None:
+    said = followed(
+        """
+library = torch.library.Library("others", "DEF")
+library.define("silent(Tensor x) -> ()")
+library.define("fails(Tensor(a!) x) -> ()")
+library.impl("silent", launch_of_a_stranger, "CUDA")
+
+def fails(x):
+    launch_of_a_stranger(x)
+    raise ValueError("after its kernel")
+
+library.impl("fails", fails, "CUDA")
+with values_are_followed():
+    changed, half_done = torch.arange(16, device=d), torch.arange(16, device=d)
+    torch.ops.others.silent(changed)
+    try:
+        torch.ops.others.fails(half_done)
+    except ValueError as error:
+        message = str(error)
+    say([unknown(changed), unknown(half_done), message])
+"""
+    )
+    assert said == [128, 128, "after its kernel"]
+
+
+def test_tensors_of_the_host_among_those_of_the_card_change_once() -> None:
+    said = followed(
+        """
+here, there = torch.zeros(2), torch.zeros(2, device=d)
+torch._foreach_add_([here, there], 1)
+say([here.tolist(), unknown(there)])
+"""
+    )
+    assert said == [[1, 1], 8]
+
+
+def test_quantized_tensors_and_large_counts_are_left_to_the_card() -> None:
+    said = followed(
+        """
+quantized = torch.quantize_per_tensor(torch.ones(4, device=d), 0.1, 0, torch.qint8)
+repeated = torch.repeat_interleave(torch.tensor([1 << 23], device=d))
+say([list(quantized.shape), list(repeated.shape), unknown(repeated[:4])])
+"""
+    )
+    assert said == [[4], [1 << 23], 32]
