@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from typing import Any, Final, Self
 
@@ -14,15 +15,12 @@ from oomscope.virtual.settings import is_computed
 
 _MOST_RUNS: Final = 1 << 16
 """Of a tensor with gaps. One with more is not held, and all between its ends becomes unknown with it."""
-_shares_memory: bool | None = None
 
 
+@functools.cache  # a program may change the environment
 def shares_memory() -> bool:
     """Return whether device memory is accessible to the host, as of a card with ``CardSettings.is_computed``."""
-    global _shares_memory  # noqa: PLW0603 - the environment is read once: a program may change it
-    if _shares_memory is None:
-        _shares_memory = is_computed(os.environ)
-    return _shares_memory
+    return is_computed(os.environ)
 
 
 def is_plain(tensor: Any) -> bool:
@@ -77,7 +75,7 @@ class Kept:
         whole: list[int] = []
         others: list[torch.Tensor] = []
         for each in self._written:
-            if each.layout is torch.strided and not each.is_nested and each.is_contiguous():
+            if is_plain(each) and each.is_contiguous():
                 whole += (each.data_ptr(), each.nbytes)
             else:
                 others.append(each)

@@ -77,28 +77,7 @@ def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *how: Any, scal
     return _Attention(query, key, value, None, is_causal, scale).gradients(grad)[:3]
 
 
-def _efficient(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: Any = None,
-) -> Any:
-    out, sums = _Attention(query, key, value, bias, is_causal, scale).result()
-    padded = torch.nn.functional.pad(sums, (0, -sums.shape[-1] % 32))
-    return out, padded if compute_log_sumexp else None, None, None
-
-
-def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *how: Any, scale: Any = None) -> Any:
-    is_causal = how[6] if len(how) > 6 else False
-    return _Attention(query, key, value, bias, is_causal, scale).gradients(grad)
-
-
-def _cudnn_attention(
+def _with_bias(
     query: Any,
     key: Any,
     value: Any,
@@ -108,9 +87,17 @@ def _cudnn_attention(
     is_causal: bool = False,
     *how: Any,
     scale: Any = None,
+    shaped: Callable[[torch.Tensor], torch.Tensor],
+    further: int,
 ) -> Any:
+    """Return the result, the logarithms of the sums in the shape of the kernel's, and what else it returns."""
     out, sums = _Attention(query, key, value, bias, is_causal, scale).result()
-    return (out, sums[..., None] if compute_log_sumexp else None, *[None] * 7)
+    return (out, shaped(sums) if compute_log_sumexp else None, *[None] * further)
+
+
+def _efficient_backward(grad: Any, query: Any, key: Any, value: Any, bias: Any, *how: Any, scale: Any = None) -> Any:
+    is_causal = how[6] if len(how) > 6 else False
+    return _Attention(query, key, value, bias, is_causal, scale).gradients(grad)
 
 
 def _cudnn_attention_backward(
@@ -199,9 +186,13 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
 KERNELS: Final[dict[str, Callable[..., Any]]] = {
     "_scaled_dot_product_flash_attention": _flash,
     "_scaled_dot_product_flash_attention_backward": _flash_backward,
-    "_scaled_dot_product_efficient_attention": _efficient,
+    "_scaled_dot_product_efficient_attention": functools.partial(
+        _with_bias, shaped=lambda sums: torch.nn.functional.pad(sums, (0, -sums.shape[-1] % 32)), further=2
+    ),
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
-    "_scaled_dot_product_cudnn_attention": _cudnn_attention,
+    "_scaled_dot_product_cudnn_attention": functools.partial(
+        _with_bias, shaped=lambda sums: sums[..., None], further=7
+    ),
     "_scaled_dot_product_cudnn_attention_backward": _cudnn_attention_backward,
     "cudnn_convolution": _convolution,
     "cudnn_convolution_transpose": _transposed_convolution,

@@ -162,7 +162,11 @@ void keep_held() { to_restore.emplace_back(); }
 void restore_held() {
   auto ranges = std::move(to_restore.back());
   to_restore.pop_back();
-  for (auto &[first, end] : ranges) hold(first, end - first);
+  for (auto &[first, end] : ranges) {
+    bool is_computed = was_computed(first), is_apart = is_held_apart(first, end - first);
+    is_computed ? hold_computed(first, end - first) : hold(first, end - first);
+    if (is_apart) hold_apart(first, end - first);
+  }
 }
 
 bool was_held(uintptr_t address, uint64_t bytes) {
