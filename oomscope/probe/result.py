@@ -258,6 +258,8 @@ class ProbeResult:
     """Other environment variables in force that change the sizes that torch allocates, such as
     CUBLAS_WORKSPACE_CONFIG; empty where none is set."""
     versions: dict[str, str] = field(default_factory=dict)
+    interpreter: str | None = None
+    """The Python that ran a program or a command; null for other targets, and where it is not known."""
     wall_s: float = 0.0
     worker_rss_bytes: int = 0
     """Peak resident host memory of the process that ran the target."""

@@ -85,6 +85,40 @@ def test_the_commit_after_which_a_command_prints_more(repo: Path, tmp_path: Path
     assert repeated(document, "first_bad", tmp_path)["peak"]["requested_bytes"] == 70 * 2**20
 
 
+IMPORTS = "from tiny import SIZE\nprint('peak', SIZE)\n"
+FINDER = """
+import sys
+MAPPING = {"tiny": SOURCE}
+
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        from importlib.util import spec_from_file_location
+        if name in MAPPING:
+            place = MAPPING[name]
+            return spec_from_file_location(name, place + "/__init__.py", submodule_search_locations=[place])
+
+sys.meta_path.append(Finder)
+"""
+"""As setuptools writes it for ``pip install -e .``."""
+
+
+@pytest.mark.parametrize("how", ["path", "editable", "command"])
+def test_the_code_of_each_commit_runs_where_python_would_find_the_users(how: str, repo: Path, tmp_path: Path) -> None:
+    good = commit(repo, "good", {"scripts/measure.py": IMPORTS, "src/tiny/__init__.py": "SIZE = '5 MiB'"})
+    guilty = commit(repo, "guilty", {"src/tiny/__init__.py": "SIZE = '70 MiB'"})
+    commit(repo, "well", {"src/tiny/__init__.py": "SIZE = '71 MiB'"})
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "__editable___tiny_finder.py").write_text(FINDER.replace("SOURCE", repr(str(repo / "src" / "tiny"))))
+    (site / "sitecustomize.py").write_text("import __editable___tiny_finder")
+    script = repo / "scripts" / "measure.py" if how == "command" else "scripts/measure.py"
+    words = ["--command", f"python '{script}'", *COMMAND[2:]]
+    path = site if how == "editable" else repo / "src"
+    document = bisect(repo, tmp_path, f"{good}..", *words, PYTHONPATH=str(path))
+    assert culprit(document) == guilty
+
+
 def test_the_commit_after_which_a_command_writes_the_snapshot_of_a_failure(repo: Path, tmp_path: Path) -> None:
     good = commit(repo, "good", {"measure.py": SNAPSHOT, "size.txt": str(5 << 20)})
     guilty = commit(repo, "guilty", {"size.txt": str(18 << 20)})

@@ -1,7 +1,7 @@
 """Results of earlier searches on disk, by key, and the output of failed probes.
 
 An entry is a file of its own outside any repository. It is written whole or not at all, and used only if its key
-agrees.
+agrees, and so do the packages of the Python that ran a program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oomscope.bisect.run.identity import digest_of
+from oomscope.bisect.run.identity import digest_of, packages_of
 from oomscope.files import write_whole
 from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ErrorKind, ProbeResult
@@ -60,7 +60,8 @@ class ResultCache:
             if entry["key"] != json.loads(json.dumps(key)):
                 self.warn(f"{path}: holds another probe's result; ignored")
                 return None
-            return ProbeResult.from_json(entry["result"])
+            result = ProbeResult.from_json(entry["result"])
+            return result if entry["packages"] == packages_of(result.interpreter) else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -68,9 +69,10 @@ class ResultCache:
             return None
 
     def put(self, key: Mapping[str, Any], result: ProbeResult) -> None:
-        """Keep ``result`` under ``key`` if it is repeatable."""
-        if is_repeatable(result):
-            _write(self._path(key), json.dumps({"key": key, "result": result.to_json()}).encode(), self.warn)
+        """Keep ``result`` under ``key`` if it is repeatable, and the Python that ran a program is known."""
+        if is_repeatable(result) and (result.interpreter or key["target"]["kind"] != "program"):
+            entry = {"key": key, "packages": packages_of(result.interpreter), "result": result.to_json()}
+            _write(self._path(key), json.dumps(entry).encode(), self.warn)
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         name = digest_of(key)

@@ -9,6 +9,8 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +24,7 @@ from oomscope.probe.machine.environment import MEASURED_VARIABLES, child_environ
 from oomscope.probe.machine.fingerprint import fingerprint
 from oomscope.probe.targets.harness import harness_files
 
-KEY_VERSION = 3
+KEY_VERSION = 4
 
 _NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "environment")
 """Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result.
@@ -135,6 +137,8 @@ def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:
 
 _CODE: Final = frozenset({".py", ".so", ".pyd", ".dylib"})
 """Suffixes of the files that a program imports."""
+_LONGEST_S: Final = 60
+_GONE: Final = "no such Python"
 _OWN: Final = "oomscope"
 """Ignored here: the key of a result holds the hash of its sources anyway."""
 
@@ -143,6 +147,23 @@ _OWN: Final = "oomscope"
 def installed_packages() -> str:
     """Return the SHA-256, in hex, of names and versions of all installed distributions, and of editable code."""
     return hash_of(importlib.metadata.distributions())
+
+
+@cache
+def packages_of(interpreter: str | None) -> str:
+    """Return the same of another Python, which runs a program; empty for this one, whose are part of the key.
+
+    Its own user's folder and ``.pth`` files count, ``PYTHONPATH`` does not.
+    """
+    if interpreter is None or interpreter == sys.executable:
+        return ""
+    command = [interpreter, "-E", "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=True, cwd=os.sep)
+        folders = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return _GONE
+    return hash_of(importlib.metadata.distributions(path=folders))
 
 
 def hash_of(distributions: Iterable[importlib.metadata.Distribution]) -> str:

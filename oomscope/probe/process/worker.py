@@ -80,7 +80,8 @@ def _measured(
     if isinstance(job.target, ProgramTarget):
         from oomscope.probe.targets.program.runs import ProgramRuns
 
-        return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, folder))
+        runs = ProgramRuns(job, job.target, folder)
+        return runs.named(measure(job, progress=progress, keep=lambda each: keep(runs.named(each)), begin=runs))
     return measure(job, progress=progress, keep=keep, folder=folder)
 
 

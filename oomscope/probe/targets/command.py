@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from oomscope.capture.arming import STARTED, with_startup
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import InputError, OomscopeError, TargetError
 from oomscope.printable import quoted
@@ -40,6 +41,7 @@ from oomscope.probe.result import (
     SiteBytes,
     without_measurement,
 )
+from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.harness import HarnessError, place_of
 from oomscope.units import parse_size
 from oomscope.virtual.cards import card_bytes
@@ -95,13 +97,13 @@ def words_of(command: str) -> list[str]:
     return words
 
 
-def argv_of(command: str) -> list[str]:
-    """Return what is run: the words of ``command``, where ``oomscope`` is the one that runs now.
+def argv_of(target: StartedTarget) -> list[str]:
+    """Return what is run: the words of the command, where ``oomscope`` is the one that runs now.
 
     Raises:
         HarnessError: as :func:`words_of`.
     """
-    words = words_of(command)
+    words = checkout_imports.words_in_clone(words_of(target.command), target)
     return [*COMMAND_LINE, *words[1:]] if words[0] == "oomscope" else words
 
 
@@ -138,7 +140,7 @@ def run_command(job: ProbeJob, target: CommandTarget, progress: Callable[[Progre
     log = sys.stdout.fileno()
     start = os.fstat(log).st_size
     try:
-        result = _result(job, target, progress, log, start)
+        result = replace(_result(job, target, progress, log, start), interpreter=_interpreter_of(target))
     except HarnessError as error:
         result = _unmeasured(job, "usage", str(error))
     except OomscopeError as error:
@@ -148,23 +150,37 @@ def run_command(job: ProbeJob, target: CommandTarget, progress: Callable[[Progre
     return replace(result, failure=replace(result.failure, detail=tail_of(log, start)))
 
 
+def _interpreter_of(target: CommandTarget) -> str | None:
+    """Return the Python that a command names as its program; None where it names none."""
+    program = argv_of(target)[0]
+    return shutil.which(program) if PurePosixPath(program).name.startswith("python") else None
+
+
 def _result(
     job: ProbeJob, target: CommandTarget, progress: Callable[[Progress], None], log: int, start: int
 ) -> ProbeResult:
     from oomscope.probe.targets.command_snapshots import stamps_of
 
-    argv = argv_of(target.command)
+    argv = argv_of(target)
     metric = metric_of(target.metric_regex) if target.metric_regex is not None else None
     before = stamps_of(place_of(target), target.snapshot_glob)
     progress(Progress(stage="step"))
     try:
-        status = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=variables_of(job, os.environ)).wait()
+        status = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=_environment(job, target)).wait()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TargetError(f"{argv[0]} cannot be run: {reason}", remedy="see that the checkout has it") from None
     said = read_output(log, start, metric)
     progress(Progress(stage="analyse"))
     return answer(job, target, status, said, before)
+
+
+def _environment(job: ProbeJob, target: CommandTarget) -> dict[str, str]:
+    environment = variables_of(job, os.environ)
+    if not target.origin:
+        return environment
+    started = with_startup(environment) | {STARTED: checkout_imports.__name__}
+    return environment | checkout_imports.variables(target) | started
 
 
 def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from oomscope.probe.recording.blocks import local_part
 from oomscope.probe.recording.cards import RealCard
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.settings import SessionSettings
+from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
@@ -192,9 +193,15 @@ class MeasuredProcess:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._receipt.rank = torch.distributed.get_rank()
             self._receipt.world_size = torch.distributed.get_world_size()
+        self._tell_imports()
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card
+
+    def _tell_imports(self) -> None:
+        if (found := checkout_imports.imported_from_checkout()) is not None:
+            self._receipt.from_checkout = "{} ({})".format(*found)
+        self._receipt.notes += checkout_imports.imported_from_copies()
 
     def _write(self) -> None:
         self._attempt(lambda: self._receipt.write(self._path))

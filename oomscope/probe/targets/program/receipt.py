@@ -96,6 +96,8 @@ class Receipt:
     argv: list[str]
     began_ns: int
     """``time.time_ns()`` when torch had been imported."""
+    interpreter: str
+    """Its Python (``sys.executable``)."""
     torch_version: str
     cuda_version: str | None
     """What torch was built with; None for a build without CUDA."""
@@ -146,6 +148,8 @@ class Receipt:
     """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     snapshot: str = ""
     """The file of the last snapshot; empty where none was written."""
+    from_checkout: str = ""
+    """A module of the user's checkout that it imported though it runs in a clone, with its file; empty for none."""
     unanswered: dict[str, Any] = field(default_factory=dict)
     """What a virtual card could not answer (:class:`oomscope.probe.measurement.Unanswered` as JSON)."""
     notes: list[str] = field(default_factory=list)
@@ -175,6 +179,7 @@ class Receipt:
             pid=os.getpid(),
             argv=list(sys.orig_argv),
             began_ns=time.time_ns(),
+            interpreter=sys.executable,
             torch_version=str(getattr(version, "__version__", "")),
             cuda_version=getattr(version, "cuda", None),
             rank=_number("RANK"),

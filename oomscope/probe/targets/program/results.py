@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
@@ -28,6 +28,11 @@ from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
 from oomscope.units import Bytes, format_size
 from oomscope.virtual.extensions import NO_IPC
+
+_FROM_CHECKOUT: Final = (
+    "was imported from your checkout, not from the commit: name it in the command by a path from the root of the "
+    "repository, or with --link if git does not track it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,12 +274,9 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         return Failure(kind="usage", message=f"the program started no rank {rank}; it started {listed}")
     if receipt is None:
         return _without_torch(ended)
-    unfit = next((each.unfit for each in ended.receipts if each.unfit), None)
     kind: ErrorKind
-    if unfit is not None:
-        return Failure(kind="unfit", message=unfit)
-    if receipt.ran_out:
-        return None
+    if (unfit := _unfit(ended.receipts)) is not None or receipt.ran_out:
+        return unfit
     who = f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
     done = receipt.iterations
     when = f"after {done} step{'s' if done > 1 else ''}" if done else "before its first step"
@@ -287,6 +289,15 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
         kind = "untestable" if NO_IPC in raised else kind
         return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
+
+
+def _unfit(receipts: Sequence[Receipt]) -> Failure | None:
+    """Return why what was measured is not what was asked for; None where it is."""
+    unfit = next((each.unfit for each in receipts if each.unfit), None)
+    if unfit is not None:
+        return Failure(kind="unfit", message=unfit)
+    module = next((each.from_checkout for each in receipts if each.from_checkout), None)
+    return None if module is None else Failure(kind="untestable", message=f"{module} {_FROM_CHECKOUT}")
 
 
 def _without_torch(ended: Ended) -> Failure:

@@ -23,7 +23,8 @@ from oomscope.probe.machine.forked_run import RunHere
 from oomscope.probe.machine.processes import Family, start_family
 from oomscope.probe.measurement import Ending
 from oomscope.probe.recording.settings import SessionSettings
-from oomscope.probe.result import Failure
+from oomscope.probe.result import Failure, ProbeResult
+from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
@@ -53,6 +54,7 @@ class ProgramRuns:
         self._job = job
         self._target = target
         self._folder = folder
+        self._interpreter: str | None = None
         self._backwards: int | None = None
         self._limit_s = float("inf")
 
@@ -67,6 +69,10 @@ class ProgramRuns:
 
         return RunHere(run)
 
+    def named(self, result: ProbeResult) -> ProbeResult:
+        """Return a result of these runs with the Python that ran the program."""
+        return replace(result, interpreter=self._interpreter)
+
     def _run(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> Ending:
         iterations = settings.iterations or self._job.iterations
         progress(Progress(stage="step", total=iterations))
@@ -74,12 +80,14 @@ class ProgramRuns:
         begin = os.fstat(log).st_size
         with tempfile.TemporaryDirectory(prefix="program-", dir=self._folder) as folder:
             ended = run_program(
-                argv_of(self._target.command),
+                argv_of(self._target),
                 self._environment(settings, backend, Path(folder)),
                 Path(folder),
                 told=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
                 limit_s=self._limit_s,
             )
+            if speaker := representative(ended.receipts):
+                self._interpreter = speaker.interpreter
             budget = settings.budget() if backend == "virtual" else None
             rank = self._target.rank if settings.rank is None else settings.rank
             ending = ending_of(ended, settings, budget, iterations, rank)
@@ -119,7 +127,7 @@ class ProgramRuns:
             device=settings.device,
         )
         environment = variables_of(job, os.environ)
-        environment |= arming.variables(told, environment)
+        environment |= arming.variables(told, environment) | checkout_imports.variables(self._target)
         if settings.allocator_conf:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":

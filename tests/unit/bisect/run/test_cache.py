@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomscope.bisect.run.cache import ResultCache
+from oomscope.bisect.run.identity import packages_of
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.probe_results import error, fits, oom
 
-KEY = {"tree": "abc", "job": {"rank": 0, "limit_bytes": None}, "list": (1, 2)}
+KEY = {"target": {"kind": "harness"}, "tree": "abc", "job": {"rank": 0, "limit_bytes": None}, "list": (1, 2)}
 
 
 class Kept:
@@ -64,6 +66,32 @@ def test_an_oom_of_the_job_alone_is_kept(kept: Kept, result: ProbeResult) -> Non
     """On a virtual card others are part of the job."""
     kept.cache.put(KEY, result)
     assert kept.cache.get(KEY) == result
+
+
+def test_a_result_of_another_python_holds_as_long_as_its_packages_do(kept: Kept, tmp_path: Path) -> None:
+    """Which Python runs a program is known once it ran, so its packages are no part of the key."""
+    installed = tmp_path / "library-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: library\nVersion: 1.0\n")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!/bin/sh\necho '{json.dumps([str(tmp_path)])}'\n")
+    interpreter.chmod(0o755)
+    key, result = {**KEY, "target": {"kind": "program"}}, replace(fits(700), interpreter=str(interpreter))
+    kept.cache.put(key, result)
+    assert kept.cache.get(key) == result
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: library\nVersion: 2.0\n")
+    packages_of.cache_clear()  # a further search is another process
+    assert kept.cache.get(key) is None
+    kept.cache.put(key, result)
+    interpreter.unlink()
+    packages_of.cache_clear()
+    assert kept.cache.get(key) is None
+
+
+def test_a_program_whose_python_is_not_known_is_not_kept(kept: Kept) -> None:
+    key = {**KEY, "target": {"kind": "program"}}
+    kept.cache.put(key, error("import"))
+    assert kept.cache.get(key) is None
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def test_words_are_those_that_a_shell_would_see(words: list[str]) -> None:
 
 
 def test_oomscope_is_the_one_that_runs() -> None:
-    assert argv_of("sh -c 'a b'") == ["sh", "-c", "a b"]
-    argv = argv_of("oomscope probe x.yaml")
+    assert argv_of(target("sh -c 'a b'")) == ["sh", "-c", "a b"]
+    argv = argv_of(target("oomscope probe x.yaml"))
     assert argv[0] == sys.executable
     assert argv[-2:] == ["probe", "x.yaml"]
     assert (Path(argv[-4]) / "oomscope" / "__init__.py").is_file()

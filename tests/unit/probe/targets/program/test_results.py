@@ -22,6 +22,7 @@ def receipt(peak: int = 100 * MiB, **fields: Any) -> Receipt:
         "pid": 7,
         "argv": ["python", "train.py"],
         "began_ns": 1,
+        "interpreter": "/usr/bin/python",
         "torch_version": "2.15.0",
         "cuda_version": "13.0",
         "state": "stopped",
@@ -103,6 +104,7 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
             "the program could not be recorded; OSError: no space",
         ),
         ([receipt(unfit="virtual card: no library")], 0, "unfit", "virtual card: no library"),
+        ([receipt(from_checkout="tiny (/home/me/tiny.py)")], 0, "untestable", "tiny (/home/me/tiny.py) was imported"),
     ],
 )
 def test_what_is_no_answer(left: list[Receipt], status: int, kind: str, said: str) -> None:
