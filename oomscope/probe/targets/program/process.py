@@ -173,6 +173,8 @@ class MeasuredProcess:
                 self._receipt.raised = _raised(error)
             self._finish("ended")
             ending.await_autograd()
+            if self._receipt.state == "stopped":
+                ending.leave_garbage()
 
     def _leaves_hard(self) -> None:
         if self._pid == os.getpid():

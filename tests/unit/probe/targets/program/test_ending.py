@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
-    text = "import os, threading, time\nfrom oomscope.probe.targets.program.ending import before_hard_exit, stop\n"
+    ours = "before_hard_exit, leave_garbage, stop"
+    text = f"import os, threading, time\nfrom oomscope.probe.targets.program.ending import {ours}\n"
     return subprocess.run(
         [sys.executable, "-c", text + textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -27,6 +29,22 @@ def test_it_passes_what_catches_exceptions_and_runs_what_is_to_run_at_the_end() 
             print("finally")
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "finally\nexit handler\n", "")
+
+
+def test_what_a_program_wrote_into_an_open_file_is_there_though_its_garbage_is_left(tmp_path: Path) -> None:
+    """The file is held by a cycle alone."""
+    done = python(f"""
+        import gc
+        class Log:
+            def __init__(self):
+                self.file, self.itself = open({str(tmp_path / "log")!r}, "w"), self
+        gc.disable()
+        Log().file.write("loss 0.5")
+        leave_garbage()
+        assert not gc.collect()
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "log").read_text() == "loss 0.5"
 
 
 def test_a_thread_of_the_program_ends_and_so_does_the_main_thread_that_waits_for_it() -> None:
