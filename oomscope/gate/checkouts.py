@@ -138,5 +138,5 @@ def top_site(case: CaseResult) -> Site | None:
         return case.probe.oom.site
     held: Counter[Site] = Counter()
     for row in case.probe.peak.sites if case.probe.peak is not None else ():
-        held[row.site] += row.bytes
+        held[replace(row.site, module="")] += row.bytes
     return held.most_common(1)[0][0] if held else None

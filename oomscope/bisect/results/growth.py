@@ -41,14 +41,17 @@ class SiteGrowth(Document):
         return self.after_bytes - self.before_bytes
 
 
-def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:
+def grown_sites(
+    before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES, *, by_module: bool = True
+) -> tuple[SiteGrowth, ...]:
     """Return the rows of growth from ``before`` to ``after``, largest change first.
 
-    They sum to the difference of :func:`~oomscope.probe.demand.requested_bytes`.
+    They sum to the difference of :func:`~oomscope.probe.demand.requested_bytes`. Without ``by_module`` a line is one
+    row for each category, in whichever modules it runs.
     """
     peaks = [recorded_peak(result) for result in (before, after)]
     old, new = (peak.sites if peak else () for peak in peaks)
-    rows = [*grew(old, new, sources), *_unrecorded(before, after)]
+    rows = [*grew(old, new, sources, by_module=by_module), *_unrecorded(before, after)]
     return tuple(sorted(rows, key=lambda row: (-abs(row.delta_bytes), str(row.site), row.category)))
 
 
@@ -62,7 +65,7 @@ def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = 
     change = requested_bytes(after) - requested_bytes(before)
     if change == 0:
         return None
-    rows = grown_sites(before, after, sources)
+    rows = grown_sites(before, after, sources, by_module=False)
     by_category: Counter[str] = Counter()
     for row in rows:
         by_category[row.category] += row.delta_bytes
@@ -82,7 +85,11 @@ def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = 
 
 
 def grew(
-    before: Sequence[SiteBytes], after: Sequence[SiteBytes], sources: Sources = NO_SOURCES
+    before: Sequence[SiteBytes],
+    after: Sequence[SiteBytes],
+    sources: Sources = NO_SOURCES,
+    *,
+    by_module: bool = True,
 ) -> tuple[SiteGrowth, ...]:
     """Return the lines that differ, largest change first; sums to the bytes of ``after`` minus those of ``before``.
 
@@ -94,7 +101,7 @@ def grew(
         sources.before.lines,
         sources.after.lines,
         unchanged=sources.are_one,
-        by_module=True,
+        by_module=by_module,
     )
     return tuple(
         SiteGrowth(site=row.site, category=row.category, before_bytes=row.before_bytes, after_bytes=row.after_bytes)

@@ -56,8 +56,8 @@ def find_leak(
     if mean < MIN_GROWTH:
         return None
     by_site: Counter[Site | None] = Counter()
-    for (own, forward, module), size in left.items():
-        by_site[choose(timeline.trace.stacks[forward or own], timeline.trace.modules[module])] += size
+    for (own, forward, _), size in left.items():
+        by_site[choose(timeline.trace.stacks[forward or own], "")] += size  # one line, in whichever modules it runs
     most = max(by_site, key=by_site.__getitem__)
     lines = {(site.file, site.line) for site, size in by_site.items() if site and size >= MIN_SUSPECT * (len(ends) - 1)}
     further = len(lines - {(most.file, most.line)}) if most else 0
@@ -226,7 +226,7 @@ def suspects_of(timeline: Timeline, ends: Indices) -> tuple[Suspect, ...]:
     found: dict[Site | None, list[tuple[int, int]]] = {}
     for row, iteration in zip(rows.tolist(), np.searchsorted(ends, table.born[rows]).tolist(), strict=True):
         born = table.born[row]
-        site = site_of(trace.stacks[trace.stack_id[born]], trace.modules[trace.module_id[born]])
+        site = site_of(trace.stacks[trace.stack_id[born]])
         found.setdefault(site, []).append((iteration, int(table.size[row])))
     suspects = [
         Suspect(

@@ -71,7 +71,7 @@ def test_a_line_is_one_of_a_file_in_the_repository(repo: Path, file: str, path: 
 def test_without_a_culprit_it_is_the_line_that_holds_most_or_at_which_memory_ran_out(repo: Path) -> None:
     held = [("train/step.py", 3, 3), ("[odd] *.py", 2, 2), ("[odd] *.py", 2, 2)]
     sites = tuple(
-        SiteBytes(site=at(file, line), bytes=size * MiB, count=1, category=str(number))
+        SiteBytes(site=replace(at(file, line), module=str(number)), bytes=size * MiB, count=1, category=str(number))
         for number, (file, line, size) in enumerate(held)
     )
     fits, failed = measured(GiB), out_of_memory()

@@ -85,6 +85,15 @@ def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> Non
         assert dominant.category == "optimizer_state"
 
 
+def test_a_line_explains_a_change_by_what_it_holds_in_all_modules() -> None:
+    layers = tuple(of_module(row(40, 11), module) for module in ("encoder", "decoder"))
+    before, after = (row(10, 23),), (row(60, 23), *layers)
+    dominant = dominant_growth(fits(total(before), sites=before), fits(total(after), sites=after))
+    assert dominant is not None
+    assert dominant.site is not None
+    assert (dominant.site.line, dominant.delta_bytes) == (11, 80)
+
+
 def test_the_line_that_explains_a_change_has_the_bytes_that_did_not_move() -> None:
     """All but 64 of the 512 bytes of one line went to another; of another category some went elsewhere."""
     inline, called = (row(512, 74),), (row(448, 90, "loss"),)

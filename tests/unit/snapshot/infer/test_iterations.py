@@ -11,7 +11,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.activity import Doing, activity_of
 from oomscope.snapshot.infer.inferred import iterations_of, with_moments
 from oomscope.snapshot.judge.leaks import find_leak, suspects_of
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Annotation, Category, Moment
+from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Annotation, Category, Moment
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.foreign import BACKWARD, STEP, Training
 from tests.unit.snapshot.machine import Machine
@@ -76,6 +76,29 @@ def test_only_what_is_alive_before_the_failure_leaks():
     assert rest is not None
     assert (both.bytes_per_iteration, both.site.line) == (20 * MiB, 12)
     assert (rest.bytes_per_iteration, rest.site.line) == (2 * MiB, 11)
+
+
+def test_a_leak_is_of_the_line_that_left_most_over_all_modules_that_run_it():
+    machine = Machine(4 * GiB)
+    for number in range(4):
+        machine.moment = Moment("forward", number, 0)
+        for _ in range(8):
+            machine.alloc(4 * MiB, line=11)
+        machine.alloc(20 * MiB, line=23)
+    machine.moment = Moment("forward", 4, 0)
+    machine.alloc(512, line=13)
+    trace = machine.trace()
+    layers = (np.cumsum(trace.action == Action.ALLOC) % 9 + 1).astype(np.int32)
+    trace = replace(trace, modules=("", *(f"layers.{number}" for number in range(9))), module_id=layers)
+    timeline = Timeline.of(trace, machine.segments())
+    leak = find_leak(timeline)
+    assert leak is not None
+    assert (leak.bytes_per_iteration, leak.site.line, leak.further_lines) == (52 * MiB, 11, 1)
+    ends = np.array([event for event in range(len(trace)) if trace.size[event] == 20 * MiB])
+    assert [(suspect.site.line, suspect.bytes) for suspect in suspects_of(timeline, ends)] == [
+        (11, 128 * MiB),
+        (23, 80 * MiB),
+    ]
 
 
 def test_gradients_of_a_layer_whose_output_is_kept_are_not_counted():
