@@ -103,7 +103,7 @@ def categorise(timeline: Timeline, activity: Activity | None = None) -> Evidence
 def _count_sizes(evidence: Evidence, life: Life, table: Lifetimes) -> None:
     """Tell persistent blocks that nothing else told of: by the sizes of gradients, or where nothing runs backward."""
     stays = life.lasting | (life.steps_outlived > 0) | (life.freed_in == Doing.OPTIMIZER)
-    persistent = (evidence.category == Category.UNKNOWN) & life.older & stays
+    persistent = (evidence.category == Category.UNKNOWN) & life.older & stays & ~life.made_in(Doing.FORWARD)
     gradients = _at_once((evidence.category == Category.GRADIENT) & (life.own == Doing.BACKWARD), table)
     parameters, states = census(life.size, table.freed, persistent, gradients)
     evidence.found(parameters, Category.PARAMETER, Confidence.LOW, CENSUS_PARAMETER)

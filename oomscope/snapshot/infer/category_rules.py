@@ -74,7 +74,7 @@ def _moved_with_module(b: Life) -> Mask:
 
 def _alive_after_two_steps(b: Life) -> Mask:
     untold = (b.own == Doing.UNKNOWN) & (b.born_in != Doing.UNKNOWN)
-    return np.asarray((b.made_in(FORWARD) | untold) & (b.steps_outlived > 1) & ~b.older)
+    return np.asarray((b.made_in(FORWARD) | untold) & (b.steps_outlived > 1))
 
 
 def _given_up_before_anything(b: Life) -> Mask:

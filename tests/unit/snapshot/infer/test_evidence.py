@@ -128,6 +128,29 @@ def test_parameters_and_states_from_before_the_recording_are_counted_by_the_size
     assert set(evidence.confidence[before].tolist()) == {Confidence.LOW}
 
 
+def test_what_a_forward_kept_before_the_recording_is_no_optimizer_state_whatever_its_size():
+    """The segments keep its stack; a full ring holds the last iterations only."""
+    job = Training()
+    job.build()
+    job.step()
+    kept = [job.make(2 * size, foreign.FORWARD, Category.KEPT) for size in PARAMETERS * 2]
+    start = len(job.builder)
+    for _ in range(3):
+        job.step()
+    stacks = dict.fromkeys(kept, foreign.FORWARD)
+    segments = tuple(
+        replace(
+            each, blocks=tuple(replace(block, stack=stacks.get(block.address, block.stack)) for block in each.blocks)
+        )
+        for each in job.segments()
+    )
+    timeline = Timeline.of(tail(job.trace(), start), segments)
+    evidence = categorise(timeline)
+    of_size = np.isin(timeline.lifetimes.size, [2 * size for size in PARAMETERS])
+    assert of_size.sum() == len(kept)
+    assert set(evidence.category[of_size].tolist()) == {Category.KEPT}
+
+
 @given(recordings())
 def test_each_block_has_a_category_with_a_rule_or_none_with_none(recording):
     trace, segments, _ = recording
