@@ -6,19 +6,22 @@ import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from oomscope.bisect import commit_bisect
 from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.missing_files import missing_file
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import Reporter
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import InterruptedSearch, JournalUse, Places
 from oomscope.bisect.search.line import Answer
+from oomscope.bisect.targets.preparation import Fixup, Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode, own_code_of, subject_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.bisect.vcs.repository import Repository
-from oomscope.errors import GitError, InconclusiveError, OomscopeError
+from oomscope.errors import GitError, InconclusiveError, OomscopeError, UsageError
 from oomscope.files import real_path
 from oomscope.gate.checkouts import folder_of, newest_before, path_inside
 from oomscope.gate.ledger.ledger import Ledger
@@ -80,6 +83,9 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         with how.reporter() as reporter:
             found = commit_bisect.bisect_commits(request, reporter=reporter)
         culprit = _culprit(found, good, None if case.ran_out else _decisive(case))
+        if missing := missing_file(found, request.repo):
+            remedy = f"git does not track {missing.name}: add link: [{missing.link}] to the case in {measured.where}"
+            culprit = replace(culprit, message=f"{culprit.message}; {remedy}")
         return _with_commands(culprit, request, case, night) if culprit.commit else culprit
     except OomscopeError as error:
         return Culprit(outcome=NOT_SEARCHED, message=str(error))
@@ -138,6 +144,11 @@ def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> Com
         repo=real_path(folder_of(measured)),
         range=RevisionRange(good=good, bad=head),
         subject=_subject(measured),
+        preparation=Preparation(
+            fixups=tuple(Fixup.parse(text, measured.folder) for text in measured.fixups),
+            setup=measured.setup,
+            links=measured.links,
+        ),
         bad=Bad.parse(_bad(case)),
         jobs=how.jobs,
         places=Places.at(how.state),
@@ -152,11 +163,15 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
         target = subject.target_at("").words()
     else:
         target = ("--config", subject.path, *(("--from", subject.dialect) if subject.dialect else ()))
+    prepared = request.preparation
+    named = [("--link", link) for link in prepared.links] + [("--fixup", str(fixup)) for fixup in prepared.fixups]
+    if prepared.setup:
+        named.append(("--setup", prepared.setup))
     state = () if how.state is None else ("--state", str(how.state.absolute()))
     return (
         f"{request.range.good}..{request.range.bad}",
         *case.overrides,
-        *("--repo", str(request.repo.absolute()), *target, "--bad", str(request.bad)),
+        *("--repo", str(request.repo.absolute()), *target, *chain.from_iterable(named), "--bad", str(request.bad)),
         *("--jobs", str(how.jobs), *state),
     )
 
@@ -223,8 +238,8 @@ def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, n
     root = Path(night.suite.removesuffix(night.home.path)) if night.home is not None else None
     try:
         repository = Repository.open(request.repo)
-        subject = subject_of(choice, repository, Path())
+        subject = request.preparation.of(subject_of(choice, repository, Path()), repository)
         *before, probe = subject.commands(repository.resolve(culprit.commit), root)
-    except GitError:  # the repository is gone by now, and the commit is known
+    except (GitError, UsageError):  # the repository or what it links to is gone by now, and the commit is known
         return culprit
     return replace(culprit, commands=(*before, with_variables(night.variables, probe)))

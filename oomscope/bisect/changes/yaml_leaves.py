@@ -45,7 +45,7 @@ class WithConfigOf(ChangedSubject):
             return Untestable(str(error))
         return with_file(self.subject.experiment(commit), self.path, content)
 
-    def commands(self, commit: Commit) -> tuple[str, ...]:
+    def commands(self, commit: Commit, _root: Path | None = None) -> tuple[str, ...]:
         """Return commands that lay the commit out, put the file into it and probe it."""
         clone, checkout, *then = self.subject.commands(commit)
         return (clone, checkout, _show(self.repository, self.holder, self.path, commit), *then)

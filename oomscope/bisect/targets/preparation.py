@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from oomscope.bisect.run.experiment import Experiment, Workplace, in_checkout
 from oomscope.bisect.run.identity import digest_of
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.targets.subjects import ChangedSubject, ConfigSubject, Subject
+from oomscope.bisect.targets.subjects import ChangedSubject, ConfigSubject, Subject, place_of, seen_from
 from oomscope.bisect.vcs.checkouts import spend
 from oomscope.bisect.vcs.git import Git, reading
 from oomscope.bisect.vcs.repository import Commit, Repository
@@ -50,8 +50,8 @@ class Fixup:
     """Where the patch lies."""
 
     @classmethod
-    def parse(cls, text: str) -> Fixup:
-        """Return the repair that ``text`` names; a patch file is read here.
+    def parse(cls, text: str, folder: Path = Path()) -> Fixup:
+        """Return the repair that ``text`` names; a patch file, whose path counts from ``folder``, is read here.
 
         What ends in ``.patch`` or ``.diff``, and any file that exists, is a patch; all else is a command.
 
@@ -61,7 +61,7 @@ class Fixup:
         where, colon, repair = (part.strip() for part in text.partition(":"))
         if not (colon and where and repair):
             raise UsageError(f"{quoted(text)} is not a repair", where=FIXUP, remedy=_RANGE_REMEDY)
-        file = Path(repair).expanduser()
+        file = folder / Path(repair).expanduser()
         if file.suffix not in _PATCH_SUFFIXES and not os.path.isfile(file):  # noqa: PTH113 # commands may be long
             return cls(range=where, command=repair)
         try:
@@ -132,10 +132,10 @@ class Fixup:
         remedy = "narrow its range, or give another patch for these commits"
         raise TargetError(f"does not apply: {failures[0]}", where=f"{FIXUP} {self}", remedy=remedy)
 
-    def shell(self, directory: str) -> str:
-        """Return the shell command that does this to the checkout ``directory``."""
-        if self.patch:
-            return shlex.join(["git", "-C", directory, "apply", str(self.file)])
+    def shell(self, directory: str, root: Path | None = None) -> str:
+        """Return the shell command that does this to the checkout ``directory``, run in ``root``."""
+        if self.file is not None:
+            return f"{shlex.join(['git', '-C', directory, 'apply'])} {_whole(self.file, root)}"
         return in_checkout(directory, self.command)
 
 
@@ -187,11 +187,13 @@ class Link:
                 remedy="the commit has a file where the path needs a folder; link another path",
             ) from None
 
-    def shell(self, directory: str) -> str:
-        """Return the shell command that does this to the checkout ``directory``."""
+    def shell(self, directory: str, root: Path | None = None) -> str:
+        """Return the shell command that does this to the checkout ``directory``, run in ``root``."""
         place = PurePosixPath(directory) / self.path
         folder = shlex.join(["mkdir", "-p", str(place.parent)])
-        return f"{folder} && {shlex.join(['ln', '-s', str(self.target), str(place)])}"
+        link = f"ln -s {_whole(self.target, root)} {shlex.quote(str(place))}"
+        once = "" if root is None else f"test -e {shlex.quote(str(place))} || "
+        return f"{folder} && {once}{link}"
 
     def state(self) -> str:
         """Return a digest of what lies there: of sizes and times of up to 10,000 files."""
@@ -210,6 +212,12 @@ class Link:
         for folder, folders, names in os.walk(self.target):
             folders.sort()
             yield from (Path(folder, name) for name in sorted(names))
+
+
+def _whole(path: Path, root: Path | None) -> str:
+    """Return ``path`` for a command that is run in ``root`` and enters other folders."""
+    near = seen_from(root, path)
+    return shlex.quote(near) if Path(near).is_absolute() else f'"$PWD"/{shlex.quote(near)}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,13 +309,13 @@ class Prepared(ChangedSubject):
             return Source()
         return Source(self.repository, commit, is_built=bool(self.preparation.setup))
 
-    def commands(self, commit: Commit) -> tuple[str, ...]:
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
         """Return commands that lay the commit out, prepare it and probe it."""
-        *lay_out, probe = self.subject.commands(commit)
-        place = f"{self.repository.name}-{commit.short}"
+        *lay_out, probe = self.subject.commands(commit, root)
+        place = place_of(self.repository, commit, root)
         setup = [in_checkout(place, self.preparation.setup)] if self.preparation.setup else []
-        linked = (link.shell(place) for link in self.links)
-        return (*lay_out, *linked, *(fixup.shell(place) for fixup in self._fixups(commit)), *setup, probe)
+        linked = (link.shell(place, root) for link in self.links)
+        return (*lay_out, *linked, *(fixup.shell(place, root) for fixup in self._fixups(commit)), *setup, probe)
 
     def _fixups(self, commit: Commit) -> tuple[Fixup, ...]:
         return tuple(fixup for fixup, commits in self.fixups if commits is None or commit.hash in commits)

@@ -96,8 +96,11 @@ class Subject(ABC):
         """Return the code that is measured of ``commit``."""
 
     @abstractmethod
-    def commands(self, commit: Commit) -> tuple[str, ...]:
-        """Return shell commands that repeat the probe of ``commit``."""
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``commit``.
+
+        With ``root``, the top of a checkout, they are run there, and hold in every checkout.
+        """
 
 
 def subject_of(
@@ -141,6 +144,11 @@ def seen_from(root: Path | None, path: Path) -> str:
         return str(path.absolute())
     near = root if root.parent == Path(root.anchor) else root.parent
     return os.path.relpath(path, root) if path.is_relative_to(near) else str(path.absolute())
+
+
+def place_of(repository: Repository, commit: Commit, root: Path | None) -> str:
+    """Return the folder in which commands lay ``commit`` out."""
+    return f"{repository.name}-{commit.short}" if root is None else f"../oomscope-{commit.short}"
 
 
 @dataclass(frozen=True)
@@ -259,7 +267,7 @@ class OwnCodeSubject(Subject):
 
         With ``root``, the top of a checkout, they are run there, hold in every checkout, and lay it out beside it.
         """
-        place = f"{self.repository.name}-{commit.short}" if root is None else f"../oomscope-{commit.short}"
+        place = place_of(self.repository, commit, root)
         repository = seen_from(root, self.repository.top)
         clone = shlex.join(["git", "clone", "--shared", "--no-checkout", repository, place])
         checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,6 @@ from oomscope.cli.options import (
     settings_overrides,
 )
 from oomscope.cli.sources import TargetOptions, dialect_option
-from oomscope.cli.terminal.hints import missing_in_checkouts
 from oomscope.cli.terminal.output import BISECT_TABLES, Files, Form, late, print_document, print_report, tables_of
 from oomscope.errors import ExitCode, OomscopeError, gravest
 
@@ -142,6 +142,7 @@ def bisect(
     oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
+    from oomscope.bisect.results.missing_files import missing_file
     from oomscope.bisect.vcs.forge import forge_of
     from oomscope.cli.bisect.search import run_search
     from oomscope.cli.terminal.progress import live_progress_of
@@ -155,8 +156,9 @@ def bisect(
             result = run_search(search, live)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
-    if hint := missing_in_checkouts(result, search.options.repo or Path()):
-        result = replace(result, remedy=hint)
+    if missing := missing_file(result, search.options.repo or Path()):
+        remedy = f"git does not track {missing.name}: add --link {shlex.quote(missing.link)}"
+        result = replace(result, remedy=remedy)
     page = late("oomscope.report.html.pages:bisect_page", result, title=f"Bisect of {search.ends}", forge=forge)
     lost = files.write({"--html": page, "--csv": partial(tables_of, BISECT_TABLES, result)})
     if form is not None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import shlex
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from oomscope.errors import ConfigError, GitError, InputError, OomscopeError, SnapshotError, UsageError
 
-if TYPE_CHECKING:
-    from oomscope.bisect.results.result import BisectResult, ProbeRecord
-
 _NOT_THERE: Final = re.compile("no such .*file", re.IGNORECASE)
-_NOT_FOUND: Final = re.compile(r"No such file or directory: '([^'\n]{1,500})'")
-_LAST_BYTES: Final = 16_384
 _SNAPSHOTS: Final = {".pickle", ".pkl"}
 _YAML: Final = {".yaml", ".yml"}
 
@@ -85,40 +78,6 @@ def _nearest_file(missing: Path) -> str | None:
         if SequenceMatcher(None, other, stem).ratio() > 0.6:  # a.yaml is not b.yaml
             return f"did you mean {missing.with_name(name)}?"
     return None
-
-
-def missing_in_checkouts(result: BisectResult, folder: Path) -> str | None:
-    """Return what to do about a file of ``folder`` that git does not track, and that an end of a search lacks.
-
-    None where the ends lack no such file.
-    """
-    from oomscope.bisect.vcs.git import Git
-
-    git = Git(folder, (folder,))
-
-    def is_untracked(path: str) -> bool:
-        return not git.listed("ls-files", "-z", "--", f":(literal){path}")
-
-    for probe in result.untestable:
-        for name in _NOT_FOUND.findall(_last_output(probe)) if probe.role in {"good end", "bad end"} else ():
-            parts = Path(name).parts
-            if Path(name).is_absolute() or ".." in parts or not (folder / name).exists():
-                continue
-            with contextlib.suppress(OomscopeError, OSError):
-                beginnings = (str(Path(*parts[:length])) for length in range(1, len(parts) + 1))
-                if is_untracked(name) and (link := next(filter(is_untracked, beginnings), None)):
-                    return f"git does not track {name}: add --link {shlex.quote(link)}"
-    return None
-
-
-def _last_output(probe: ProbeRecord) -> str:
-    """Return the end of the output of a failed target."""
-    with contextlib.suppress(OSError):
-        if probe.log is not None:
-            with Path(probe.log).open("rb") as file:
-                file.seek(max(0, Path(probe.log).stat().st_size - _LAST_BYTES))
-                return file.read().decode(errors="replace")
-    return probe.reason
 
 
 def other_than_range(text: str, commands: Iterable[str]) -> str | None:

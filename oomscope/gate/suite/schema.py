@@ -73,6 +73,13 @@ def _override(text: str) -> str:
     return text
 
 
+def _fixup(text: str) -> str:
+    where, _, repair = text.partition(":")
+    if not (where.strip() and repair.strip()):
+        raise ValueError(f"{shown(text)} is not a repair; write it as 'RANGE: PATCH-FILE' or 'RANGE: COMMAND'")
+    return text
+
+
 def _rank(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
     if value is not None and not is_number and value not in RANKS:
@@ -98,6 +105,7 @@ Metrics = Annotated[dict[MetricName, MetricBands | None] | None, BeforeValidator
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Override = Annotated[str, AfterValidator(_override)]
+Fixup = Annotated[str, AfterValidator(_fixup)]
 Limit = Annotated[str | None, BeforeValidator(_size)]
 Rank = Annotated[int | str | None, BeforeValidator(_rank)]
 
@@ -114,6 +122,12 @@ class _Shared(Section):
     metrics: Metrics = None
     """The metrics that count, as a list, or a mapping to bands, whose metrics count beside the default ones; those of a
     case are added to the defaults'."""
+    link: tuple[Place, ...] = Field(default=(), strict=False)
+    """Files and folders of the checkout that git does not track, and that commits need when they are searched."""
+    setup: str | None = None
+    """A command that is run in the checkout of each commit that is searched, such as a build."""
+    fixup: tuple[Fixup, ...] = Field(default=(), strict=False)
+    """Repairs of commits that are searched, ``RANGE: PATCH-FILE`` or ``RANGE: COMMAND`` each."""
     _chooses: bool = PrivateAttr(default=False)
 
     @property
@@ -169,6 +183,9 @@ class CaseDocument(_Shared):
             ("from", self.dialect, ("config",)),
             ("metric_regex", self.metric_regex, ("command",)),
             ("snapshot_glob", self.snapshot_glob, ("command",)),
+            ("link", self.link or None, OWN_KINDS),
+            ("setup", self.setup, OWN_KINDS),
+            ("fixup", self.fixup or None, OWN_KINDS),
         ):
             if value is not None and given[0] not in owners:
                 raise ValueError(f"{key} without {' or '.join(owners)}; name one, or leave {key} out")

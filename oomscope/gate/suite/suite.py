@@ -44,6 +44,12 @@ class Case:
     """Whether these alone count, and no default ones beside them."""
     bands: Mapping[str, MetricBands]
     """The suite's bands, by metric."""
+    links: tuple[str, ...] = ()
+    """What checkouts of commits link to when they are searched, from the folder under test."""
+    setup: str = ""
+    """What is run in each of these checkouts."""
+    fixups: tuple[str, ...] = ()
+    """How commits among them are repaired; patches lie in the suite's folder."""
     folder: Path
     """The suite's folder, from which paths count."""
     where: str
@@ -153,6 +159,7 @@ def load_suite(path: Path) -> Suite:
 
 def _case(case: CaseDocument, defaults: DefaultsDocument, path: Path, line: int) -> Case:
     kind = next(key for key in SOURCES if getattr(case, key) is not None)
+    is_own = kind in OWN_KINDS
     rank = defaults.rank if case.rank is None else case.rank
     limit = case.limit or defaults.limit
     options = {"probe.rank": rank, "device.limit": limit}
@@ -172,6 +179,9 @@ def _case(case: CaseDocument, defaults: DefaultsDocument, path: Path, line: int)
         asked=tuple(metric for metric in METRICS if metric in metrics),
         chooses=defaults.chooses or case.chooses,
         bands={metric: bands for metric, bands in metrics.items() if bands is not None},
+        links=(*defaults.link, *case.link) if is_own else (),
+        setup=(case.setup or defaults.setup or "") if is_own else "",
+        fixups=(*defaults.fixup, *case.fixup) if is_own else (),
         folder=path.parent,
         where=f"{path}:{line}",
     )

@@ -56,6 +56,22 @@ def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
     assert train.path == tmp_path / "configs" / "train.yaml"
 
 
+def test_what_checkouts_are_given_is_of_own_code_and_part_of_no_digest(tmp_path: Path) -> None:
+    text = """\
+defaults: {link: [data], setup: make, fixup: ['*: true']}
+cases:
+  - {name: own, command: c, link: [.env], setup: make all, fixup: ['main: a.patch']}
+  - {name: plain, entry: 'a:b'}
+  - {name: bundled, preset: p}
+"""
+    own, plain, bundled = load(tmp_path, text).cases
+    assert (own.links, own.setup, own.fixups) == (("data", ".env"), "make all", ("*: true", "main: a.patch"))
+    assert (plain.links, plain.setup, plain.fixups) == (("data",), "make", ("*: true",))
+    assert (bundled.links, bundled.setup, bundled.fixups) == ((), "", ())
+    bare = load(tmp_path, "cases: [{name: own, command: c}]").cases[0]
+    assert own.digest == bare.digest
+
+
 BANDS = """\
 defaults:
   metrics: {peak_requested: {fail: 1GiB}, peak_reserved: {warn: 0, fail: 64MiB}}
@@ -111,6 +127,8 @@ def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
         ("cases:\n  - {name: a, preset: p}\n  - {name: a, preset: q}", 3, "two cases are called 'a'"),
         ("cases:\n  - {name: a, preset: p, repo: .}", 2, "repo without harness or entry or command"),
         ("cases:\n  - {name: a, preset: p, from: nemo}", 2, "from without config"),
+        ("cases:\n  - {name: a, preset: p, link: [data]}", 2, "link without harness or entry or command"),
+        ("cases:\n  - name: a\n    command: c\n    fixup: [x.patch]", 4, "is not a repair; write it as 'RANGE: "),
         ("cases:\n  - {name: a, entry: 'a:b', metric_regex: x}", 2, "metric_regex without command"),
         (
             "cases:\n  - {name: a, command: c, metric_regex: r, snapshot_glob: g}",
