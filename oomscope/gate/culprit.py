@@ -27,14 +27,20 @@ from oomscope.gate.checkouts import folder_of, newest_before, path_inside
 from oomscope.gate.ledger.ledger import Ledger
 from oomscope.gate.night.cases import own_target, traced
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import UNEXPLAINED, CaseResult, Culprit, GateResult, GrownLine, with_variables
+from oomscope.gate.night.result import (
+    QUANTITIES,
+    UNEXPLAINED,
+    CaseResult,
+    Culprit,
+    GateResult,
+    GrownLine,
+    with_variables,
+)
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import series_of
 from oomscope.gate.suite.suite import Case, Suite
 from oomscope.probe.targets.settings import harness_settings
 
-QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
-"""Metrics that the search knows, and their names in ``--bad``."""
 ANY_OOM = "any-oom"
 """The name of running out of memory in ``--bad``."""
 NOT_SEARCHED = "not searched"
@@ -82,7 +88,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         request = _request(case, measured, good, how)
         with how.reporter() as reporter:
             found = commit_bisect.bisect_commits(request, reporter=reporter)
-        culprit = _culprit(found, good, None if case.ran_out else _decisive(case))
+        culprit = _culprit(found, good, None if case.ran_out else case.searched)
         if missing := missing_file(found, request.repo):
             remedy = f"git does not track {missing.name}: add link: [{missing.link}] to the case in {measured.where}"
             culprit = replace(culprit, message=f"{culprit.message}; {remedy}")
@@ -124,17 +130,11 @@ def _start(case: CaseResult, measured: Case, night: GateResult, how: Searching) 
     return nearest
 
 
-def _decisive(case: CaseResult) -> MetricRow | None:
-    """Return the first metric that is worse and that the search knows."""
-    found = (row for row in case.rows if row.status is Status.WORSE and row.name in QUANTITIES)
-    return next((row for row in found if row.expected is not None), None)
-
-
 def _bad(case: CaseResult) -> str:
     """Return the class of bad results: out of memory where it fitted, or that metric; empty where there is none."""
     if case.ran_out:
         return ANY_OOM
-    row = _decisive(case)
+    row = case.searched
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
 

@@ -32,6 +32,8 @@ def _moment(text: str) -> str:
     return when.replace(tzinfo=when.tzinfo or dt.UTC).astimezone(dt.UTC).isoformat(timespec="seconds")
 
 
+QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
+"""Metrics that a search for the commit knows, and their names in ``oomscope bisect --bad``."""
 PathText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Moment = Annotated[str, AfterValidator(_moment)]
 """ISO 8601 in UTC, by the second."""
@@ -135,6 +137,12 @@ class CaseResult(Document):
     def decisive(self) -> MetricRow | None:
         """The metric that the status rests on: the first of the gravest; None where it rests on something else."""
         return next((row for row in self.rows if row.status is self.status), None)
+
+    @property
+    def searched(self) -> MetricRow | None:
+        """The first metric that is worse and that a search for the commit knows."""
+        worse = (row for row in self.rows if row.status is Status.WORSE and row.name in QUANTITIES)
+        return next((row for row in worse if row.expected is not None), None)
 
     @property
     def ran_out(self) -> bool:

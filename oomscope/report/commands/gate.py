@@ -40,7 +40,7 @@ def _status(night: GateResult) -> parts.Line:
 
 def case_table(cases: Sequence[CaseResult], night: GateResult, *, has_commit: bool = False) -> parts.Table:
     """Return one row a case: the metric that decides, or the first where none does."""
-    commit = ["Commit"] if has_commit else []
+    commit = ["Measured at"] if has_commit else []
     return parts.Table(
         name="cases",
         columns=columns("Case", "Verdict", *NUMBERS, *commit),

@@ -196,7 +196,7 @@ def next_steps(night: GateResult, commands: Commands) -> list[Step]:
         steps.append(Step(f"{said}{_by_name(unexplained)}", then))
     if new := [*named[Status.NO_BASELINE], *named[Status.INCOMPATIBLE]]:
         steps.append(Step("no baseline for this: accept what is measured", (commands.update(_few(new)),)))
-    if better := [case.name for case in night.cases if case.is_better]:
+    if better := [case.name for case in night.cases if case.status is Status.BETTER]:
         steps.append(Step("better than the baseline: propose a new one", (commands.update(_few(better)),)))
     if named[Status.UNTESTABLE]:
         where = "what the code said is in the JSON document (--result FILE), under probe.failure"
@@ -212,9 +212,11 @@ def next_steps(night: GateResult, commands: Commands) -> list[Step]:
 
 
 def _worse(names: list[str], night: GateResult, commands: Commands) -> Step:
-    if any(case.culprit for case in night.cases):
+    """Return what to do about cases that are worse; a search is for those that are so in what it can search for."""
+    known = [case.name for case in night.cases if case.name in names and (case.ran_out or case.searched)]
+    if not known or any(case.culprit for case in night.cases):
         return Step(f"worse: fix it, or accept it{_by_name(names)}", (_accepting(names, commands),))
-    found = commands.run(_few(names), "--bisect")
+    found = commands.run(_few(known), "--bisect")
     return Step(f"worse: find the commit, or accept it{_by_name(names)}", (found, _accepting(names, commands)))
 
 

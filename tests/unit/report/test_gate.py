@@ -12,7 +12,7 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.ledger.history import trends
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import Culprit, GateResult, Standing
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Standing
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Home
 from oomscope.report.commands import gate_history
@@ -21,6 +21,11 @@ from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report.printed import on_terminal, printed
 from tests.unit.report.test_pages import point
+
+
+def worse(name: str, metric: str = "peak_requested") -> CaseResult:
+    row = MetricRow(name=metric, status=Status.WORSE, expected=1, measured=2)
+    return replace(case_result(1, Status.WORSE, name=name), rows=(row,))
 
 
 def steps(night: GateResult) -> list[Step]:
@@ -44,18 +49,36 @@ def test_a_night_that_was_interrupted_says_so_whatever_its_cases_are() -> None:
 
 def test_what_is_many_is_accepted_one_by_one_and_searched_for_as_a_whole() -> None:
     names = [f"case {number}" for number in range(11)]
-    (few,) = steps(night(1, *(case_result(1, Status.WORSE, name=name) for name in names[:2])))
+    (few,) = steps(night(1, *(worse(name) for name in names[:2])))
     assert few.text == "worse: find the commit, or accept it"
     assert few.commands == (
         "oomscope gate run /repo/memory.yaml --case 'case 0' --case 'case 1' --bisect",
         "oomscope gate update /repo/memory.yaml --case 'case 0' --case 'case 1' --accept 'case 0' --accept 'case 1'",
     )
-    (many,) = steps(night(1, *(case_result(1, Status.WORSE, name=name) for name in names)))
+    (many,) = steps(night(1, *(worse(name) for name in names)))
     assert many.text == "worse: find the commit, or accept it by its name, as this first of 11"
     assert many.commands == (
         "oomscope gate run /repo/memory.yaml --bisect",
         "oomscope gate update /repo/memory.yaml --case 'case 0' --accept 'case 0'",
     )
+
+
+def test_only_what_the_search_knows_is_searched_for() -> None:
+    (both,) = steps(night(1, worse("a"), worse("b", "overhead")))
+    assert both.commands[0] == "oomscope gate run /repo/memory.yaml --case a --bisect"
+    assert both.commands[1].endswith("--case a --case b --accept a --accept b")
+    (alone,) = steps(night(1, worse("b", "overhead")))
+    assert alone == Step("worse: fix it, or accept it", (both.commands[1].replace("a --case b --accept a ", "b "),))
+    (failed,) = steps(night(1, replace(worse("b", "overhead"), outcome="oom")))
+    assert "--bisect" in failed.commands[0]
+
+
+def test_what_is_better_in_one_metric_and_worse_in_another_is_not_proposed() -> None:
+    better = MetricRow(name="peak_reserved", status=Status.BETTER, expected=2, measured=1)
+    for status in (Status.WORSE, Status.WARN):
+        case = replace(worse("a"), status=status)
+        said = [step.text for step in steps(night(1, replace(case, rows=(*case.rows, better))))]
+        assert not any("propose" in text for text in said)
 
 
 @pytest.mark.parametrize(
