@@ -78,17 +78,34 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class ReservedPeak:
-    """The moment at which the allocator held most; among several the one with most requested bytes."""
+    """How much the allocator held at most, and the moment that tells how much of it was overhead.
+
+    That is, of the moments at which it held within one large segment (20 MiB) of its most, the one with most requested
+    bytes.
+    """
 
     reserved_bytes: int
+    """The most at any time."""
     requested_bytes: int
-    """Requested bytes at that same moment; the rest of what is reserved is overhead."""
+    """Requested bytes at the moment; the rest of what is reserved then is overhead."""
     iteration: int
     phase: str
     microbatch: int
     event: int
     largest_free_bytes: int | None = None
     """The largest block that the allocator held then and nobody used; None where that cannot be known."""
+    reserved_then_bytes: int | None = None
+    """Reserved bytes at the moment; None in documents of versions that knew no moment but that of the most."""
+
+    @property
+    def then_bytes(self) -> int:
+        """Reserved bytes at the moment."""
+        return self.reserved_bytes if self.reserved_then_bytes is None else self.reserved_then_bytes
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What was reserved at the moment and not requested."""
+        return self.then_bytes - self.requested_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,7 @@ def _uncut_peak(result: ProbeResult) -> ReservedPeak | None:
 
 def _overhead(result: ProbeResult) -> int | None:
     highest = _uncut_peak(result)
-    return None if highest is None else highest.reserved_bytes - highest.requested_bytes
+    return None if highest is None else highest.overhead_bytes
 
 
 def _largest_free(result: ProbeResult) -> int | None:
@@ -156,8 +156,8 @@ _ALL: Final = (
     ),
     Metric(
         name="overhead",
-        meaning="reserved less requested bytes when most was reserved; only of runs that fit without emptying the "
-        "cache",
+        meaning="reserved less requested bytes when most was reserved, up to a large segment; only of runs that fit "
+        "without emptying the cache",
         read=_overhead,
         bands=SEGMENT,
         by_default=False,

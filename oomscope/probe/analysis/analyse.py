@@ -141,7 +141,7 @@ def failed_event_of(failed: OutOfMemory | None) -> int | None:
 
 
 def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> ReservedPeak:
-    """Return the moment at which the allocator held most.
+    """Return the most that the allocator held, and the moment that tells its overhead.
 
     Without ``rules``, those of the allocator, the largest unused block is unknown.
     """
@@ -149,6 +149,7 @@ def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> Reserved
     return ReservedPeak(
         reserved_bytes=highest.reserved_bytes,
         requested_bytes=highest.requested_bytes,
+        reserved_then_bytes=highest.reserved_then_bytes,
         **timeline.trace.moment_of(highest.event)._asdict(),
         event=highest.event,
         largest_free_bytes=None if rules is None else _largest_free_block(timeline, highest.event, rules),

@@ -353,9 +353,11 @@ def reserved_text(result: ProbeResult) -> str | None:
     if held.event != peak.event:
         moment = moment_text(held.iteration, held.phase, held.microbatch)
         when = f"in {moment}, with {format_size(held.requested_bytes)} requested"
-    overhead = held.reserved_bytes - held.requested_bytes
-    share = percent(overhead, held.reserved_bytes)
-    return f"{format_size(held.reserved_bytes)} at most, {when}: {format_size(overhead)} ({share}) of it is overhead"
+    most, overhead = format_size(held.reserved_bytes), format_size(held.overhead_bytes)
+    share = percent(held.overhead_bytes, held.then_bytes)
+    if held.then_bytes < held.reserved_bytes:
+        return f"{most} at most; {overhead} ({share}) of the {format_size(held.then_bytes)} {when} is overhead"
+    return f"{most} at most, {when}: {overhead} ({share}) of it is overhead"
 
 
 def retries_text(result: ProbeResult) -> str | None:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.allocator.engine.constants import LARGE_SEGMENT_DEFAULT
 from oomscope.snapshot.accounting.discrepancies import Discrepancy, discrepancies
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes, pair, summed_over_time
 from oomscope.snapshot.trace import Action, Segment, Trace
@@ -37,16 +38,25 @@ class PhasePeak(NamedTuple):
 
 
 class ReservedPeak(NamedTuple):
-    """Where the allocator held most; among several events the one with most requested bytes: both are of one moment."""
+    """How much the allocator held at most, and the moment that tells how much of it was overhead.
+
+    Of all moments at which it held that much, less a large segment at most, it is the one with most requested bytes.
+    Else one small segment that comes late would move it to a moment at which little is requested.
+    """
 
     event: int
+    """The moment; -1 for before the first event."""
     reserved_bytes: int
+    """The most at any time."""
     requested_bytes: int
+    """Requested at the moment."""
+    reserved_then_bytes: int
+    """Reserved at the moment."""
 
     @property
     def overhead_bytes(self) -> int:
-        """What was reserved then and not requested."""
-        return self.reserved_bytes - self.requested_bytes
+        """What was reserved at the moment and not requested."""
+        return self.reserved_then_bytes - self.requested_bytes
 
 
 class Reconciliation(NamedTuple):
@@ -160,14 +170,13 @@ class Timeline:
         return event if is_of_event else -1
 
     def reserved_peak(self) -> ReservedPeak:
-        """Return where reserved bytes are largest; event -1 where that is before the first event."""
-        before = ReservedPeak(-1, self.initial_reserved_bytes, self.initial_requested_bytes)
-        if not len(self.trace):
-            return before
-        highest = np.flatnonzero(self.reserved == self.reserved.max())
-        event = int(highest[self.requested[highest].argmax()])
-        after = ReservedPeak(event, int(self.reserved[event]), int(self.requested[event]))
-        return max(before, after, key=lambda peak: (peak.reserved_bytes, peak.requested_bytes))
+        """Return the most reserved bytes, and the moment near them with most requested bytes."""
+        requested = np.append(self.initial_requested_bytes, self.requested)
+        reserved = np.append(self.initial_reserved_bytes, self.reserved)
+        most = int(reserved.max())
+        near = np.flatnonzero(reserved >= most - LARGE_SEGMENT_DEFAULT)
+        place = near[np.lexsort((-near, reserved[near], requested[near]))[-1]]
+        return ReservedPeak(int(place) - 1, most, int(requested[place]), int(reserved[place]))
 
     def requested_bytes_at(self, event: int) -> int:
         """Return the requested bytes right after ``event`` (-1: before the first)."""

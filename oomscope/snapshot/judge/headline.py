@@ -59,8 +59,8 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} requested, {reserved} reserved"
     if highest.reserved_bytes > verdict.reserved_bytes:
-        then, live_then = format_size(verdict.reserved_bytes), format_size(highest.requested_bytes)
-        peak = f"Peak {live} requested, {then} reserved then; at most {reserved} reserved, with {live_then} requested"
+        then = format_size(verdict.reserved_bytes)
+        peak = f"Peak {live} requested, {then} reserved then; at most {reserved} reserved{_with_then(highest)}"
     up_to = "up to " if verdict.available_is_bound else ""
     room = f"{up_to}{format_size(verdict.available_bytes - highest.reserved_bytes)}"
     others = (
@@ -70,10 +70,16 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     )
     return sentences(
         f"{peak}, {room} to spare of {up_to}{format_size(verdict.available_bytes)}",
-        f"{format_size(highest.overhead_bytes)} of the {reserved} is overhead",
+        f"{format_size(highest.overhead_bytes)} of the {format_size(highest.reserved_then_bytes)} is overhead",
         leak_text(verdict.leak),
         *others,
     )
+
+
+def _with_then(highest: ReservedPeak) -> str:
+    """Return what was requested when most was reserved, where that is the moment that is known."""
+    is_known = highest.reserved_then_bytes == highest.reserved_bytes
+    return f", with {format_size(highest.requested_bytes)} requested" if is_known else ""
 
 
 def leak_text(leak: LeakSuspect | None) -> str:
@@ -169,8 +175,7 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
     instead = f" ({', '.join(better)})" if better else ""
     at_most = ""
     if highest.reserved_bytes > reserved:
-        most, then = format_size(highest.reserved_bytes), format_size(highest.requested_bytes)
-        at_most = f"at another moment {most} were reserved, with {then} requested"
+        at_most = f"at another moment {format_size(highest.reserved_bytes)} were reserved{_with_then(highest)}"
     overhead = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead {when}{instead}"
     return sentences(overhead, leak_text(verdict.leak), at_most)
 

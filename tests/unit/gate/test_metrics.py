@@ -28,6 +28,8 @@ def test_what_a_run_tells_that_fits() -> None:
         "flops": 4,
     }
     assert values_of(replace(result, backend="cuda"))["non_torch"] == 9
+    before = replace(result.reserved_peak, reserved_bytes=GiB + 3 * MiB, reserved_then_bytes=GiB + MiB)
+    assert values_of(replace(result, reserved_peak=before))["overhead"] == MiB
 
 
 def test_a_run_that_was_cut_off_does_not_pass_for_a_small_one() -> None:

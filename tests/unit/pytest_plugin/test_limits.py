@@ -117,6 +117,14 @@ def test_two_lines(metric: str, first: str, second: str) -> None:
     assert complaint(limit(metric, 10), result()) == f"{first}\n{second}"
 
 
+def test_overhead_is_of_the_moment_that_tells_it() -> None:
+    run = result()
+    assert run.reserved_peak is not None
+    run = replace(run, reserved_peak=replace(run.reserved_peak, reserved_then_bytes=90 * MiB))
+    assert complaint(limit("overhead", 50), run) is None
+    assert "held: 90.00 MiB with 40.00 MiB requested" in (complaint(limit("overhead", 49), run) or "")
+
+
 def out_of_memory() -> ProbeResult:
     failed = Oom(requested_bytes=MiB, iteration=0, phase="forward", microbatch=0, site=SITE, message="out of memory")
     return replace(result(), outcome="oom", oom=failed)

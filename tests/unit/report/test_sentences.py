@@ -35,6 +35,10 @@ def test_live_and_reserved_are_compared_at_one_moment() -> None:
     assert probe.reserved_text(replace(results.FITS, reserved_peak=later)) == (
         "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB requested: 2.00 GiB (28.6 %) of it is overhead"
     )
+    before = replace(results.FITS.reserved_peak, reserved_then_bytes=7 * GiB - 2 * MiB)
+    assert probe.reserved_text(replace(results.FITS, reserved_peak=before)) == (
+        "7.00 GiB at most; 1022.00 MiB (14.3 %) of the 7.00 GiB at the peak of requested bytes is overhead"
+    )
     assert probe.reserved_text(results.BROKEN) is None
 
 

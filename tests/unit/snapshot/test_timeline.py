@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,25 @@ def test_decimation_keeps_the_peak_and_at_most_120_slices(values):
     assert max(thinned, default=0) == max(values, default=0)
 
 
+@pytest.mark.parametrize(("late", "moment"), [(MiB, "peak"), (200 * MiB, "end")])
+def test_overhead_is_that_of_the_fullest_moment_less_a_segment_from_the_most(late, moment):
+    """A small segment that comes while little is requested does not turn what is free by then into overhead."""
+    machine = Machine(GiB)
+    held = [machine.alloc(100 * MiB) for _ in range(4)]
+    peak = len(machine.builder) - 1
+    for address in held[1:]:
+        machine.free(address)
+    machine.alloc(late)
+    timeline = Timeline.of(machine.trace(), machine.segments())
+    highest = timeline.reserved_peak()
+    assert highest.reserved_bytes == int(timeline.reserved.max()) > 400 * MiB
+    if moment == "peak":
+        assert highest == ReservedPeak(peak, 402 * MiB, 400 * MiB, reserved_then_bytes=400 * MiB)
+        assert highest.overhead_bytes == 0
+    else:
+        assert highest == ReservedPeak(len(timeline.trace) - 1, 600 * MiB, 300 * MiB, reserved_then_bytes=600 * MiB)
+
+
 def test_most_may_be_reserved_before_the_first_event():
     machine = Machine(GiB)
     machine.free(machine.alloc(600 * MiB))
@@ -133,7 +153,7 @@ def test_most_may_be_reserved_before_the_first_event():
     machine.alloc(100 * MiB)
     timeline = Timeline.of(machine.trace(), machine.segments())
     assert timeline.initial_reserved_bytes == 600 * MiB
-    assert timeline.reserved_peak() == ReservedPeak(event=-1, reserved_bytes=600 * MiB, requested_bytes=0)
+    assert timeline.reserved_peak() == ReservedPeak(-1, 600 * MiB, 0, reserved_then_bytes=600 * MiB)
     unknown = Timeline.of(machine.trace())
     assert unknown.initial_reserved_bytes == 600 * MiB, "what is given back was there"
     assert Timeline.of(TraceBuilder().build(), machine.segments()).reserved_peak().reserved_bytes == 100 * MiB
