@@ -35,11 +35,14 @@ class SiteRule:
         preferred: paths of files or directories (ending in ``/``), most wanted first.
         hidden: paths whose frames are never chosen while there is another of the user's code or of a package.
         names: path prefixes that are cut from file names, with what replaces them; longest first.
+        start: the folder in which the code begins; a relative name, as ``runpy.run_path("train.py")`` gives, is of a
+            file there, if that exists.
     """
 
     preferred: tuple[str, ...]
     hidden: tuple[str, ...]
     names: tuple[tuple[str, str], ...]
+    start: str = ""
 
     def frame_of(self, stack: Stack) -> Frame | None:
         """Return the innermost frame under the first preferred path that the stack passes through.
@@ -58,8 +61,9 @@ class SiteRule:
         """Return the innermost frame under the first preferred path that the stack passes through; None without one."""
         for root in self.preferred:
             for frame in stack:
-                below = frame.filename.removeprefix(root)
-                if below != frame.filename and not frame.filename.startswith(self.hidden) and not _LIBRARY.match(below):
+                path = self._whole(frame.filename)
+                below = path.removeprefix(root)
+                if below != path and not path.startswith(self.hidden) and not _LIBRARY.match(below):
                     return frame
         return None
 
@@ -79,6 +83,7 @@ class SiteRule:
 
     def name_of(self, filename: str) -> str:
         """Return ``filename`` as it reads in any checkout."""
+        filename = self._whole(filename)
         for prefix, replacement in self.names:
             if filename.startswith(prefix):
                 filename = replacement + filename.removeprefix(prefix)
@@ -86,22 +91,29 @@ class SiteRule:
         library = _LIBRARY.match(filename)
         return filename[library.end() :] if library else filename
 
+    def _whole(self, filename: str) -> str:
+        """Return the path of a file that has a relative name; ``filename`` where there is no such file."""
+        if not self.start or filename.startswith("/") or not filename.endswith(".py"):
+            return filename
+        path = os.path.normpath(Path(self.start, filename))
+        return path if Path(path).is_file() else filename
+
 
 def site_rule(job: ProbeJob) -> SiteRule:
     """Return the rule for the code that ``job`` measures."""
     hidden: tuple[str, ...] = (_directory(_PACKAGE / "probe"), str(_PACKAGE / "model" / "autograd.py"))
-    names = [(_directory(_PACKAGE.parent), "")]
+    names, start = [(_directory(_PACKAGE.parent), "")], ""
     if not isinstance(job.target, CheckoutTarget):
         preferred: tuple[str, ...] = (_directory(_PACKAGE / "model"),)
     else:
-        checkout = _both_spellings(Path(job.target.repo))
+        checkout, start = _both_spellings(Path(job.target.repo)), str(job.target.place.absolute())
         outside = [spelling for file in job.target.outside for spelling in _both_spellings(Path(file))]
         varied = [_directory(path) for path in _first_on_path(job)]
         preferred = (*varied, *(_directory(path) for path in checkout), *map(str, outside))
         hidden = (*hidden, *(f"{directory}torch/" for directory in varied))
         names = [(directory, "") for directory in preferred[: len(varied) + len(checkout)]] + names
         names += [(_directory(path.parent), "") for path in outside]
-    return SiteRule(preferred, hidden, tuple(sorted(names, key=lambda row: -len(row[0]))))
+    return SiteRule(preferred, hidden, tuple(sorted(names, key=lambda row: -len(row[0]))), start)
 
 
 def _first_on_path(job: ProbeJob) -> tuple[Path, ...]:

@@ -57,6 +57,19 @@ def test_what_the_job_puts_first_on_the_path_comes_before_the_checkout(checkout:
     assert str(rule.site_of((inside_torch, own, PROBE))) == "model.py:9 forward"
 
 
+def test_a_relative_name_is_of_a_file_where_the_program_starts(checkout: Path) -> None:
+    """As of code that ``runpy.run_path("train.py")`` runs; after a change of folder nobody can tell."""
+    (checkout / "part").mkdir()
+    (checkout / "part" / "train.py").touch()
+    target = HarnessTarget(harness=str(checkout.parent / "harness.py"), repo=str(checkout), folder="part")
+    rule = site_rule(ProbeJob(target=target))
+    outer = Frame(f"{checkout}/part/run.py", 2, "<module>")
+    for name in ("train.py", "./train.py", "../part/train.py"):
+        assert str(rule.site_of((TORCH, Frame(name, 10, "step"), outer))) == "part/train.py:10 step"
+    assert str(rule.site_of((TORCH, Frame("gone.py", 10, "step"), outer))) == "part/run.py:2 <module>"
+    assert str(rule.site_of((CPP, TORCH, outer))) == "part/run.py:2 <module>"
+
+
 def test_other_code_of_the_user_comes_before_libraries(rule: SiteRule) -> None:
     shared = Frame("/opt/team/shared.py", 3, "blend")
     assert str(rule.site_of((TORCH, STDLIB, shared, PROBE))) == "/opt/team/shared.py:3 blend"
