@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.units import format_size
 
 _OF_MODEL: Final = {
@@ -18,6 +20,9 @@ _OF_BATCH: Final = {"activation": "activations", "temporary": "temporary tensors
 """Categories most of whose bytes grow with the batch. The others may or may not."""
 BATCH_PHASES: Final = ("forward", "loss", "backward")
 """Phases whose requests grow with the batch."""
+_OF_FOREACH: Final = re.compile(r"(^|/)torch/optim/(\w+)\.py$")
+_HAS_FUSED: Final = frozenset({"adam", "adamw", "sgd"})
+"""Modules of torch.optim that have a fused step on CUDA."""
 _LITTLE: Final = 20
 """Less than one part in so many is not named."""
 
@@ -30,6 +35,7 @@ def what_to_reduce(
     grows_with_batch: bool = True,
     is_trained: bool = True,
     is_configured: bool = False,
+    step: Sequence[str] | None = None,
 ) -> str | None:
     """Return what to reduce so that a run fits; None where it fits, or where too little of what it holds is known.
 
@@ -41,12 +47,16 @@ def what_to_reduce(
         grows_with_batch: whether these do, as in forward, loss and backward.
         is_trained: the program trains, also where it holds neither gradients nor optimizer states.
         is_configured: the run is that of a configuration, for which ``oomscope advise`` looks for changes.
+        step: where most was needed in the optimizer's step, whose temporary tensors are as large as parameters at any
+            batch size: what makes these smaller, see :func:`step_remedies`.
     """
     missing = sum(held.values()) + request_bytes - available_bytes
     if missing <= 0:
         return None
     of_batch = {"the request that failed": request_bytes if grows_with_batch else 0}
-    model, batch = _considerable(held, _OF_MODEL), _considerable(held, _OF_BATCH, of_batch)
+    in_step = {} if step is None else {"temporary": "temporary tensors of the optimizer's step"}
+    with_batch = {category: name for category, name in _OF_BATCH.items() if category not in in_step}
+    model, batch = _considerable(held, _OF_MODEL), _considerable(held, with_batch, of_batch)
     has_frozen = sum(held.get(each, 0) for each in _OF_MODEL) > held.get("parameter", 0)
     fewer = _fewer(model, is_trained=is_trained, has_frozen=has_frozen)
     if sum(model.values()) > available_bytes:
@@ -56,10 +66,14 @@ def what_to_reduce(
             remedy = "oomscope advise tries to shard and offload them"
         return f"{_listed(list(model))} alone need {format_size(sum(model.values()))}, at any batch size: {remedy}"
     smaller = ["smaller batch", "shorter sequences", *(("recompute", "offload") if is_trained or has_frozen else ())]
-    sources = (batch, smaller), (model, ["sharding", "offload", *fewer])
+    sources = (
+        (_considerable(held, in_step), list(step or ())),
+        (batch, smaller),
+        (model, ["sharding", "offload", *fewer]),
+    )
     pieces = [
         f"of the {format_size(sum(parts.values()))} of {_listed(list(parts))}"
-        + ("" if is_configured else f": {', '.join(remedies)}")
+        + ("" if is_configured or not remedies else f": {', '.join(remedies)}")
         for parts, remedies in sources
         if sum(parts.values()) >= missing
     ]
@@ -67,6 +81,24 @@ def what_to_reduce(
         return None
     text = f"free at least {format_size(missing)} " + (", or " if is_configured else "; or ").join(pieces)
     return f"{text}: oomscope advise looks for changes that fit" if is_configured else text
+
+
+def step_remedies(phase: str, stacks: LiveStacks | None) -> tuple[str, ...] | None:
+    """Return what makes the temporary tensors of the optimizer's step smaller; None in another ``phase``.
+
+    Steps of torch.optim that do all parameters at once (foreach) hold some of the size of all; their functions are
+    named ``_multi_tensor_adam`` and the like.
+    """
+    if phase != "optimizer":
+        return None
+    if stacks is None:
+        return ()
+    temporary = (row for row in stacks.rows if row.category == "temporary")
+    frames = (frame for row in temporary for frame in stacks.stack(row) if frame.name.startswith("_multi_tensor_"))
+    found = next(filter(None, (_OF_FOREACH.search(frame.filename) for frame in frames)), None)
+    if found is None:
+        return ()
+    return ("foreach=False or fused=True",) if found[2] in _HAS_FUSED else ("foreach=False",)
 
 
 def _considerable(

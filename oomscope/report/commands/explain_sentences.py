@@ -8,7 +8,7 @@ from typing import Final, Literal
 from oomscope.allocator.settings import parse_version
 from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, site_text
 from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
-from oomscope.report.what_to_reduce import BATCH_PHASES, what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
@@ -203,11 +203,13 @@ def less_text(device: DeviceExplanation) -> str | None:
     for row in failed.categories:
         name = "unknown" if row.confidence in _UNSURE else row.category
         held[name] = held.get(name, 0) + row.bytes
+    phase = device.failed_at.phase if device.failed_at else "unknown"
     return what_to_reduce(
         held,
         device.available_bytes,
         request_bytes=verdict.requested_bytes or 0,
-        grows_with_batch=device.failed_at is not None and device.failed_at.phase in BATCH_PHASES,
+        grows_with_batch=phase in BATCH_PHASES,
+        step=step_remedies(phase, None),
     )
 
 

@@ -25,7 +25,7 @@ from oomscope.report.verdict_text import (
     verdict_line,
     verdict_parts,
 )
-from oomscope.report.what_to_reduce import BATCH_PHASES, what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
 from oomscope.virtual.cards import CARDS
@@ -277,7 +277,11 @@ def _less(result: ProbeResult) -> str | None:
     if whole is not None:
         is_trained = whole.iteration >= 1 or whole.phase in {"backward", "optimizer"}
         return what_to_reduce(
-            whole.categories, result.available_bytes, is_trained=is_trained, is_configured=is_configured
+            whole.categories,
+            result.available_bytes,
+            is_trained=is_trained,
+            is_configured=is_configured,
+            step=step_remedies(whole.phase, whole.stacks),
         )
     if oom is None or oom.iteration < 1:
         return None
@@ -287,6 +291,7 @@ def _less(result: ProbeResult) -> str | None:
         request_bytes=result.verdict.requested_bytes or 0,
         grows_with_batch=oom.phase in BATCH_PHASES,
         is_configured=is_configured,
+        step=step_remedies(oom.phase, result.peak.stacks if result.peak else None),
     )
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from oomscope.report.commands import probe
 from oomscope.report.what_to_reduce import what_to_reduce
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.accounting.stack_tree import LiveStacks, StackBytes
+from oomscope.snapshot.trace import Category, Frame
 from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB, parse_size
 from tests.unit.report import results
@@ -67,6 +68,28 @@ def test_the_request_that_failed_counts_with_the_batch_where_it_grows_with_it() 
     )
     in_step = what_to_reduce(held, 22 * GiB, request_bytes=4 * GiB, grows_with_batch=False)
     assert in_step == f"free at least 3.00 GiB {of_model}"
+
+
+def test_temporary_tensors_of_an_optimizers_step_do_not_grow_with_the_batch() -> None:
+    held = {"parameter": 5 * GiB, "gradient": 5 * GiB, "optimizer_state": 10 * GiB, "temporary": 5 * GiB}
+    step = "of the 5.00 GiB of temporary tensors of the optimizer's step"
+    of_model = (
+        "of the 20.00 GiB of parameters, gradients and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
+    )
+    assert what_to_reduce(held, 22 * GiB, step=()) == f"free at least 3.00 GiB {step}; or {of_model}"
+    with_input = what_to_reduce(held | {"input": 6 * GiB}, 22 * GiB, step=())
+    assert with_input == f"free at least 9.00 GiB {of_model}"
+    after = replace(results.PEAK, phase="optimizer", iteration=1, categories=held, requested_bytes=25 * GiB)
+    for file, remedy in (
+        ("torch/optim/adamw.py", ": foreach=False or fused=True"),
+        ("torch/optim/rmsprop.py", ": foreach=False"),
+        ("own/optim/adamw.py", ""),
+    ):
+        frames = Frame("train.py", 5, "main"), Frame(file, 3, "_multi_tensor_adamw")
+        row = StackBytes((0, 1), 0, "", "temporary", (5 * GiB,), (4,))
+        peak = replace(after, stacks=LiveStacks(moments=("at the peak",), frames=frames, own=(0,), rows=(row,)))
+        failed = replace(results.CAPACITY, available_bytes=22 * GiB, demand_bytes=25 * GiB, demand_peak=peak)
+        assert probe.result_advice(failed) == f"free at least 3.00 GiB {step}{remedy}; or {of_model}"
 
 
 def test_of_a_configuration_a_command_looks_for_changes() -> None:
