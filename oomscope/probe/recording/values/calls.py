@@ -11,7 +11,16 @@ from typing import Any, Final
 import torch
 
 from oomscope import virtual
-from oomscope.probe.recording.values.card_bytes import Kept, hold, is_held, is_plain, on_host, unhold, write
+from oomscope.probe.recording.values.card_bytes import (
+    Kept,
+    hold,
+    is_held,
+    is_plain,
+    on_host,
+    parts_of,
+    unhold,
+    write,
+)
 from oomscope.probe.recording.values.decisive_operands import decided_by_one, is_decisive
 from oomscope.probe.recording.values.followed import (
     MOST_ELEMENTS,
@@ -149,14 +158,15 @@ class Call:
         answers = self._answers(computed[1]) if computed is not None and operation.name in _READING else []
         with operation.kept(changed), virtual.expecting(*answers) if answers else nullcontext():
             result = self._kernel(*self._args, **self._kwargs)
-        made = self._made(result)
+        parts = _parts(result)
+        made = self._made(parts)
         if is_known and not is_first and all(operation.is_small is None or operation.is_small(each) for each in made):
             computed = self._computed(changed, overwritten)
         if computed is not None:
             with OnHost():
                 for each, values in zip(changed, computed[0], strict=True):
                     write(each, values)
-                self._write_result(made, result, computed[1])
+                self._write_result(made, parts, computed[1])
             return result
         for each in made:
             unhold(each)
@@ -298,14 +308,14 @@ class Call:
             return int(expected[0].shape[self._args[1]])
         return len(expected if isinstance(expected, torch.Tensor) else expected[0])
 
-    def _made(self, result: Any) -> list[torch.Tensor]:
+    def _made(self, parts: list[Any]) -> list[torch.Tensor]:
         """Return the tensors of a result that the operation made."""
         before = set(map(number_of, filter(is_plain, self._operands)))
-        return [each for each in on_card((result,)) if is_plain(each) and number_of(each) not in before]
+        return [each for each in parts if is_plain(each) and number_of(each) not in before]
 
-    def _write_result(self, made: list[torch.Tensor], result: Any, expected: Any) -> None:
+    def _write_result(self, made: list[torch.Tensor], parts: list[Any], expected: Any) -> None:
         """Write what the host computed into the results that the operation made."""
-        values = dict(zip(map(id, _flat(result)), _flat(expected), strict=False))
+        values = dict(zip(map(id, parts), _parts(expected), strict=False))
         for one in made:
             value = values.get(id(one), one)
             if value is None:
@@ -349,6 +359,11 @@ def _flat(values: Any) -> list[Any]:
     if not isinstance(values, (list, tuple)):
         return [values]
     return [each for value in values for each in (value if isinstance(value, (list, tuple)) else (value,))]
+
+
+def _parts(result: Any) -> list[Any]:
+    """Return what a result consists of; of tensors that are sparse or nested, their parts."""
+    return [part for each in _flat(result) for part in (parts_of(each) if isinstance(each, torch.Tensor) else [each])]
 
 
 def _mapped(function: Function, value: Any) -> Any:

@@ -50,9 +50,25 @@ def hold(tensor: torch.Tensor) -> None:
 
 
 def unhold(tensor: torch.Tensor) -> None:
-    """Count a tensor as unknown."""
-    if is_plain(tensor) and tensor.numel():
-        virtual.unhold(_runs_of(tensor) or _hull_of(tensor))
+    """Count a tensor as unknown, and all that one consists of that is sparse or nested."""
+    for part in parts_of(tensor):
+        if is_plain(part) and part.numel():
+            virtual.unhold(_runs_of(part) or _hull_of(part))
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return what a tensor consists of: indices and values if it is sparse, values if it is nested, else itself."""
+    if tensor.is_nested:
+        return [torch.ops.aten.values(tensor)]
+    if tensor.layout is torch.strided:
+        return [tensor]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 class Kept:

@@ -28,7 +28,7 @@ import torch
 from oomscope import virtual
 from oomscope.probe.recording.replaced import replaced
 from oomscope.probe.recording.values.calls import COPY, Call, Operation, on_card
-from oomscope.probe.recording.values.card_bytes import Kept, hold, on_host, unhold, write
+from oomscope.probe.recording.values.card_bytes import Kept, hold, is_held, on_host, shares_memory, unhold, write
 from oomscope.probe.recording.values.followed import is_followed, is_known
 from oomscope.probe.recording.values.operations import (
     CARD,
@@ -188,16 +188,20 @@ def _with_tensors(args: Sequence[Any], tensors: Sequence[int]) -> tuple[Any, ...
 
 def _coalesce(run: Function, tensor: torch.Tensor) -> torch.Tensor:
     """Run ``_coalesce``, which reads how many indices of a sparse tensor there are without repetitions."""
-    indices = tensor._indices()
+    indices, values = tensor._indices(), tensor._values()
     if not is_known(indices):
         return run(tensor)  # type: ignore[no-any-return]
+    knows_values = is_held(values) if shares_memory() else is_known(values)
     with OnHost():
-        expected = torch.unique(on_host(indices), dim=1)
-    count = expected.shape[1]
+        given = on_host(values) if knows_values else torch.zeros(values.shape, device="cpu")
+        how: dict[str, Any] = {"device": "cpu", "check_invariants": False}
+        expected = torch.sparse_coo_tensor(on_host(indices), given, tensor.shape, **how).coalesce()
+    count = expected._nnz()
     with Kept([]), virtual.expecting(struct.pack("i", count), struct.pack("q", count)):
         result: torch.Tensor = run(tensor)
     with OnHost():
-        write(result._indices(), expected)
+        write(result._indices(), expected._indices())
+        write(result._values(), expected._values()) if knows_values else unhold(result._values())
     return result
 
 

@@ -65,6 +65,12 @@ def batch_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Res
     return functional.batch_norm(x, mean, var, weight.float(), bias.float(), training=True), mean, var
 
 
+def coalesced(places: torch.Tensor, numbers: torch.Tensor) -> Result:
+    pairs = torch.sparse_coo_tensor(places, numbers, (4, 5)).coalesce()
+    rows = pairs.to_sparse_csr()
+    return pairs.indices(), pairs.values(), rows.crow_indices(), rows.values()
+
+
 def numbers(least: int, below: int, *shape: int) -> torch.Tensor:
     return torch.randint(least, below, shape)
 
@@ -127,6 +133,11 @@ OPERATIONS: dict[str, Callable[[], dict[str, Compared]]] = {
         "read": (lambda x: (x.tolist(), x.sum().item(), bool((x > 7).any())), (numbers(0, 9, 20),)),
         "finite": (lambda x: torch.isfinite(x / 0).any().item(), (torch.randn(4),)),
         "factorised": (lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(4, device=x.device)), (randn(4, 4),)),
+    },
+    "sparse": lambda: {
+        "coalesced": (coalesced, (numbers(0, 4, 2, 20), torch.randn(20))),
+        "coalesced booleans": (coalesced, (numbers(0, 4, 2, 20), numbers(0, 2, 20).bool())),
+        "of a dense one": (lambda x: x.to_sparse().values(), (numbers(0, 2, 5, 6),)),
     },
     "index": lambda: {
         "embedding": (functional.embedding, (numbers(0, 9, 4), randn(9, 3))),

@@ -191,6 +191,27 @@ leave()
     assert said == [3, 3, [[0, 1, 3], [1, 2, 0]], 0]
 
 
+def test_values_of_sparse_and_nested_tensors_are_computed_or_unknown() -> None:
+    said = followed(
+        """
+def read(values):
+    before = state().unknown_reads
+    return [values.tolist(), state().unknown_reads - before]
+
+places, known = torch.tensor([[3, 1, 3, 0], [0, 2, 0, 1]]).to(d), torch.tensor([1.0, 2.0, 3.0, -4.0]).to(d)
+rows, sizes = torch.arange(12.0).view(2, 3, 2).to(d), torch.tensor([[2, 2], [1, 2]])
+said = []
+for numbers, padded in ((known, rows), (torch.randn(4, device=d), torch.randn(2, 3, 2, device=d))):
+    [torch.full((8,), 7.0).cuda() for _ in range(32)]
+    said.append(read(torch.sparse_coo_tensor(places, numbers, (4, 3)).coalesce().values()))
+    said.append(read(torch._nested_from_padded(padded, sizes).values()))
+say([said[0], said[1], said[2][1], said[3][1]])
+leave()
+"""
+    )
+    assert said == [[[-4.0, 2.0, 4.0], 0], [[0.0, 1.0, 2.0, 3.0, 6.0, 7.0], 0], 1, 1]
+
+
 @pytest.mark.parametrize("values", ["zeros", "larger"])
 def test_what_unique_returns_stays_known_though_its_storage_is_longer(values: str) -> None:
     said = followed(
