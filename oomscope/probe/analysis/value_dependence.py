@@ -119,7 +119,7 @@ def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled |
     measurement = larger.measurement if larger is not None else None
     if larger is None or measurement is None or _difference(job, measurement, again := repeat("largest")) is not None:
         places = _places(first.unanswered.lines, site_rule(job).name_of)
-        hint = "" if job.compute_values else "; --compute-values has the host compute them"
+        hint = _not_computed(first.unanswered) if job.compute_values else "; --compute-values has the host compute them"
         before = f"it had read values that a virtual card does not compute{f', {places}' if places else ''}{hint}"
         return replace(first.failure, message=f"{first.failure.message} ({before})")
     read = _read(job, measurement.unanswered)
@@ -207,9 +207,14 @@ def _read(job: ProbeJob, seen: Unanswered) -> str:
     rule = site_rule(job)
     times = "once" if seen.reads == 1 else f"{seen.reads:,} times"
     places = _places(seen.lines, rule.name_of)
-    not_computed = ", ".join(seen.not_computed[:_MOST_LINES]) + (" …" if len(seen.not_computed) > _MOST_LINES else "")
-    why = f": the host cannot compute {not_computed}" if not_computed else ""
-    return f"values that a virtual card does not compute were read {times}{f' ({places})' if places else ''}{why}"
+    at = f" ({places})" if places else ""
+    return f"values that a virtual card does not compute were read {times}{at}{_not_computed(seen)}"
+
+
+def _not_computed(seen: Unanswered) -> str:
+    """Return which operations the host could not compute; empty without any."""
+    more = " …" if len(seen.not_computed) > _MOST_LINES else ""
+    return f": the host cannot compute {', '.join(seen.not_computed[:_MOST_LINES])}{more}" if seen.not_computed else ""
 
 
 def _places(lines: Sequence[Frame], name: Callable[[str], str]) -> str:

@@ -170,6 +170,15 @@ def _log_sigmoid_backward(grad: Any, x: Any, buffer: Any) -> Any:
     return grad * torch.sigmoid(-x)
 
 
+def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Any = None) -> Any:  # noqa: A002
+    """Return how many numbers are in each bin; the host counts no integers, whose limits are integers on the card."""
+    if x.is_floating_point():
+        counts = aten.histc(x, bins, min, max)
+    else:
+        counts = aten.histc(x.double(), bins, int(min), int(max)).to(x.dtype)
+    return counts if out is None else out.resize_(counts.shape).copy_(counts)
+
+
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function``, computed in float32: the card keeps means and the like wider than the numbers."""
 
@@ -209,6 +218,7 @@ KERNELS: Final[dict[str, Callable[..., Any]]] = {
     "_fused_rms_norm_backward": _rms_norm_backward,
     "cudnn_grid_sampler": _grid_sampler,
     "cudnn_grid_sampler_backward": _grid_sampler_backward,
+    "histc": _histc,
     "log_sigmoid_forward": _log_sigmoid,
     "log_sigmoid_backward": _log_sigmoid_backward,
 }

@@ -75,8 +75,8 @@ class Runs:
         progress(Progress(stage="step"))
         return RunHere(lambda: self._endings[settings.values])
 
-    def probed(self) -> ProbeResult:
-        return measure(JOB, progress=lambda step: self.stages.append(step.stage), keep=self.kept.append, begin=self)
+    def probed(self, job: ProbeJob = JOB) -> ProbeResult:
+        return measure(job, progress=lambda step: self.stages.append(step.stage), keep=self.kept.append, begin=self)
 
 
 def of_threads(*sizes: int, at: int = 7) -> Trace:
@@ -275,6 +275,13 @@ def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
     before = f"it had read values that a virtual card does not compute, at train.py:12; {hint}"
     assert result.failure.message == ("AssertionError" if len(rules) == 1 else f"AssertionError ({before})")
     assert runs.rules == rules
+
+
+def test_a_program_that_fails_though_the_host_computes_is_told_what_it_cannot() -> None:
+    seen = replace(READ, not_computed=("aten.one.default", "aten.two.default"))
+    job = replace(JOB, compute_values=True)
+    message = Runs(zeros=replace(FAILED, unanswered=seen), larger=FAILED).probed(job).failure.message
+    assert message.endswith("at train.py:12: the host cannot compute aten.one.default, aten.two.default)")
 
 
 def test_where_large_numbers_are_out_of_range_ones_answer() -> None:

@@ -71,6 +71,12 @@ def coalesced(places: torch.Tensor, numbers: torch.Tensor) -> Result:
     return pairs.indices(), pairs.values(), rows.crow_indices(), rows.values()
 
 
+def counted(x: torch.Tensor) -> Result:
+    """Return a histogram; the host makes none of integers."""
+    x = x if x.is_cuda else x.double()
+    return torch.histc(x, 8, 0, 7).long(), torch.histc(x, bins=3).long()
+
+
 def numbers(least: int, below: int, *shape: int) -> torch.Tensor:
     return torch.randint(least, below, shape)
 
@@ -127,6 +133,7 @@ OPERATIONS: dict[str, Callable[[], dict[str, Compared]]] = {
         "unique columns": (lambda x: x.unique(dim=1), (numbers(0, 2, 2, 20),)),
         "unique_consecutive": (torch.unique_consecutive, (numbers(0, 2, 20),)),
         "bincount": (torch.bincount, (numbers(0, 9, 20),)),
+        "histc": (counted, (numbers(0, 9, 20),)),
         "repeat_interleave": (lambda x, n: x.repeat_interleave(n, 0), (randn(4, 2), torch.tensor([1, 0, 2, 3]))),
         "one_hot": (functional.one_hot, (numbers(0, 9, 20),)),
         "equal": (lambda x: (torch.equal(x, x + 0), torch.equal(x, x + 1)), (torch.randn(4),)),

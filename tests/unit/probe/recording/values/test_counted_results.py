@@ -38,12 +38,13 @@ numbers = torch.tensor([3, 1, 3, 0], device=d)
 lengths = torch.tensor([2, 0, 3], dtype=torch.int32, device=d)
 parts = torch.repeat_interleave(lengths), torch.arange(3, device=d).repeat_interleave(lengths.long())
 say([torch.bincount(numbers).tolist(), torch.bincount(numbers, minlength=6).tolist(),
-     torch.bincount(lengths.to(torch.uint8)).tolist(), [each.tolist() for each in parts], state().unknown_reads])
+     torch.bincount(lengths.to(torch.uint8)).tolist(), torch.histc(numbers, 4, 0, 3).tolist(),
+     [each.tolist() for each in parts], state().unknown_reads])
 """,
         values=values,
     )
     repeated = [0, 0, 2, 2, 2]
-    assert said == [[1, 1, 0, 2], [1, 1, 0, 2, 0, 0], [1, 0, 1, 1], [repeated, repeated], 0]
+    assert said == [[1, 1, 0, 2], [1, 1, 0, 2, 0, 0], [1, 0, 1, 1], [1, 1, 0, 2], [repeated, repeated], 0]
 
 
 @pytest.mark.parametrize("values", ["zeros", "larger"])
