@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS
+from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS, Place
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from oomscope.units import MiB
 
 _FORWARD = ("forward", "loss")
 _TORCHS_OWN = re.compile(r"(^|/)torch/")
+_STATES_OF_KERAS = Place(r"(^|/)keras/src/optimizers/base_optimizer\.py$", r"^add_variable")
+"""Keras makes the states of its optimizers here, at the first call of ``fit`` within a forward pass. Those of
+``torch.optim`` are told."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""
 
@@ -74,21 +77,25 @@ def categorise(
     by_lifetime[passing & np.isin(stacks, of_stack.collectives)] = Category.COMMUNICATION
     by_lifetime[np.isin(stacks, of_stack.buckets)] = Category.COMMUNICATION
     by_lifetime[np.isin(stacks, of_stack.weights)] = Category.PARAMETER
+    by_lifetime[(by_lifetime != Category.TEMPORARY) & np.isin(stacks, of_stack.states)] = Category.OPTIMIZER_STATE
     category[table.born[untold]] = by_lifetime
     return replace(trace, category=category)
 
 
 class _StacksOfLibraries(NamedTuple):
-    """Numbers of stacks by what torch and DeepSpeed allocate there for training on several ranks."""
+    """Numbers of stacks by what libraries allocate there: torch and DeepSpeed for several ranks, Keras as states."""
 
     weights: list[int]
     buckets: list[int]
     collectives: list[int]
+    states: list[int]
 
 
 def _stacks_of(trace: Trace) -> _StacksOfLibraries:
-    found = _StacksOfLibraries([], [], [])
+    found = _StacksOfLibraries([], [], [], [])
     for number, stack in enumerate(trace.stacks):
+        if any(_STATES_OF_KERAS.holds(frame.filename, frame.name) for frame in stack):
+            found.states.append(number)
         for frame in stack:
             where = frame.filename, frame.name
             if any(place.holds(*where) for place in WEIGHTS):

@@ -268,3 +268,17 @@ def test_whole_weights_are_parameters_though_others_sent_them_and_backward_needs
     received = (RECEIVED, Told(0x200, 2, Category.COMMUNICATION))
     assert script.categories(*received, workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
     assert script.categories(workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
+
+
+def test_states_of_keras_optimizers_are_told_by_the_function_that_makes_them(script: Script) -> None:
+    stack = (
+        Frame("/x/keras/src/ops.py", 1, "zeros"),
+        Frame("/x/keras/src/optimizers/base_optimizer.py", 2, "add_variable"),
+    )
+    for address in (0x100, 0x200):
+        script.alloc(address, LOSS, stack=stack)
+    script.alloc(0x300, LOSS)
+    script.free(0x200, LOSS)
+    script.alloc(0x400, OPTIMIZER, stack=stack)
+    script.alloc(0x500, Moment("forward", 0, 1))
+    assert script.categories()[:4] == ["optimizer_state", "temporary", "activation", "optimizer_state"]
