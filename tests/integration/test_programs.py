@@ -92,6 +92,10 @@ def test_what_is_no_answer(word: str, kind: str, said: str) -> None:
 
 
 REST = "what follows them counts as iteration 2 (numbered from 0)"
+SEARCH = (
+    "the steps measured are the first of Lightning's search for a batch size or learning rate, which goes on to "
+    "others: give more --iterations, or turn the search off"
+)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,7 @@ REST = "what follows them counts as iteration 2 (numbered from 0)"
         ("forked", None),
         ("workers", None),
         ("hard_exit", f"the program ended by itself after 2 of 3 iterations; {REST}"),
+        ("tuned", SEARCH),
         ("inference", "no step of a torch.optim.Optimizer was seen: the program was measured to its end"),
         ("swallows", "the program went on after it was asked to end, and was killed"),
         ("survives", "an allocation failed once and the target went on; it asked for 4.00 GiB, at small.py:20 steps"),

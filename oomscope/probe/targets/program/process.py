@@ -33,6 +33,11 @@ from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Rece
 from oomscope.probe.targets.program.recording import ProgramRecording
 
 _CHECKPOINTS: Final = "torch/distributed/checkpoint/"
+_TUNERS: Final = ("lightning/pytorch/tuner/", "pytorch_lightning/tuner/")
+_IN_SEARCH: Final = (
+    "the steps measured are the first of Lightning's search for a batch size or learning rate, which goes on to "
+    "others: give more --iterations, or turn the search off"
+)
 
 
 class MeasuredProcess:
@@ -142,6 +147,8 @@ class MeasuredProcess:
 
     def _stop_if_enough(self) -> None:
         if self._pid == os.getpid() and self._has_seen_enough and not _is_capturing():
+            if not self._is_finished and _is_running(*_TUNERS):
+                self._receipt.notes.append(_IN_SEARCH)
             self._finish("stopped")
             ending.stop()
 
@@ -235,12 +242,18 @@ def _is_capturing() -> bool:
 
 def _only_makes_states() -> bool:
     """Whether this step only makes an optimizer's states: torch.distributed.checkpoint runs one at a rate of 0."""
+    return _is_running(_CHECKPOINTS, name="_init_optim_state")
+
+
+def _is_running(*paths: str, name: str = "") -> bool:
+    """Whether this thread is in a function of a file that has one of ``paths``; with ``name`` in one of that name."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not (
-        frame.f_code.co_name == "_init_optim_state" and _CHECKPOINTS in frame.f_code.co_filename
-    ):
+    while frame is not None:
+        code = frame.f_code
+        if name in ("", code.co_name) and any(path in code.co_filename for path in paths):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _raised(error: BaseException) -> Raised:
