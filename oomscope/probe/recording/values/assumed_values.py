@@ -5,7 +5,8 @@ leave the step out where it is not; so does torch's GradScaler. Of the two answe
 memory (the first one makes the optimizer's states), and it is what all but a few steps of a real training do. So
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
 result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
-type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive.
+type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive. What
+the card holds, as of data with missing entries, is answered as it is.
 
 **Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
 (a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
@@ -221,7 +222,9 @@ def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]
         else:
             known = [_answer_in(each) for each in args if isinstance(each, torch.Tensor)]
             answer = answer_of(*known) if known and None not in known else None
-        if answer is not None and _write(result, answer) and answer_of is None:
+        if answer is None or (answer_of is None and is_known(result)):
+            return result
+        if _write(result, answer) and answer_of is None:
             tell()
         return result
 

@@ -40,6 +40,29 @@ leave()
     assert said == [1, [], []]
 
 
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_what_is_known_of_data_is_not_assumed(values: str) -> None:
+    said = followed(
+        """
+from oomscope.probe.recording.values.assumed_values import finite_numbers
+notes = []
+with finite_numbers(notes.append):
+    data = torch.tensor([1.0, float("nan"), float("inf"), -2.0]).to(d)
+    missing = torch.isnan(data)
+    answers = [missing.tolist(), data.isinf().tolist(), torch.isfinite(data).tolist(), bool(missing.any())]
+    total = data[3]
+    answers += [bool(torch.isfinite(total)), bool(total > 0)]
+    told = list(notes)
+    assumed = bool(torch.isnan(torch.randn(4, device=d)).any())
+say([answers, told, assumed, len(notes), state().unknown_reads])
+leave()
+""",
+        values=values,
+    )
+    of_data = [[False, True, False, False], [False, False, True, False], [True, False, False, True], True]
+    assert said == [[*of_data, True, False], [], False, 1, 0]
+
+
 @draws_again
 @pytest.mark.parametrize("bounds", [(0.0, 0.02, -2.0, 2.0), (0.0, 1.0, -2.0, 2.0), (0.0, 1.0, -1.0, 1.0)])
 def test_as_often_as_the_cpu_draws(bounds: tuple[float, float, float, float], monkeypatch: pytest.MonkeyPatch) -> None:
