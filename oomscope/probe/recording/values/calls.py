@@ -121,6 +121,17 @@ class Operation:
         """Return the arguments that it changes."""
         return [args[index] if index < len(args) else kwargs.get(name) for index, name in self.changing]
 
+    def answered(self, args: tuple[Any, ...], answers: Sequence[bytes] | None) -> AbstractContextManager[None]:
+        """Answer what the operation reads from the card while its kernel runs.
+
+        Args:
+            args: of the operation.
+            answers: what it reads; None where nobody knows.
+        """
+        if answers is None and self.name in _COUNTED:
+            answers = unknown_counts(args[0], _most_counted(self.name, args))
+        return virtual.expecting(*answers) if answers else nullcontext()
+
     def _writes(self, argument: Any) -> bool:
         """Whether the operation changes an argument, also where its schema does not say so (normalisation by batch)."""
         is_undeclared = argument.name in _RUNNING and "backward" not in self.name
@@ -153,14 +164,15 @@ class Call:
         if operation.name == "zero_" and is_known:
             return self._zeroed(is_by_program=is_outermost)
         deciding = self._deciding() if not is_known and is_decisive(operation.name) else []
-        is_first = is_known and bool(changed or operation.name in _READING)
+        reads_changed = any(id(each) not in overwritten for each in changed)
+        is_first = is_known and (reads_changed or operation.name in _READING)
         computed = self._computed(changed, overwritten) if is_first else self._filled(changed)
-        answers = self._answers(computed[1]) if computed is not None and operation.name in _READING else []
-        with operation.kept(changed), virtual.expecting(*answers) if answers else nullcontext():
+        known_answers = self._answers(computed[1]) if computed is not None and operation.name in _READING else None
+        with operation.kept(changed), operation.answered(self._args, known_answers):
             result = self._kernel(*self._args, **self._kwargs)
         parts = _parts(result)
         made = self._made(parts)
-        if is_known and not is_first and all(operation.is_small is None or operation.is_small(each) for each in made):
+        if is_known and not is_first and self._are_small((*made, *changed)):  # what an operation resized is large now
             computed = self._computed(changed, overwritten)
         if computed is not None:
             with OnHost():
@@ -216,7 +228,7 @@ class Call:
         operation = self._operation
         if operation.is_certainly_unknown(self._operands) or operation.changes_host(self._args, self._kwargs):
             return False
-        if operation.is_small is not None and not all(map(operation.is_small, self._operands)):
+        if not self._are_small(self._operands):
             return False
         is_held_where_read = all(is_held(each) for each in self._operands if id(each) not in overwritten)
         return is_held_where_read and not torch.cuda.is_current_stream_capturing() and self._is_result_small()
@@ -229,6 +241,11 @@ class Call:
         numbers = on_host(self._operands[0])
         count = numbers.sum() if name == "repeat_interleave" else numbers.max() if numbers.numel() else 0
         return int(count) <= MOST_ELEMENTS
+
+    def _are_small(self, results: Iterable[torch.Tensor]) -> bool:
+        """Whether results are few, where few are followed."""
+        is_small = self._operation.is_small
+        return is_small is None or all(map(is_small, results))
 
     def _computed(
         self, changed: list[torch.Tensor], overwritten: set[int], *, fill: int | None = None
@@ -287,8 +304,7 @@ class Call:
         """Return what the operation reads back from the card while it runs, where its result is as ``expected``."""
         name, first = self._operation.name, self._args[0]
         if name in _COUNTED:
-            count = self._count(expected)
-            return [struct.pack("i", count), struct.pack("q", count)]
+            return counts(self._count(expected))
         if name == "repeat_interleave":  # before torch 2.12 it asks for the least repeat, and if it is negative
             least = on_host(first).min().reshape(1) if first.numel() else first.new_zeros(1, device="cpu")
             return [struct.pack("q", len(expected)), _as_bytes(least), struct.pack("?", True)]
@@ -304,9 +320,8 @@ class Call:
         """Return how many elements the operation finds."""
         if self._operation.name == "_unique2" and self._args[0].dtype is torch.bool:  # reads how many are true
             return int(on_host(self._args[0]).count_nonzero())
-        if self._operation.name == "unique_dim":
-            return int(expected[0].shape[self._args[1]])
-        return len(expected if isinstance(expected, torch.Tensor) else expected[0])
+        found = expected if isinstance(expected, torch.Tensor) else expected[0]
+        return int(found.shape[_counted_dim(self._operation.name, self._args) or 0])
 
     def _made(self, parts: list[Any]) -> list[torch.Tensor]:
         """Return the tensors of a result that the operation made."""
@@ -339,6 +354,40 @@ class Call:
                 decided = decided_by_one(self._operation.name, known, results[0])
                 if decided is not None:
                     write(results[0], decided)
+
+
+def counts(count: int) -> list[bytes]:
+    """Return a count in the types in which operations read it."""
+    return [struct.pack("i", count), struct.pack("q", count)]
+
+
+def _most_counted(name: str, args: tuple[Any, ...]) -> int:
+    """Return the most elements that an operation of these arguments can find."""
+    dim = 0 if name == "nms" else _counted_dim(name, args)
+    return int(args[0].numel() if dim is None else args[0].shape[dim])
+
+
+def _counted_dim(name: str, args: tuple[Any, ...]) -> int | None:
+    """Return along which dimension an operation counts; None where it counts elements."""
+    place = {"unique_dim": 1, "unique_consecutive": 3}.get(name, len(args))
+    return args[place] if place < len(args) else None
+
+
+def unknown_counts(tensor: torch.Tensor, most: int) -> list[bytes]:
+    """Return the count that an operation finds in an unknown tensor: by the card's rule none, one, ``most`` or half.
+
+    What the card answers otherwise is more than there are. A byte is read, so that the program counts as reading.
+    """
+    if not most or not is_plain(tensor) or torch.cuda.is_current_stream_capturing():
+        return []
+    with OnHost():
+        first = tensor.as_strided((1,), (1,)).view(torch.uint8)[:1]
+        if was_held := is_held(first):  # a part of it is known, or it is large
+            unhold(first)
+        answer = int(first.cpu())
+        if was_held:
+            hold(first)
+    return counts({0: 0, 1: 1, 5: most}.get(answer, (most + 1) // 2))
 
 
 def _as_bytes(number: torch.Tensor) -> bytes:

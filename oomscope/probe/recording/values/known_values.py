@@ -16,7 +16,6 @@ and as much of the host's memory as the program uses of the card.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -27,7 +26,7 @@ import torch
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import replaced
-from oomscope.probe.recording.values.calls import COPY, Call, Operation, on_card
+from oomscope.probe.recording.values.calls import COPY, Call, Operation, counts, on_card, unknown_counts
 from oomscope.probe.recording.values.card_bytes import Kept, hold, is_held, on_host, shares_memory, unhold, write
 from oomscope.probe.recording.values.followed import is_followed, is_known
 from oomscope.probe.recording.values.operations import (
@@ -151,7 +150,7 @@ def _run(
 def _run_unknown(operation: Operation, kernel: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operation on the card alone: what it returns and changes is unknown afterwards."""
     written = on_card(operation.changed_of(args, kwargs)) if operation.changing else []
-    with operation.kept(written):
+    with operation.kept(written), operation.answered(args, None):
         result = kernel(*args, **kwargs)
         if operation.makes_new:
             written += on_card((result,))
@@ -190,14 +189,14 @@ def _coalesce(run: Function, tensor: torch.Tensor) -> torch.Tensor:
     """Run ``_coalesce``, which reads how many indices of a sparse tensor there are without repetitions."""
     indices, values = tensor._indices(), tensor._values()
     if not is_known(indices):
-        return run(tensor)  # type: ignore[no-any-return]
+        with virtual.expecting(*unknown_counts(indices, tensor._nnz())):
+            return run(tensor)  # type: ignore[no-any-return]
     knows_values = is_held(values) if shares_memory() else is_known(values)
     with OnHost():
         given = on_host(values) if knows_values else torch.zeros(values.shape, device="cpu")
         how: dict[str, Any] = {"device": "cpu", "check_invariants": False}
         expected = torch.sparse_coo_tensor(on_host(indices), given, tensor.shape, **how).coalesce()
-    count = expected._nnz()
-    with Kept([]), virtual.expecting(struct.pack("i", count), struct.pack("q", count)):
+    with Kept([]), virtual.expecting(*counts(expected._nnz())):
         result: torch.Tensor = run(tensor)
     with OnHost():
         write(result._indices(), expected._indices())

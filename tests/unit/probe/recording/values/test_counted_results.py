@@ -245,3 +245,49 @@ leave()
 def test_backward_requests_what_it_would_without_our_operations() -> None:
     alone = on_card(f"d = 'cuda'\n{_TWO_WAYS}", preamble="torch")
     assert followed(_TWO_WAYS) == alone > 10
+
+
+@pytest.mark.parametrize(("values", "count"), [("zeros", 0), ("ones", 1), ("larger", 48), ("largest", 24)])
+def test_an_unknown_count_is_read_and_at_most_what_is_there(values: str, count: int) -> None:
+    said = followed(
+        """
+numbers = torch.randn(6, 8, device=d)
+mask, partly = numbers > 0, torch.zeros(48, dtype=torch.bool, device=d)
+partly[40:] = mask[0]
+places = torch.sparse_coo_tensor((numbers[:2] * 0).long(), numbers[0], (9, 9))
+found = [numbers[mask], mask.nonzero(), torch.unique(numbers.long()), partly.nonzero(), numbers.unique(dim=1).t()]
+say([[len(each) for each in found], places.coalesce()._nnz(), state().unknown_reads, unknown(partly[:40])])
+""",
+        values=values,
+    )
+    of_eight = {0: 0, 1: 1, 48: 8, 24: 4}[count]
+    assert said == [[*[count] * 4, of_eight], of_eight, 6, 0]
+
+
+def test_repeated_columns_are_counted() -> None:
+    said = followed(
+        """
+columns = torch.tensor([[1, 1, 2], [1, 1, 2], [3, 3, 3]], device=d)
+say([torch.unique_consecutive(columns, dim=1).tolist(), state().unknown_reads])
+"""
+    )
+    assert said == [[[1, 2], [1, 2], [3, 3]], 0]
+
+
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_a_large_result_of_few_numbers_takes_no_memory_of_the_host(values: str) -> None:
+    said = followed(
+        """
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small, large = torch.arange(9, device=d), torch.empty(0, dtype=torch.long, device=d)
+made = [torch.eye(16384, dtype=torch.bool, device=d), torch.arange(1 << 27, device=d)]
+torch.arange(1 << 27, out=large)
+taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+torch.arange(4, out=large.resize_(0))
+say([taken < 100_000, [unknown(each[:4]) > 0 for each in made], unknown(small), large.tolist()])
+leave()
+""",
+        values=values,
+    )
+    assert said == [True, [True] * 2, 0, [0, 1, 2, 3]]
