@@ -17,6 +17,7 @@ from oomscope.virtual.library import (
     restore_held,
     state,
     unhold,
+    unhold_new,
     write,
 )
 from oomscope.virtual.loading import is_loaded, load
@@ -37,5 +38,6 @@ __all__ = [
     "restore_held",
     "state",
     "unhold",
+    "unhold_new",
     "write",
 ]

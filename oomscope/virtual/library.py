@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from oomscope.virtual.loading import library
 
-_VERSION = 6
+_VERSION = 7
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -110,6 +110,11 @@ def unhold(runs: Runs) -> None:
     _card().oomscope_card_unhold(*_arguments(runs))
 
 
+def unhold_new(address: int, size: int) -> None:
+    """Count a new tensor with memory of its own as unknown, and whole tensors that were held where it is now."""
+    _card().oomscope_card_unhold_new(address, size)
+
+
 def read(to: int, address: int, size: int) -> None:
     """Copy bytes of the device to an address of the host, held or not; what was never written is 0."""
     _card().oomscope_card_read(to, address, size)
@@ -176,6 +181,8 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     for function in (card.oomscope_card_read, card.oomscope_card_write):
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     card.oomscope_card_read.restype = None
+    card.oomscope_card_unhold_new.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+    card.oomscope_card_unhold_new.restype = None
     card.oomscope_card_keep_held.restype = None
     card.oomscope_card_restore_held.argtypes = [loops, ctypes.c_size_t]
     card.oomscope_card_restore_held.restype = None

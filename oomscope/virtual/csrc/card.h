@@ -130,7 +130,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 6
+#define OOMSCOPE_CARD_VERSION 7
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -156,6 +156,8 @@ CARD_API void oomscope_card_on_unknown_read(void (*callback)(uint64_t bytes));
 CARD_API int oomscope_card_holds(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
 CARD_API void oomscope_card_hold(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
 CARD_API void oomscope_card_unhold(uintptr_t address, size_t run, int dims, const size_t *sizes, const size_t *strides);
+/* A tensor with memory of its own is new: it is unknown, and so is, whole, what was held where it is. */
+CARD_API void oomscope_card_unhold_new(uintptr_t address, size_t bytes);
 
 /* From keep_held to restore_held, which nest: what becomes unknown because this thread gives kernels pointers to it is held
  * again afterwards, but for what was written: `count` pairs of an address and bytes. */

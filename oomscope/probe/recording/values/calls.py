@@ -19,6 +19,7 @@ from oomscope.probe.recording.values.card_bytes import (
     on_host,
     parts_of,
     unhold,
+    unhold_new,
     write,
 )
 from oomscope.probe.recording.values.decisive_operands import decided_by_one, is_decisive
@@ -172,6 +173,8 @@ class Call:
             result = self._kernel(*self._args, **self._kwargs)
         parts = _parts(result)
         made = self._made(parts)
+        for each in made:
+            unhold_new(each)
         if is_known and not is_first and self._are_small((*made, *changed)):  # what an operation resized is large now
             computed = self._computed(changed, overwritten)
         if computed is not None:
@@ -180,8 +183,6 @@ class Call:
                     write(each, values)
                 self._write_result(made, parts, computed[1])
             return result
-        for each in made:
-            unhold(each)
         if deciding:
             self._write_decided(deciding, changed or made)
         return result

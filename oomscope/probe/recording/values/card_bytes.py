@@ -71,6 +71,13 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor]
 
 
+def unhold_new(tensor: torch.Tensor) -> None:
+    """Count a tensor with memory of its own as unknown, and what was held where it is now."""
+    for part in parts_of(tensor):
+        if is_plain(part) and (size := part.nbytes if part.is_contiguous() else hull_bytes(part)):
+            virtual.unhold_new(part.data_ptr(), size)
+
+
 class Kept:
     """Holds after a block what became unknown in it because this thread gave pointers to kernels. Blocks may nest.
 

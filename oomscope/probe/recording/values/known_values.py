@@ -25,9 +25,18 @@ from typing import Any, Final
 import torch
 
 from oomscope import virtual
-from oomscope.probe.recording.replaced import replaced
+from oomscope.probe.recording.replaced import Place, replaced
 from oomscope.probe.recording.values.calls import COPY, Call, Operation, counts, on_card, unknown_counts
-from oomscope.probe.recording.values.card_bytes import Kept, hold, is_held, on_host, shares_memory, unhold, write
+from oomscope.probe.recording.values.card_bytes import (
+    Kept,
+    hold,
+    is_held,
+    on_host,
+    shares_memory,
+    unhold,
+    unhold_new,
+    write,
+)
 from oomscope.probe.recording.values.followed import is_followed, is_known
 from oomscope.probe.recording.values.operations import (
     CARD,
@@ -42,6 +51,8 @@ from oomscope.probe.recording.values.operations import (
 
 _EMPTY: Final = frozenset(("empty", "empty_strided"))
 """Operations whose result has no values yet."""
+_COMPILED_EMPTY: Final = "_empty_strided_cuda"
+"""The function of ``torch._C._dynamo.guards`` by which compiled code allocates: no operation that is dispatched."""
 _NOT_REPLACED: Final = frozenset(("set_", "resize_", "record_stream", "_local_scalar_dense"))
 """Operations that change no value."""
 _GIVEN_A_NUMBER: Final = "aten::pow.Tensor_Tensor_out"
@@ -77,7 +88,8 @@ def _known_values(is_small: Callable[[torch.Tensor], bool] | None, refused: dict
             replacing.replace_new()
 
         others = [operations_replaced({"_coalesce": _coalesce}, SPARSE_CARD), operations_replaced(_SEARCHED)]
-        with replaced([(torch.ops, "load_library", loaded)]), others[0], others[1]:
+        places: list[Place] = [(torch.ops, "load_library", loaded), *_compiled_allocations()]
+        with replaced(places), others[0], others[1]:
             yield
 
 
@@ -114,8 +126,8 @@ class _Replacing:
             operation = Operation(func, self._is_small)
             if operation.name not in (*_NOT_REPLACED, *_EMPTY):
                 ours[name] = partial(_run, operation, self._thread, self._refused)
-            elif operation.name in _EMPTY and self._is_small is None:
-                ours[name] = partial(_hold_empty, self._thread)
+            elif operation.name in _EMPTY:
+                ours[name] = partial(_empty, self._thread if self._is_small is None else None)
         replace(self._libraries, ours)
 
 
@@ -152,19 +164,36 @@ def _run_unknown(operation: Operation, kernel: Function, args: tuple[Any, ...], 
     written = on_card(operation.changed_of(args, kwargs)) if operation.changing else []
     with operation.kept(written), operation.answered(args, None):
         result = kernel(*args, **kwargs)
-        if operation.makes_new:
-            written += on_card((result,))
+    if operation.makes_new:
+        for each in on_card((result,)):
+            unhold_new(each)
     return result
 
 
-def _hold_empty(thread: _Thread, kernel: Function, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Allocate a tensor without values. A program writes before it reads, so that its tensors count as held.
+def _empty(computing: _Thread | None, kernel: Function, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Allocate a tensor without values, at a place that may have had others.
 
-    What an operation allocates for itself is unknown: kernels that are not seen write there.
+    On a thread where all is computed, a program writes before it reads, so that its tensors count as held. What an
+    operation allocates for itself is unknown: kernels that are not seen write there.
     """
     result: torch.Tensor = kernel(*args, **kwargs)
-    unhold(result) if thread.depth else hold(result)
+    unhold_new(result)
+    if computing is not None and not computing.depth:
+        hold(result)
     return result
+
+
+def _compiled_allocations() -> list[Place]:
+    """Return what allocates in code that inductor writes, and ours in place of it."""
+    guards = torch._C._dynamo.guards
+    allocate: Any = getattr(guards, _COMPILED_EMPTY, None)
+
+    def allocated(*how: Any) -> torch.Tensor:
+        result: torch.Tensor = allocate(*how)
+        unhold_new(result)
+        return result
+
+    return [] if allocate is None else [(guards, _COMPILED_EMPTY, allocated)]
 
 
 def _returns_view(func: Any) -> bool:

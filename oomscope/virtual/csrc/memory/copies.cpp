@@ -277,6 +277,11 @@ CARD_API void oomscope_card_unhold(uintptr_t address, size_t run, int dims, cons
   });
 }
 
+CARD_API void oomscope_card_unhold_new(uintptr_t address, size_t bytes) {
+  card::MemoryLock lock(card::memory_mutex());
+  card::unhold_new(address, bytes);
+}
+
 CARD_API void oomscope_card_read(void *to, const void *from, size_t bytes) {
   card::MemoryLock lock(card::memory_mutex());
   card::read_content(to, reinterpret_cast<uintptr_t>(from), bytes);

@@ -110,6 +110,15 @@ void unhold(uintptr_t address, uint64_t bytes) {
   }
 }
 
+void unhold_new(uintptr_t address, uint64_t bytes) {
+  uintptr_t first = address, end = address + bytes;
+  for (auto range = range_after(address); range != held().end() && range->first < address + bytes; ++range) {
+    first = std::min(first, range->first);
+    end = std::max(end, range->second);
+  }
+  unhold(first, end - first);
+}
+
 void hold(uintptr_t address, uint64_t bytes) {
   if (!bytes) return;
   uintptr_t first = address, end = address + bytes;

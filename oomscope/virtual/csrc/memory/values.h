@@ -26,6 +26,9 @@ void hold(uintptr_t address, uint64_t bytes);
 void hold_computed(uintptr_t address, uint64_t bytes);
 bool was_computed(uintptr_t address);  // whether a range begins there that is held, or was held, and was computed
 void unhold(uintptr_t address, uint64_t bytes);
+// The same of a tensor with memory of its own that is new: ranges that meet it are of tensors that are gone, and become
+// unknown whole. PyTorch does not tell when it frees a tensor.
+void unhold_new(uintptr_t address, uint64_t bytes);
 // Ranges that are not held any more, but were until a pointer to them was handed out, count as never held.
 void forget_once_held(uintptr_t address, uint64_t bytes);
 // A tensor is just that range: what touches it is another's. Forgotten when something is held or unheld there.

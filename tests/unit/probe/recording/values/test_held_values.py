@@ -213,3 +213,46 @@ say(unknown(numbers))
         values=values,
     )
     assert said == 48
+
+
+@pytest.mark.parametrize("make", ["torch.ones(1000, dtype=torch.bool, device=d)", "random > 2"])
+def test_of_a_freed_tensor_nothing_is_left_behind_a_shorter_one_nor_taken_from_its_neighbours(make: str) -> None:
+    said = followed(
+        f"""
+from oomscope import virtual
+random = torch.rand(1000, device=d)
+before, freed, behind = (torch.arange(8192, device=d) for _ in range(3))
+place, end = freed.data_ptr(), behind.data_ptr()
+del freed
+shorter = {make}
+rest = [virtual.holds(virtual.Runs(first, end - first)) for first in (place + 1000, place + 1024, end - 8)]
+say([shorter.data_ptr() == place, place - before.data_ptr(), end - place, rest, unknown(before), unknown(behind),
+     unknown(shorter)])
+leave()
+"""
+    )
+    size = 8192 * 8
+    assert said == [True, size, size, [False] * 3, 0, 0, 1000 if "random" in make else 0]
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [
+        "torch.empty(8192, dtype=torch.long, device=d)",
+        "torch.empty_strided((64, 128), (128, 1), dtype=torch.long, device=d)",
+        "torch._C._dynamo.guards._empty_strided_cuda((8192,), (1,), torch.long)",
+    ],
+)
+def test_what_is_allocated_holds_nothing_of_what_was_there(allocate: str) -> None:
+    said = followed(
+        f"""
+freed = [torch.arange(1024, device=d) for _ in range(8)]
+place, behind = freed[0].data_ptr(), torch.arange(8, device=d)
+del freed
+made = {allocate}
+launch_of_a_stranger(made)
+say([made.data_ptr() == place, unknown(made), unknown(behind)])
+leave()
+"""
+    )
+    assert said == [True, 8192 * 8, 0]
