@@ -334,6 +334,8 @@ class Call:
         values = dict(zip(map(id, parts), _parts(expected), strict=False))
         for one in made:
             value = values.get(id(one), one)
+            if not self._are_small((one,)):
+                continue
             if value is None:
                 hold(one)
             elif value is one or value.shape != one.shape or not _is_alike(value.dtype, one.dtype):

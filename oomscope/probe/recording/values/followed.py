@@ -9,10 +9,14 @@ import torch
 from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, is_plain
 
 MOST_ELEMENTS: Final = 1 << 22
-"""Of a tensor that is followed."""
+"""Of a followed tensor of integers."""
 _MOST_NUMBERS: Final = 1 << 18
 """Of a followed tensor of floating-point numbers: counters, flags and masks."""
-_MOST_BYTES: Final = 32 << 20
+_MOST_LABELS: Final = 1 << 23
+"""Of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
+_LABELS: Final = frozenset((torch.int64, torch.bool))
+"""Types of labels and masks. Those of quantized weights, of which there are many, are others."""
+_MOST_BYTES: Final = 64 << 20
 """From the first element of a followed tensor to its last."""
 
 
@@ -31,7 +35,10 @@ def is_left_alone(tensor: torch.Tensor) -> bool:
     if tensor.requires_grad:
         return True
     count = tensor.numel()
-    return count > _MOST_NUMBERS and (count > MOST_ELEMENTS or tensor.is_floating_point() or tensor.is_complex())
+    if count <= _MOST_NUMBERS:
+        return False
+    most = _MOST_LABELS if tensor.dtype in _LABELS else MOST_ELEMENTS
+    return count > most or tensor.is_floating_point() or tensor.is_complex()
 
 
 def is_known(tensor: torch.Tensor) -> bool:

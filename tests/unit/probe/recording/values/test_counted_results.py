@@ -291,3 +291,20 @@ leave()
         values=values,
     )
     assert said == [True, [True] * 2, 0, [0, 1, 2, 3]]
+
+
+def test_labels_of_eight_images_select_as_on_a_real_card() -> None:
+    said = followed(
+        """
+labels = torch.zeros(8, 1024, 1024, dtype=torch.long)
+labels[:, :512] = 255
+given, weights = labels.to(d), torch.zeros(8, 1024, 1024, dtype=torch.uint8).to(d)
+valid = given != 255
+scores = torch.empty(8, 1024, 1024, 2, device=d)[valid]
+say([list(scores.shape), list(given[valid].shape), state().unknown_reads, unknown(valid.nonzero()[:4]) > 0,
+     unknown(weights) > 0])
+leave()
+"""
+    )
+    half = 4 << 20
+    assert said == [[half, 2], [half], 0, True, True]

@@ -58,7 +58,7 @@ def test_classes_of_copied_labels_are_counted(values: str) -> None:
 before = state().unknown_reads
 rows = torch.nn.functional.one_hot(labels)
 of_ten = torch.nn.functional.one_hot(input=labels, num_classes=10)
-large = torch.nn.functional.one_hot(labels, 1 << 21)
+large = torch.nn.functional.one_hot(labels, 1 << 22)
 reads = state().unknown_reads - before
 say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), reads, unknown(large) > 0])""",
         values=values,
