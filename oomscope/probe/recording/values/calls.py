@@ -25,6 +25,7 @@ from oomscope.probe.recording.values.card_bytes import (
 from oomscope.probe.recording.values.decisive_operands import decided_by_one, is_decisive
 from oomscope.probe.recording.values.followed import (
     MOST_ELEMENTS,
+    is_few_drawn,
     is_few_integers,
     is_followed,
     is_known,
@@ -61,6 +62,8 @@ _HEAVY: Final = (
     "_fl",
 )
 """How the names of operations begin that take long on the host, and whose results decide nothing."""
+_DRAWN: Final = frozenset(("random_.from", "random_.to", "randperm.generator_out"))
+"""Operations that draw integers within bounds: few of them are followed, as draws of the host are."""
 _TRUSTED: Final = frozenset(("aten", "torchvision"))
 """Namespaces of operations whose schemas say what they change."""
 _REFUSED: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
@@ -93,7 +96,11 @@ class Operation:
         """It returns new tensors."""
         self.on_host: Function = KERNELS.get(self.name, func)
         self._is_special = self.name == COPY or is_decisive(self.name)
-        self._is_left_alone = self.is_small is not None and (self.draws or self.name.startswith(_HEAVY))
+        is_drawn = str(func).removeprefix("aten.") in _DRAWN
+        if is_drawn and is_small is not None:
+            self.is_small = is_few_drawn
+        is_left_alone = (self.draws and not is_drawn) or self.name.startswith(_HEAVY)
+        self._is_left_alone = is_small is not None and is_left_alone
         self._reads_only = func.namespace in _TRUSTED
 
     def kept(self, written: list[torch.Tensor]) -> AbstractContextManager[object]:

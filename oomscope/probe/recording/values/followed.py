@@ -16,6 +16,8 @@ _MOST_LABELS: Final = 1 << 23
 """Of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
 _LABELS: Final = frozenset((torch.int64, torch.bool))
 """Types of labels and masks. Those of quantized weights, of which there are many, are others."""
+_MOST_DRAWN: Final = 1 << 18
+"""Of a tensor of integers that are drawn at random: a batch of tokens, an order, a place to cut."""
 _MOST_BYTES: Final = 64 << 20
 """From the first element of a followed tensor to its last."""
 
@@ -28,6 +30,11 @@ def is_followed(tensor: torch.Tensor) -> bool:
 def is_few_integers(tensor: torch.Tensor) -> bool:
     """Whether a tensor that is followed has no floating-point numbers."""
     return not (tensor.is_floating_point() or tensor.is_complex()) and is_followed(tensor)
+
+
+def is_few_drawn(tensor: torch.Tensor) -> bool:
+    """Whether integers that are drawn at random for a tensor are followed."""
+    return tensor.numel() <= _MOST_DRAWN and is_few_integers(tensor)
 
 
 def is_left_alone(tensor: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ replayed graphs.
 
 **Followed:** small tensors of integers and booleans, and a few numbers. Models ask them what to do next: are the
 positions those of one sequence, does the mask hide anything. Other numbers are many, and sizes seldom depend on them:
-what requires a gradient is left alone, and so is what is drawn at random.
+what requires a gradient is left alone, and so is what is drawn at random, but for a few integers.
 
 **Computed:** everything, on a card with ``CardSettings.is_computed``. It takes as long as the program does on the host,
 and as much of the host's memory as the program uses of the card.

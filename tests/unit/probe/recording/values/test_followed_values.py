@@ -41,7 +41,7 @@ changed = torch.tensor([2, 0, 6, 1]).cuda()
 logits = torch.randn(4, 7, device=d, requires_grad=True)
 for each in (labels, changed):
     torch.nn.functional.cross_entropy(logits, each).backward()
-changed.random_(0, 7)
+changed.random_()
 before = state().unknown_reads
 chosen = logits[labels > 1]
 rows = torch.nn.functional.one_hot(labels)
@@ -68,7 +68,7 @@ say([list(rows.shape), rows.argmax(1).tolist(), of_ten.sum().item(), reads, unkn
 
 def test_what_is_not_known_stays_unknown() -> None:
     said = followed(
-        """random = torch.randint(0, 9, (8,), device=d)
+        """random = (torch.rand(8, device=d) * 9).long()
 chosen = torch.arange(8, device=d) + random
 numbers = torch.randn(1000, device=d) + torch.arange(1000, device=d)
 changed = torch.arange(8, device=d)
@@ -163,7 +163,7 @@ say([said, state().unknown_reads - before])
 def test_a_mask_in_a_large_tensor_is_known_by_its_own_bytes() -> None:
     said = followed(
         """
-table = torch.randint(0, 9, (3, 4), device=d)
+table = (torch.rand(3, 4, device=d) * 9).long()
 table[:, 1] = torch.tensor([7, 8, 9], device=d)
 say([table[:, 1].tolist(), unknown(table[:, 0]), state().unknown_reads])
 leave()
@@ -233,3 +233,29 @@ say([list(quantized.shape), list(repeated.shape), unknown(repeated[:4])])
 """
     )
     assert said == [[4], [1 << 23], 32]
+
+
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_few_integers_that_are_drawn_within_bounds_are_those_of_one_draw(values: str) -> None:
+    said = followed(
+        """
+def drawn():
+    torch.cuda.manual_seed(3)
+    places = torch.randint(5, 33, (64,), device=d)
+    order = torch.randperm(40_000, device=d)
+    other = torch.empty(8, dtype=torch.int32, device=d).random_(9)
+    return places.tolist(), order.tolist(), other.tolist()
+
+first, again = drawn(), drawn()
+places, order, other = first
+crop = torch.zeros(256, device=d)[torch.randint(0, 33, (), device=d):]
+reads = state().unknown_reads
+left = [torch.randint(0, 9, (1 << 19,), device=d), torch.randperm(1 << 19, device=d), torch.rand(4, device=d),
+        torch.empty(8, dtype=torch.long, device=d).random_(), torch.randint(0, 9, (4,), device=d, dtype=torch.half)]
+say([first == again, 5 <= min(places) < max(places) < 33, order != sorted(order) == list(range(40_000)),
+     0 <= min(other) < max(other) < 9, len(crop) > 223, reads, [unknown(each[:4]) > 0 for each in left]])
+leave()
+""",
+        values=values,
+    )
+    assert said == [True, True, True, True, True, 0, [True] * 5]

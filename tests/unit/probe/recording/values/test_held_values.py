@@ -46,8 +46,8 @@ other = torch.zeros(1, dtype=torch.long).to(d)
 logits = torch.randn(1, 7, device=d, requires_grad=True)
 third = torch.zeros(1, dtype=torch.long).to(d)
 number.data.add_(1)
-other.random_(1, 9)
-third.data.add_(torch.randint(1, 9, (1,), device=d))
+other.random_()
+third.data.add_(torch.rand(1, device=d).long() + 1)
 for each in (number, other, third):
     torch.nn.functional.cross_entropy(logits, each).backward()
 say([unknown(each > 0) or bool(each > 0) for each in (number, other, third)])""",
@@ -66,7 +66,7 @@ converted = torch.ones(4096).to(d, torch.bool, non_blocking=True)
 halves = torch.empty(1024, dtype=torch.long, device=d)
 halves[:512].fill_(7)
 halves[512:].fill_(7)
-halves[:512].random_(0, 5)
+halves[:512].random_()
 halves[512:].fill_(0)
 replaced, unchanged = torch.zeros(64, dtype=torch.long, device=d), 0
 for _ in range(4):
@@ -156,7 +156,7 @@ say([read, state().unknown_reads, unknown(table)])
 def test_what_cpp_writes_into_a_copy_is_not_taken_for_the_copy(values: str) -> None:
     said = followed(
         """
-table, places = torch.arange(12, device=d).view(3, 4), torch.randint(0, 3, (1, 4), device=d)
+table, places = torch.arange(12, device=d).view(3, 4), (torch.rand(1, 4, device=d) * 3).long()
 changed = torch.ops.aten.scatter(table[:, [1, 0, 3, 2]].t().t()[:, 1:], 0, places[:, 1:], 7)
 kept = torch.ops.aten.copy_(table[:, 0], table[:, 1])
 lazy = torch.tensor([1 + 2j, 3 + 4j]).to(d).conj().imag
@@ -176,7 +176,7 @@ torch.ops.aten.add(numbers, 1)
 numbers.resize_(4, 4)
 shorter = torch.tensor([5, 6, 7]).to(d).resize_(2)
 longer = torch.tensor([5, 6, 7]).to(d).resize_(1000)
-random = torch.randint(0, 9, (4,), device=d).resize_(2)
+random = torch.rand(4, device=d).long().resize_(2)
 say([numbers.sum().item(), shorter.tolist(), state().unknown_reads, unknown(longer) > 0, unknown(random) > 0])
 """,
         values=values,
