@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -26,6 +27,7 @@ MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 _LONGEST_LINE: Final = 200
 """Characters of a line of the target's output that a reason repeats."""
+_STATUS_ALONE: Final = re.compile(r"the program ended .* \(it ended with status \d+\)")
 ErrorKind = Literal[
     "import",
     "setup",
@@ -149,8 +151,12 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The message; of a program that failed before it imported torch, with the last line that it printed."""
-        lines = self.detail.split("\n") if self.unrecorded == "failed_before_torch" else []
+        """The message; of a program that gave no exception for its end, with the last line that it printed.
+
+        It failed before it imported torch, or told its status alone, as argparse does of wrong arguments.
+        """
+        is_bare = self.unrecorded == "failed_before_torch" or _STATUS_ALONE.fullmatch(self.message)
+        lines = self.detail.split("\n") if is_bare else []
         last = next(filter(None, map(str.strip, reversed(lines))), "")
         return f"{self.message}: {printable(last[:_LONGEST_LINE])}" if last else self.message
 

@@ -91,7 +91,7 @@ class Probing:
             result = probe_ranks(plan.job, plan.ranks, warm.run)
         if result.failure is not None:
             failure = result.failure
-            pytest.fail(f"probe: {plan.title} was not measured ({failure.kind})\n{failure.message}", pytrace=False)
+            pytest.fail(f"probe: {plan.title} was not measured ({failure.kind})\n{failure.reason}", pytrace=False)
         self.results.append(result)
         return result
 

@@ -136,7 +136,7 @@ def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, 
 def _not_measured(failure: Failure | None) -> Comparison:
     if failure is None:
         return Comparison(status=Status.UNTESTABLE, reason="it failed without a reason")
-    reason = failure.reason if failure.kind in {"untestable", "nothing"} else f"{failure.kind}: {failure.message}"
+    reason = failure.reason if failure.kind in {"untestable", "nothing"} else f"{failure.kind}: {failure.reason}"
     if failure.kind == "internal":
         reason = f"{failure.message}; {REPORT_IT}"
     return Comparison(status=_FAULTS.get(failure.kind, Status.UNTESTABLE), reason=reason)

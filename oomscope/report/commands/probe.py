@@ -231,7 +231,7 @@ def status_text(result: ProbeResult) -> str:
         where = f", at {site_text(oom.site)}" if oom.site else ""
         return f"{what}{asked} in {moment_text(oom.iteration, oom.phase, oom.microbatch)}{where}"
     if result.failure:
-        return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
+        return f"NOT MEASURED ({result.failure.kind}): {result.failure.reason}"
     return result.outcome.upper()
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oomscope.probe.result import Failure
 from oomscope.report import sentences, verdict_text
 from oomscope.report.commands import probe
 from oomscope.snapshot.verdict_types import Gap, LeakSuspect
@@ -25,6 +26,17 @@ from tests.unit.report import results
 )
 def test_status(result, text: str) -> None:
     assert probe.status_text(result) == text
+
+
+def test_a_program_that_gives_no_exception_is_shown_with_the_last_line_that_it_printed() -> None:
+    """As argparse ends one; an exception is in the message already."""
+    ended = "the program ended before its first step (it ended with status 2)"
+    failure = Failure(kind="exit", message=ended, detail="usage: t.py [-h]\nt.py: error: unrecognized\x1b --m\n\n")
+    said = "NOT MEASURED (exit): " + ended
+    assert probe.status_text(replace(results.BROKEN, failure=failure)) == f"{said}: t.py: error: unrecognized\\x1b --m"
+    assert probe.status_text(replace(results.BROKEN, failure=replace(failure, detail=""))) == said
+    raised = replace(failure, message=f"{ended}: ValueError: no")
+    assert probe.status_text(replace(results.BROKEN, failure=raised)) == f"{said}: ValueError: no"
 
 
 def test_live_and_reserved_are_compared_at_one_moment() -> None:
