@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -27,7 +26,6 @@ MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 _LONGEST_LINE: Final = 200
 """Characters of a line of the target's output that a reason repeats."""
-_STATUS_ALONE: Final = re.compile(r"the program ended .* \(it ended with status \d+\)")
 ErrorKind = Literal[
     "import",
     "setup",
@@ -146,16 +144,15 @@ class Failure:
     detail: str = ""
     """The target's own traceback or the end of its stderr, for the log file."""
     unrecorded: Unrecorded | None = None
+    is_status_alone: bool = False
+    """It ended by a status and gave no exception for it, as argparse does of wrong arguments."""
     of_values: bool = False
     """Runs with other numbers in place of unknown values told: what these printed is not what the program does."""
 
     @property
     def reason(self) -> str:
-        """The message; of a program that gave no exception for its end, with the last line that it printed.
-
-        It failed before it imported torch, or told its status alone, as argparse does of wrong arguments.
-        """
-        is_bare = self.unrecorded == "failed_before_torch" or _STATUS_ALONE.fullmatch(self.message)
+        """The message; of a program of which no more is known, with the last line that it printed."""
+        is_bare = self.unrecorded == "failed_before_torch" or (self.is_status_alone and not self.of_values)
         lines = self.detail.split("\n") if is_bare else []
         last = next(filter(None, map(str.strip, reversed(lines))), "")
         return f"{self.message}: {printable(last[:_LONGEST_LINE])}" if last else self.message

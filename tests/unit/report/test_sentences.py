@@ -31,11 +31,12 @@ def test_status(result, text: str) -> None:
 def test_a_program_that_gives_no_exception_is_shown_with_the_last_line_that_it_printed() -> None:
     """As argparse ends one; an exception is in the message already."""
     ended = "the program ended before its first step (it ended with status 2)"
-    failure = Failure(kind="exit", message=ended, detail="usage: t.py [-h]\nt.py: error: unrecognized\x1b --m\n\n")
+    detail = "usage: t.py [-h]\nt.py: error: unrecognized\x1b --m\n\n"
+    failure = Failure(kind="exit", message=ended, detail=detail, is_status_alone=True)
     said = "NOT MEASURED (exit): " + ended
     assert probe.status_text(replace(results.BROKEN, failure=failure)) == f"{said}: t.py: error: unrecognized\\x1b --m"
     assert probe.status_text(replace(results.BROKEN, failure=replace(failure, detail=""))) == said
-    raised = replace(failure, message=f"{ended}: ValueError: no")
+    raised = replace(failure, message=f"{ended}: ValueError: no", is_status_alone=False)
     assert probe.status_text(replace(results.BROKEN, failure=raised)) == f"{said}: ValueError: no"
 
 

@@ -287,7 +287,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
         raised = f": {receipt.raised.text}" if receipt.raised else ""
         kind = "untestable" if NO_IPC in raised else kind
-        return Failure(kind=kind, message=f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}")
+        said = f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}"
+        return Failure(kind=kind, message=said, is_status_alone=not raised)
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
 
 

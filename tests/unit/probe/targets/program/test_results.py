@@ -115,6 +115,15 @@ def test_what_is_no_answer(left: list[Receipt], status: int, kind: str, said: st
     assert "\n" not in failure.message
 
 
+def test_an_end_without_an_exception_is_told_from_one_by_it() -> None:
+    """Of the former the last line that was printed says more."""
+    silent = failure_in(ended(receipt(state="ended", iterations=0), status=2))
+    raised = failure_in(ended(receipt(state="ended", iterations=0, raised=WRONG), status=1))
+    assert silent is not None
+    assert raised is not None
+    assert (silent.is_status_alone, raised.is_status_alone) == (True, False)
+
+
 @pytest.mark.parametrize(
     "left",
     [
