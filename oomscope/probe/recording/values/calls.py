@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
@@ -13,6 +12,7 @@ import torch
 from oomscope import virtual
 from oomscope.probe.recording.values.card_bytes import (
     Kept,
+    ends_of,
     hold,
     is_held,
     is_plain,
@@ -228,8 +228,14 @@ class Call:
         changed = on_card(operation.changed_of(self._args, self._kwargs))
         if not changed or not operation.overwrites:
             return changed, set()
-        places = Counter(map(number_of, filter(is_plain, self._operands)))  # x.ge_(y) is ge(x, y, out=x)
-        return changed, {id(each) for each in changed if is_plain(each) and places[number_of(each)] == 1}
+        places = [ends_of(each) for each in self._operands if is_plain(each)]
+
+        def is_alone(tensor: torch.Tensor) -> bool:
+            """Whether no other operand lies where this one does: ``x.ge_(y)`` is ``ge(x, y, out=x)``."""
+            first, last = ends_of(tensor)
+            return sum(start < last and first < end for start, end in places) <= 1
+
+        return changed, {id(each) for each in changed if is_plain(each) and is_alone(each)}
 
     def _is_known(self, overwritten: set[int]) -> bool:
         """Whether the host can compute the operation: all operands are known, and few where few are followed."""

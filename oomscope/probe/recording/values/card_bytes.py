@@ -150,6 +150,12 @@ def hull_bytes(tensor: torch.Tensor) -> int:
     return _hull_of(tensor).run if tensor.numel() else 0
 
 
+def ends_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return where the first byte of a tensor is, and where its last byte ends; the same place without elements."""
+    address = tensor.data_ptr()
+    return address, address + hull_bytes(tensor)
+
+
 def _hull_of(tensor: torch.Tensor) -> virtual.Runs:
     """Return all from the first byte of a tensor to its last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

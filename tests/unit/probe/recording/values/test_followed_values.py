@@ -141,6 +141,13 @@ same = torch.ones(4, 4, dtype=torch.bool, device=d).fill_diagonal_(False)
 inverse = torch.empty_like(numbers).scatter_(0, numbers.argsort(), torch.arange(4, device=d))
 starts = numbers.new_zeros(5)
 torch.cumsum(numbers, 0, out=starts.narrow(0, 1, 4))
+rows = torch.empty(3, 4, dtype=torch.long, device=d)
+rows[0] = numbers
+torch.add(rows[0], 1, out=rows[1])
+torch.add(rows[1], rows[0], out=rows[2])
+torch.add(rows[2], rows[0, 0], out=rows[2])
+row = rows[1]
+torch.add(row, 1, out=row)
 table = torch.zeros(4, 8, device=d)
 table[torch.arange(4), numbers] = 1
 part = torch.zeros(9, dtype=torch.bool, device=d)
@@ -151,13 +158,14 @@ half[1::2] = numbers
 before = state().unknown_reads
 said = [(~torch.eye(4, dtype=torch.bool, device=d)).sum().item(), same.sum().item(), inverse.tolist(), starts.tolist(),
         table.bool().nonzero()[:, 1].tolist(), part.nonzero()[:, 0].tolist(), half.tolist(),
-        (numbers.clamp_min(2) ** 2 >> 1).tolist(), numbers.float().mul(0.5).ceil().max().item()]
+        rows.tolist(), (numbers.clamp_min(2) ** 2 >> 1).tolist(), numbers.float().mul(0.5).ceil().max().item()]
 say([said, state().unknown_reads - before])
 """,
         values=values,
     )
     places = [[2, 0, 1, 3], [0, 3, 4, 6, 11], [3, 1, 2, 5], [5, 6, 7, 8], [1, 3, 1, 1, 1, 2, 1, 5], [4, 2, 2, 12], 3.0]
-    assert said == [[12, 12, *places], 0]
+    rows = [[3, 1, 2, 5], [5, 3, 4, 7], [10, 6, 8, 14]]
+    assert said == [[12, 12, *places[:5], rows, *places[5:]], 0]
 
 
 def test_a_mask_in_a_large_tensor_is_known_by_its_own_bytes() -> None:
