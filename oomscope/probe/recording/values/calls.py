@@ -48,20 +48,12 @@ _COUNTED: Final = frozenset(("nonzero", "nms", "unique_consecutive", "unique_dim
 """Operations that read from the card how many elements they return."""
 _READING: Final = _COUNTED | {"bincount", "repeat_interleave", "_linalg_check_errors", "equal"}
 """Operations that read something from the card."""
-_HEAVY: Final = (
-    "conv",
-    "cudnn_",
-    "_conv",
-    "slow_conv",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "_scaled_dot_product",
-    "_eff",
-    "_fl",
-)
+_HEAVY: Final = ("conv", "cudnn_", "_conv", "slow_conv", "_scaled_dot_product", "_eff", "_fl")
 """How the names of operations begin that take long on the host, and whose results decide nothing."""
+_PRODUCTS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "addmm_": 1, "baddbmm": 1, "baddbmm_": 1}
+"""Products of two matrices, as of neighbours in a graph: the place of the first among the operands."""
+_MOST_PRODUCTS: Final = 10_000_000
+"""Multiplications of a product that is followed: some milliseconds of the host."""
 _DRAWN: Final = frozenset(("random_.from", "random_.to", "randperm.generator_out"))
 """Operations that draw integers within bounds: few of them are followed, as draws of the host are."""
 _TRUSTED: Final = frozenset(("aten", "torchvision"))
@@ -123,7 +115,14 @@ class Operation:
         """Whether a look at the operands tells that the host does not compute the operation."""
         if self.is_small is None or self._is_special:
             return False
-        return self._is_left_alone or any(map(is_left_alone, operands))
+        return self._is_left_alone or any(map(is_left_alone, operands)) or self._is_large_product(operands)
+
+    def _is_large_product(self, operands: Sequence[torch.Tensor]) -> bool:
+        """Whether it multiplies matrices, more than the host does in a moment."""
+        place = _PRODUCTS.get(self.name)
+        if place is None or len(operands) < place + 2:
+            return False
+        return operands[place].numel() * operands[place + 1].shape[-1] > _MOST_PRODUCTS
 
     def changed_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Return the arguments that it changes."""

@@ -267,3 +267,20 @@ leave()
         values=values,
     )
     assert said == [True, True, True, True, True, 0, [True] * 5]
+
+
+@pytest.mark.parametrize("values", ["zeros", "larger"])
+def test_products_of_few_known_numbers_are_known(values: str) -> None:
+    said = followed(
+        """
+edges = torch.tensor([[0.0, 1, 0], [0, 0, 1], [0, 0, 0]], device=d)
+two_steps = (edges @ edges) > 0
+reached = [two_steps.nonzero().tolist(), torch.bmm(edges[None], edges[None]).sum().item(),
+           torch.addmm(edges, edges, edges).sum().item(), edges.addmm_(edges, edges).sum().item()]
+large = torch.ones(300, 300, device=d)
+say([reached, state().unknown_reads, unknown(large @ large) > 0])
+leave()
+""",
+        values=values,
+    )
+    assert said == [[[[0, 2]], 1, 3, 3], 0, True]
