@@ -37,8 +37,6 @@ class CheckoutTarget:
     """Absolute path of the checkout."""
     folder: str = ""
     """From there, with slashes: the folder of it that is measured, as if there were no more; empty for all of it."""
-    origin: str = ""
-    """Root of the user's checkout where ``repo`` is a clone that stands for it; empty where there is none."""
 
     @property
     def place(self) -> Path:
@@ -55,7 +53,7 @@ class CheckoutTarget:
 
     def identity(self) -> dict[str, Any]:
         """Return what tells it from others of the same checkout, as JSON values; files outside count by content."""
-        where = {"repo", "origin"} if self.folder else {"repo", "origin", "folder"}
+        where = {"repo"} if self.folder else {"repo", "folder"}
         return {name: value for name, value in asdict(self).items() if name not in where}
 
     @property

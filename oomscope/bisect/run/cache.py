@@ -61,7 +61,8 @@ class ResultCache:
                 self.warn(f"{path}: holds another probe's result; ignored")
                 return None
             result = ProbeResult.from_json(entry["result"])
-            return result if entry["packages"] == packages_of(result.interpreter) else None
+            packages = packages_of(result.interpreter)
+            return result if packages is not None and packages == entry["packages"] else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -69,9 +70,11 @@ class ResultCache:
             return None
 
     def put(self, key: Mapping[str, Any], result: ProbeResult) -> None:
-        """Keep ``result`` under ``key`` if it is repeatable, and the Python that ran a program is known."""
-        if is_repeatable(result) and (result.interpreter or key["target"]["kind"] != "program"):
-            entry = {"key": key, "packages": packages_of(result.interpreter), "result": result.to_json()}
+        """Keep ``result`` under ``key`` if it is repeatable, and it is known what the Python of a program has."""
+        if not is_repeatable(result) or (result.interpreter is None and key["target"]["kind"] == "program"):
+            return
+        if (packages := packages_of(result.interpreter)) is not None:
+            entry = {"key": key, "packages": packages, "result": result.to_json()}
             _write(self._path(key), json.dumps(entry).encode(), self.warn)
 
     def _path(self, key: Mapping[str, Any]) -> Path:

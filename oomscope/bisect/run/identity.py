@@ -138,7 +138,6 @@ def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:
 _CODE: Final = frozenset({".py", ".so", ".pyd", ".dylib"})
 """Suffixes of the files that a program imports."""
 _LONGEST_S: Final = 60
-_GONE: Final = "no such Python"
 _OWN: Final = "oomscope"
 """Ignored here: the key of a result holds the hash of its sources anyway."""
 
@@ -150,19 +149,22 @@ def installed_packages() -> str:
 
 
 @cache
-def packages_of(interpreter: str | None) -> str:
+def packages_of(interpreter: str | None) -> str | None:
     """Return the same of another Python, which runs a program; empty for this one, whose are part of the key.
 
-    Its own user's folder and ``.pth`` files count, ``PYTHONPATH`` does not.
+    Its own user's folder and ``.pth`` files count, ``PYTHONPATH`` does not. None where it cannot be asked, as one in a
+    disposable clone (whose path no result has).
     """
     if interpreter is None or interpreter == sys.executable:
         return ""
+    if not Path(interpreter).is_absolute():
+        return None
     command = [interpreter, "-E", "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=True, cwd=os.sep)
         folders = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return _GONE
+        return None
     return hash_of(importlib.metadata.distributions(path=folders))
 
 

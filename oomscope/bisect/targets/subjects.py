@@ -250,9 +250,8 @@ class OwnCodeSubject(Subject):
     def experiment(self, commit: Commit) -> Experiment:
         """Return the job of the commit's checkout."""
         settings = self.choice.settings
-        target = self.choice.target_at(str(self.checkout.path))
         return Experiment(
-            job=checkout_job(replace(target, folder=self.folder, origin=str(self.repository.top)), settings),
+            job=checkout_job(replace(self.choice.target_at(str(self.checkout.path)), folder=self.folder), settings),
             ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
             content=self.choice.content(commit.tree),
             lay_out=lambda place: replace(self.checkout, path=place).show(commit),

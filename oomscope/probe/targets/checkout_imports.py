@@ -2,96 +2,122 @@
 
 An editable installation (``pip install -e .``) and an absolute folder on ``PYTHONPATH`` name the user's checkout,
 whatever commit a search has laid out. So each Python process of the program replaces such folders by those of the
-clone, before anything is imported. What was imported from the user's checkout all the same is told at the end, and so
-is what a program in any checkout imported from an installed copy.
+clone, before anything is imported. What was imported from elsewhere all the same is told at the end.
 
+A clone is one of ``git clone --shared``: git notes in it where the objects of the user's repository lie.
 Every Python process of the program pays for what is imported here, hence no pathlib.
 """
 
-# ruff: noqa: PTH100, PTH113, PTH118, PTH206, PTH208
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH117, PTH118, PTH119, PTH120, PTH123, PTH206, PTH208
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from oomscope.probe.job import CheckoutTarget
-
 _VARIABLE: Final = "OOMSCOPE_CHECKOUT"
-"""The checkout that is measured; then, if it is a clone, the spellings of the user's, one a line."""
+"""The checkout that is measured; then, if it is a clone, the user's work trees, one a line."""
 _INSTALLED: Final = ("site-packages", "dist-packages")
+_GIT: Final = ".git"
 
 
-def variables(target: CheckoutTarget) -> dict[str, str]:
+class Imported(NamedTuple):
+    """What a process imported from elsewhere than from the checkout that is measured, though this has it as well."""
+
+    replaced: str = ""
+    """A module of the user's checkout and its file: what was measured is not the commit's. Empty for none."""
+    notes: tuple[str, ...] = ()
+
+
+def variables(checkout: str) -> dict[str, str]:
     """Return the variable by which the processes of a program find the checkout that is measured."""
-    origin = target.origin
-    spellings = dict.fromkeys((os.path.abspath(origin), os.path.realpath(origin)) if origin else ())
-    return {_VARIABLE: "\n".join((os.path.abspath(target.repo), *spellings))}
+    return {_VARIABLE: "\n".join((os.path.abspath(checkout), *_work_trees(checkout)))}
 
 
-def words_in_clone(words: Sequence[str], target: CheckoutTarget) -> list[str]:
+def words_in_clone(words: Sequence[str], checkout: str) -> list[str]:
     """Return the words of a command with the clone's paths in place of the user's, where the clone has them."""
-    checkout = _Checkout.of(variables(target))
-    return list(words) if checkout is None else [checkout.word(word) for word in words]
+    found = _Checkout.of(variables(checkout))
+    return list(words) if found is None else [found.word(word) for word in words]
+
+
+def is_clone(checkout: str) -> bool:
+    """Whether a checkout is a clone that stands for a checkout of the user's."""
+    return bool(_work_trees(checkout))
 
 
 def arm_from_environment() -> None:
     """Replace the folders of the user's checkout from which this process would import, if it runs in a clone."""
     checkout = _Checkout.of(os.environ)
-    if checkout is None:
+    if checkout is None or not checkout.origins:
         return
-    sys.path[:] = [checkout.found(entry) for entry in sys.path]
+    sys.path[:] = [checkout.found(entry) if isinstance(entry, str) else entry for entry in sys.path]
     for mapping in _redirections():
-        mapping.update({name: checkout.found(path) for name, path in mapping.items() if isinstance(path, str)})
+        for name, paths in mapping.items():
+            if isinstance(paths, str):
+                mapping[name] = checkout.found(paths)
+            elif isinstance(paths, list):
+                paths[:] = map(checkout.found, paths)
 
 
-def imported_from_checkout() -> tuple[str, str] | None:
-    """Return the name and the file of a module that is the user's, not the clone's; None where there is none."""
+def imported() -> Imported:
+    """Return what this process imported from elsewhere."""
     checkout = _Checkout.of(os.environ)
     if checkout is None:
-        return None
-    files = ((name, getattr(module, "__file__", None)) for name, module in sorted(sys.modules.items()))
-    return next(((name, file) for name, file in files if isinstance(file, str) and checkout.moved(file)), None)
-
-
-def imported_from_copies() -> list[str]:
-    """Return one note for each top-level module that the checkout has and that was imported from an installed copy."""
-    checkout = _Checkout.of(os.environ)
-    if checkout is None:
-        return []
-    found = []
+        return Imported()
+    replaced, notes = "", []
+    files = {
+        name: file for name, each in sys.modules.items() if isinstance(file := getattr(each, "__file__", None), str)
+    }
+    for name, file in sorted(files.items()) if checkout.origins else ():
+        moved = checkout.moved(file)
+        if moved is None or _is_same(moved, file):
+            continue
+        if os.path.lexists(moved):
+            replaced = replaced or f"{name} ({file})"
+        else:
+            notes.append(f"{name} was imported from your checkout ({file}), and the commit does not have it")
     for folder, name in checkout.modules():
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if isinstance(file, str) and any(f"{os.sep}{part}{os.sep}" in file for part in _INSTALLED):
-            remedy = f"begin the command with env PYTHONPATH={folder} if the checkout's is meant"
-            found.append(f"{name} was imported from an installed copy ({file}), not from the checkout: {remedy}")
-    return found
+        file = files.get(name, "")
+        if file and not checkout.has(file) and not _is_of_python(file) and checkout.moved(file) is None:
+            remedy = f"if you mean the checkout's own {name}, begin the command with env PYTHONPATH={folder}"
+            notes.append(f"{name} was imported from {file}, not from the checkout: {remedy}")
+    return Imported(replaced, tuple(notes))
 
 
 class _Checkout:
-    """The checkout that is measured, and the user's where this is a clone that stands for it."""
+    """The checkout that is measured, and the user's work trees where this is a clone that stands for them."""
 
     def __init__(self, place: str, origins: Sequence[str]) -> None:
-        self.place, self._origins = place, origins
+        self.place, self.origins = place, origins
+        self._real: dict[str, str] = {}
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> _Checkout | None:
         place, *origins = environment.get(_VARIABLE, "").split("\n")
         return cls(place, origins) if place else None
 
+    def has(self, path: str) -> bool:
+        """Whether ``path`` lies in the checkout, and is not of an environment inside it."""
+        is_installed = any(part in path.split(os.sep) for part in _INSTALLED)
+        return not is_installed and any(_is_below(each, self.place) for each in (path, self._resolved(path)))
+
     def moved(self, path: str) -> str | None:
         """Return where the clone would have what lies at ``path`` in the user's checkout.
 
         None for all else, such as what is installed in an environment inside the checkout.
         """
-        installed = (sys.prefix, sys.base_prefix, self.place)
-        if any(_is_below(path, place) for place in installed) or any(part in path.split(os.sep) for part in _INSTALLED):
+        if not self.origins or self.has(path) or any(part in path.split(os.sep) for part in _INSTALLED):
             return None
-        inside = next((path[len(origin) :] for origin in self._origins if _is_below(path, origin)), None)
-        return None if inside is None else f"{self.place}{inside}"
+        for spelling in (path, self._resolved(path)):
+            if any(_is_below(spelling, prefix) for prefix in (sys.prefix, sys.base_prefix)):
+                return None
+            for origin in self.origins:
+                if _is_below(spelling, origin):
+                    return f"{self.place}{spelling[len(origin) :]}"
+        return None
 
     def found(self, path: str) -> str:
         """Return the clone's path in place of the user's, if the clone has it; else ``path``."""
@@ -101,10 +127,10 @@ class _Checkout:
     def word(self, word: str) -> str:
         """Return a word of a command with the clone's path for the user's, such as ``--config=/checkout/a.yaml``."""
         option, equals, value = word.partition("=")
-        return f"{option}={self.found(value)}" if equals else self.found(word)
+        return f"{option}={self.found(value)}" if equals and os.path.isabs(value) else self.found(word)
 
     def modules(self) -> Iterator[tuple[str, str]]:
-        """Yield the folders, from the clone's root, and the names of its top-level modules."""
+        """Yield the folders, from the root, and the names of the checkout's top-level modules."""
         for folder in (".", "src"):
             try:
                 names = sorted(os.listdir(os.path.join(self.place, folder)))
@@ -114,9 +140,53 @@ class _Checkout:
                 if name.endswith(".py") or os.path.isfile(os.path.join(self.place, folder, name, "__init__.py")):
                     yield folder, name.removesuffix(".py")
 
+    def _resolved(self, path: str) -> str:
+        """Return an absolute path with its folder's symbolic links followed."""
+        if not os.path.isabs(path):
+            return path
+        folder, name = os.path.split(path)
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        return os.path.join(self._real[folder], name)
+
+
+def _work_trees(checkout: str) -> list[str]:
+    """Return the work trees of the repository whose objects a clone shares; none of a checkout of its own."""
+    place = os.path.abspath(checkout)
+    while not os.path.exists(os.path.join(place, _GIT)) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    objects = _first_line(os.path.join(place, _GIT, "objects", "info", "alternates"))
+    if not os.path.isabs(objects):
+        return []
+    common = os.path.dirname(objects)
+    found = [os.path.dirname(common)] if os.path.basename(common) == _GIT else []
+    linked = os.path.join(common, "worktrees")
+    names = sorted(os.listdir(linked)) if os.path.isdir(linked) else []
+    trees = (_first_line(os.path.join(linked, name, "gitdir")) for name in names)
+    found += [os.path.dirname(tree) for tree in trees if tree]
+    return list(dict.fromkeys(spelling for each in found for spelling in (each, os.path.realpath(each))))
+
+
+def _first_line(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as text:
+            return text.readline().rstrip("\n")
+    except OSError:
+        return ""
+
 
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}{os.sep}")
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, such as through a link of the clone to the user's checkout."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_of_python(file: str) -> bool:
+    """Whether a module is of Python's own library."""
+    return _is_below(file, os.path.dirname(os.__file__)) and not any(part in file.split(os.sep) for part in _INSTALLED)
 
 
 def _exists(path: str) -> bool:
@@ -127,8 +197,10 @@ def _exists(path: str) -> bool:
 def _redirections() -> Iterator[dict[str, Any]]:
     """Yield the tables by which editable installations find modules: those of setuptools, and of ``editables``."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("__editable__") and isinstance(mapping := getattr(module, "MAPPING", None), dict):
-            yield mapping
+        if name.startswith("__editable__"):
+            for table in ("MAPPING", "NAMESPACES"):
+                if isinstance(mapping := getattr(module, table, None), dict):
+                    yield mapping
     finder = getattr(sys.modules.get("editables.redirector"), "RedirectingFinder", None)
     if isinstance(mapping := getattr(finder, "_redirections", None), dict):
         yield mapping

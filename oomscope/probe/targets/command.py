@@ -103,7 +103,7 @@ def argv_of(target: StartedTarget) -> list[str]:
     Raises:
         HarnessError: as :func:`words_of`.
     """
-    words = checkout_imports.words_in_clone(words_of(target.command), target)
+    words = checkout_imports.words_in_clone(words_of(target.command), target.repo)
     return [*COMMAND_LINE, *words[1:]] if words[0] == "oomscope" else words
 
 
@@ -177,10 +177,10 @@ def _result(
 
 def _environment(job: ProbeJob, target: CommandTarget) -> dict[str, str]:
     environment = variables_of(job, os.environ)
-    if not target.origin:
+    if not checkout_imports.is_clone(target.repo):
         return environment
     started = with_startup(environment) | {STARTED: checkout_imports.__name__}
-    return environment | checkout_imports.variables(target) | started
+    return environment | checkout_imports.variables(target.repo) | started
 
 
 def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ memory (the first one makes the optimizer's states), and it is what all but a fe
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
 result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
 type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive. What
-the card holds, as of data with missing entries, is answered as it is.
+the card holds, as of data with missing entries, is answered as it is; more floating-point numbers than are followed count
+as finite as well.
 
 **Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
 (a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
@@ -44,9 +45,12 @@ from torch.overrides import TorchFunctionMode
 
 from oomscope.probe.recording.replaced import Method, Place, replaced, replaced_in
 from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, on_host
-from oomscope.probe.recording.values.followed import is_known
+from oomscope.probe.recording.values.followed import MOST_NUMBERS, is_known
 
-NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
+NOTE: Final = (
+    f"losses and gradients count as finite, and so do data of more than {MOST_NUMBERS:,} numbers: torch.isnan and "
+    "torch.isinf answered no, torch.isfinite yes"
+)
 VALID_NOTE: Final = "arguments that torch checks (of distributions, of gaussian_nll_loss) count as valid"
 _ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
 _ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {

@@ -10,7 +10,7 @@ from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, is_p
 
 MOST_ELEMENTS: Final = 1 << 22
 """Of a followed tensor of integers."""
-_MOST_NUMBERS: Final = 1 << 18
+MOST_NUMBERS: Final = 1 << 18
 """Of a followed tensor of floating-point numbers: counters, flags and masks."""
 _MOST_LABELS: Final = 1 << 23
 """Of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
@@ -42,7 +42,7 @@ def is_left_alone(tensor: torch.Tensor) -> bool:
     if tensor.requires_grad:
         return True
     count = tensor.numel()
-    if count <= _MOST_NUMBERS:
+    if count <= MOST_NUMBERS:
         return False
     most = _MOST_LABELS if tensor.dtype in _LABELS else MOST_ELEMENTS
     return count > most or tensor.is_floating_point() or tensor.is_complex()

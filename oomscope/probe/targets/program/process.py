@@ -208,9 +208,9 @@ class MeasuredProcess:
         self._receipt.parameters_on_card = self._parameters.on_card
 
     def _tell_imports(self) -> None:
-        if (found := checkout_imports.imported_from_checkout()) is not None:
-            self._receipt.from_checkout = "{} ({})".format(*found)
-        self._receipt.notes += checkout_imports.imported_from_copies()
+        found = checkout_imports.imported()
+        self._receipt.from_checkout = found.replaced
+        self._receipt.notes += found.notes
 
     def _write(self) -> None:
         self._attempt(lambda: self._receipt.write(self._path))

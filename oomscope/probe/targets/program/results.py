@@ -30,8 +30,8 @@ from oomscope.units import Bytes, format_size
 from oomscope.virtual.extensions import NO_IPC
 
 _FROM_CHECKOUT: Final = (
-    "was imported from your checkout, not from the commit: name it in the command by a path from the root of the "
-    "repository, or with --link if git does not track it"
+    "was imported from your checkout, not from the commit: begin the command with env PYTHONPATH=FOLDER, where FOLDER "
+    "is the folder of the module from the root of the repository, such as src"
 )
 
 

@@ -127,7 +127,7 @@ class ProgramRuns:
             device=settings.device,
         )
         environment = variables_of(job, os.environ)
-        environment |= arming.variables(told, environment) | checkout_imports.variables(self._target)
+        environment |= arming.variables(told, environment) | checkout_imports.variables(self._target.repo)
         if settings.allocator_conf:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":

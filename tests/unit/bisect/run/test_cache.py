@@ -86,11 +86,15 @@ def test_a_result_of_another_python_holds_as_long_as_its_packages_do(kept: Kept,
     interpreter.unlink()
     packages_of.cache_clear()
     assert kept.cache.get(key) is None
+    kept.cache.put(key, result)
+    assert kept.cache.get(key) is None, "what cannot be asked twice has not the same packages"
 
 
-def test_a_program_whose_python_is_not_known_is_not_kept(kept: Kept) -> None:
+@pytest.mark.parametrize("interpreter", [None, ".venv/bin/python"])
+def test_a_program_whose_python_is_not_known_is_not_kept(kept: Kept, interpreter: str | None) -> None:
+    """Or lay in the clone, where each commit may install something else."""
     key = {**KEY, "target": {"kind": "program"}}
-    kept.cache.put(key, error("import"))
+    kept.cache.put(key, replace(error("import"), interpreter=interpreter))
     assert kept.cache.get(key) is None
 
 

@@ -1,43 +1,51 @@
-"""A program in a clone imports the clone's code; what it takes from the user's checkout all the same is told."""
+"""A program in a clone imports the clone's code; what it takes from elsewhere all the same is told."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from oomscope.probe.job import ProgramTarget
 from oomscope.probe.targets.checkout_imports import (
     arm_from_environment,
-    imported_from_checkout,
-    imported_from_copies,
+    imported,
+    is_clone,
     variables,
     words_in_clone,
 )
+from tests.integration.program import git
 
 
 class Checkouts:
-    """A user's checkout with an environment of Python inside, and a clone inside it as well."""
+    """A user's checkout with an environment of Python inside, and a clone of it."""
 
     def __init__(self, place: Path) -> None:
-        self.user, self.clone = place / "user", place / "user" / "state" / "clone"
-        for checkout in (self.user, self.clone):
-            (checkout / "src" / "tiny").mkdir(parents=True)
-            (checkout / "src" / "tiny" / "__init__.py").touch()
-            (checkout / "train.py").touch()
+        self.user, self.clone, self.linked = place / "user", place / "clone", place / "linked tree"
+        (self.user / "src" / "tiny").mkdir(parents=True)
+        (self.user / "src" / "tiny" / "__init__.py").touch()
+        (self.user / "train.py").touch()
+        git(self.user, "init", "-q")
+        git(self.user, "add", "-A")
+        git(self.user, "commit", "-qm", "first")
+        git(self.user, "worktree", "add", "-q", "--detach", str(self.linked))
+        git(place, "clone", "-q", "--shared", str(self.user), str(self.clone))
         (self.user / "new.py").touch()
         self.installed = self.user / ".venv" / "lib" / "python3.12" / "site-packages"
-        self.target = ProgramTarget(command="", repo=str(self.clone), origin=str(self.user))
 
 
 @pytest.fixture
 def checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkouts:
     made = Checkouts(tmp_path)
-    for name, value in variables(made.target).items():
-        monkeypatch.setenv(name, value)
+    measured(made.clone, monkeypatch)
     return made
+
+
+def measured(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables(str(checkout)).items():
+        monkeypatch.setenv(name, value)
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch, name: str, file: Path) -> None:
@@ -46,56 +54,92 @@ def loaded(monkeypatch: pytest.MonkeyPatch, name: str, file: Path) -> None:
     monkeypatch.setitem(sys.modules, name, module)
 
 
+def test_a_clone_is_told_from_a_checkout_of_its_own(checkouts: Checkouts) -> None:
+    (checkouts.clone / "src").mkdir(exist_ok=True)
+    assert is_clone(str(checkouts.clone))
+    assert is_clone(str(checkouts.clone / "src")), "a folder of one"
+    assert not is_clone(str(checkouts.user))
+    assert not is_clone(str(checkouts.linked))
+
+
 def test_folders_of_the_checkout_become_those_of_the_clone(
-    checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
+    checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     user, clone = checkouts.user, checkouts.clone
-    kept = [str(clone), str(checkouts.installed), str(user / "untracked"), f"{user}-other", "/usr/lib"]
-    monkeypatch.setattr(sys, "path", [str(user), str(user / "src"), *kept])
+    (tmp_path / "link").symlink_to(user)
+    kept = [str(clone), str(checkouts.installed), str(user / "untracked"), f"{user}-other", "/usr/lib", user]
+    moved = [user, user / "src", checkouts.linked / "src", tmp_path / "link" / "src"]
+    monkeypatch.setattr(sys, "path", [*map(str, moved), *kept])
     arm_from_environment()
-    assert sys.path == [str(clone), str(clone / "src"), *kept]
+    assert sys.path == [str(clone), *[str(clone / "src")] * 3, *kept]
+
+
+@pytest.mark.parametrize("table", ["MAPPING", "NAMESPACES"])
+def test_an_editable_installation_finds_the_clone(
+    table: str, checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables of the finder that setuptools writes."""
+    places = [str(each / "src" / "tiny") for each in (checkouts.user, checkouts.clone)]
+    of_user, of_clone = places if table == "MAPPING" else ([place] for place in places)
+    finder = ModuleType("__editable___tiny_finder")
+    setattr(finder, table, {"tiny": of_user, "other": "/opt/other" if table == "MAPPING" else ["/opt/other"]})
+    monkeypatch.setitem(sys.modules, finder.__name__, finder)
+    monkeypatch.setattr(sys, "path", [])
+    arm_from_environment()
+    assert getattr(finder, table)["tiny"] == of_clone
+    assert "/opt/other" in getattr(finder, table)["other"]
 
 
 def test_words_of_a_command_name_what_the_clone_has(checkouts: Checkouts) -> None:
     user, clone = checkouts.user, checkouts.clone
-    words = ["python", f"{user}/train.py", f"--config={user}/train.py", f"{user}/new.py", "train.py"]
-    assert words_in_clone(words, checkouts.target) == [
-        *("python", f"{clone}/train.py", f"--config={clone}/train.py", f"{user}/new.py", "train.py")
+    words = ["python", f"{user}/train.py", f"--config={user}/train.py", f"{user}/new.py", "train.py", "a=b"]
+    assert words_in_clone(words, str(clone)) == [
+        *("python", f"{clone}/train.py", f"--config={clone}/train.py", f"{user}/new.py", "train.py", "a=b")
     ]
-    alone = ProgramTarget(command="", repo=str(clone))
-    assert words_in_clone(words, alone) == words
+    assert words_in_clone(words, str(user)) == words
 
 
 def test_a_module_of_the_users_checkout_is_told(checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded(monkeypatch, "a_tiny", checkouts.clone / "src" / "tiny" / "__init__.py")
     loaded(monkeypatch, "a_library", checkouts.installed / "library.py")
-    assert imported_from_checkout() is None
+    assert imported() == ("", ())
     loaded(monkeypatch, "new", checkouts.user / "new.py")
-    assert imported_from_checkout() == ("new", str(checkouts.user / "new.py"))
+    assert imported().replaced == ""
+    (note,) = imported().notes
+    assert note == f"new was imported from your checkout ({checkouts.user}/new.py), and the commit does not have it"
+    loaded(monkeypatch, "train", checkouts.linked / "train.py")
+    assert imported().replaced == f"train ({checkouts.linked}/train.py)"
 
 
-def test_an_installed_copy_of_what_the_clone_has_is_noted(
-    checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
+def test_what_the_clone_links_to_is_the_clones(checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkouts.clone / "new.py").symlink_to(checkouts.user / "new.py")
+    loaded(monkeypatch, "new", Path(os.path.realpath(checkouts.clone / "new.py")))
+    assert imported() == ("", ())
+
+
+@pytest.mark.parametrize("which", ["clone", "user"])
+def test_a_copy_of_what_the_checkout_has_is_noted(
+    which: str, checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    loaded(monkeypatch, "tiny", checkouts.clone / "src" / "tiny" / "__init__.py")
+    checkout: Path = getattr(checkouts, which)
+    measured(checkout, monkeypatch)
+    (checkout / "token.py").touch()
+    loaded(monkeypatch, "token", Path(os.__file__).with_name("token.py"))  # Python's own
     loaded(monkeypatch, "library", checkouts.installed / "library.py")
-    assert imported_from_copies() == []
-    loaded(monkeypatch, "tiny", checkouts.installed / "tiny" / "__init__.py")
-    (note,) = imported_from_copies()
-    assert note.startswith("tiny was imported from an installed copy (")
-    assert note.endswith("begin the command with env PYTHONPATH=src if the checkout's is meant")
+    (tmp_path / "link").symlink_to(checkout)
+    loaded(monkeypatch, "tiny", tmp_path / "link" / "src" / "tiny" / "__init__.py")
+    assert imported() == ("", ())
+    for copy in (checkouts.installed, tmp_path / "another checkout"):
+        loaded(monkeypatch, "tiny", copy / "tiny" / "__init__.py")
+        (note,) = imported().notes
+        assert note.startswith(f"tiny was imported from {copy}/tiny/__init__.py, not from the checkout")
+        assert note.endswith("the checkout's own tiny, begin the command with env PYTHONPATH=src")
 
 
-def test_of_the_users_own_checkout_only_installed_copies_are_noted(
+def test_nothing_is_changed_of_a_program_in_the_users_own_checkout(
     checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in variables(ProgramTarget(command="", repo=str(checkouts.user))).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "path", before := [*sys.path, str(checkouts.user)])
+    measured(checkouts.user, monkeypatch)
+    monkeypatch.setattr(sys, "path", before := [str(checkouts.user), checkouts.user, str(checkouts.linked)])
     arm_from_environment()
     assert sys.path == before
-    loaded(monkeypatch, "new", checkouts.user / "new.py")
-    assert imported_from_checkout() is None
-    assert imported_from_copies() == []
-    loaded(monkeypatch, "tiny", checkouts.installed / "tiny" / "__init__.py")
-    assert len(imported_from_copies()) == 1
