@@ -6,8 +6,8 @@ memory (the first one makes the optimizer's states), and it is what all but a fe
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
 result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
 type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive. What
-the card holds, as of data with missing entries, is answered as it is; more floating-point numbers than are followed count
-as finite as well.
+the card holds, as of data with missing entries, is answered as it is; more floating-point numbers than are followed
+count as finite as well.
 
 **Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
 (a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
