@@ -22,6 +22,7 @@ from oomscope.probe.recording.values.card_bytes import (
     unhold_new,
     write,
 )
+from oomscope.probe.recording.values.counts import COUNTED, counted_dim, counts, most_counted, unknown_counts
 from oomscope.probe.recording.values.decisive_operands import decided_by_one, is_decisive
 from oomscope.probe.recording.values.followed import (
     MOST_ELEMENTS,
@@ -44,9 +45,7 @@ _OVERWRITTEN: Final = frozenset(
 """Operations that read nothing of the tensor that they change."""
 _RUNNING: Final = ("running_mean", "running_var")
 """Arguments that operations change, though their schemas do not say so."""
-_COUNTED: Final = frozenset(("nonzero", "nms", "unique_consecutive", "unique_dim", "_unique2"))
-"""Operations that read from the card how many elements they return."""
-_READING: Final = _COUNTED | {"bincount", "repeat_interleave", "_linalg_check_errors", "equal"}
+_READING: Final = COUNTED | {"bincount", "repeat_interleave", "_linalg_check_errors", "equal"}
 """Operations that read something from the card."""
 _HEAVY: Final = ("conv", "cudnn_", "_conv", "slow_conv", "_scaled_dot_product", "_eff", "_fl")
 """How the names of operations begin that take long on the host, and whose results decide nothing."""
@@ -135,8 +134,8 @@ class Operation:
             args: of the operation.
             answers: what it reads; None where nobody knows.
         """
-        if answers is None and self.name in _COUNTED:
-            answers = unknown_counts(args[0], _most_counted(self.name, args))
+        if answers is None and self.name in COUNTED:
+            answers = unknown_counts(args[0], most_counted(self.name, args))
         return virtual.expecting(*answers) if answers else nullcontext()
 
     def _writes(self, argument: Any) -> bool:
@@ -316,7 +315,7 @@ class Call:
     def _answers(self, expected: Any) -> list[bytes]:
         """Return what the operation reads back from the card while it runs, where its result is as ``expected``."""
         name, first = self._operation.name, self._args[0]
-        if name in _COUNTED:
+        if name in COUNTED:
             return counts(self._count(expected))
         if name == "repeat_interleave":  # before torch 2.12 it asks for the least repeat, and if it is negative
             least = on_host(first).min().reshape(1) if first.numel() else first.new_zeros(1, device="cpu")
@@ -334,7 +333,7 @@ class Call:
         if self._operation.name == "_unique2" and self._args[0].dtype is torch.bool:  # reads how many are true
             return int(on_host(self._args[0]).count_nonzero())
         found = expected if isinstance(expected, torch.Tensor) else expected[0]
-        return int(found.shape[_counted_dim(self._operation.name, self._args) or 0])
+        return int(found.shape[counted_dim(self._operation.name, self._args) or 0])
 
     def _made(self, parts: list[Any]) -> list[torch.Tensor]:
         """Return the tensors of a result that the operation made."""
@@ -369,40 +368,6 @@ class Call:
                 decided = decided_by_one(self._operation.name, known, results[0])
                 if decided is not None:
                     write(results[0], decided)
-
-
-def counts(count: int) -> list[bytes]:
-    """Return a count in the types in which operations read it."""
-    return [struct.pack("i", count), struct.pack("q", count)]
-
-
-def _most_counted(name: str, args: tuple[Any, ...]) -> int:
-    """Return the most elements that an operation of these arguments can find."""
-    dim = 0 if name == "nms" else _counted_dim(name, args)
-    return int(args[0].numel() if dim is None else args[0].shape[dim])
-
-
-def _counted_dim(name: str, args: tuple[Any, ...]) -> int | None:
-    """Return along which dimension an operation counts; None where it counts elements."""
-    place = {"unique_dim": 1, "unique_consecutive": 3}.get(name, len(args))
-    return args[place] if place < len(args) else None
-
-
-def unknown_counts(tensor: torch.Tensor, most: int) -> list[bytes]:
-    """Return the count that an operation finds in an unknown tensor: by the card's rule none, one, ``most`` or half.
-
-    What the card answers otherwise is more than there are. A byte is read, so that the program counts as reading.
-    """
-    if not most or not is_plain(tensor) or torch.cuda.is_current_stream_capturing():
-        return []
-    with OnHost():
-        first = tensor.as_strided((1,), (1,)).view(torch.uint8)[:1]
-        if was_held := is_held(first):  # a part of it is known, or it is large
-            unhold(first)
-        answer = int(first.cpu())
-        if was_held:
-            hold(first)
-    return counts({0: 0, 1: 1, 5: most}.get(answer, (most + 1) // 2))
 
 
 def _as_bytes(number: torch.Tensor) -> bytes:

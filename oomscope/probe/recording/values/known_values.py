@@ -26,7 +26,7 @@ import torch
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, replaced
-from oomscope.probe.recording.values.calls import COPY, Call, Operation, counts, on_card, unknown_counts
+from oomscope.probe.recording.values.calls import COPY, Call, Operation, on_card
 from oomscope.probe.recording.values.card_bytes import (
     Kept,
     hold,
@@ -37,6 +37,7 @@ from oomscope.probe.recording.values.card_bytes import (
     unhold_new,
     write,
 )
+from oomscope.probe.recording.values.counts import counts, unknown_counts
 from oomscope.probe.recording.values.followed import is_followed, is_known
 from oomscope.probe.recording.values.operations import (
     CARD,
