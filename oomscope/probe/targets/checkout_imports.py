@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def imported() -> Imported:
     if checkout is None:
         return Imported()
     replaced, notes = "", []
-    files = {
-        name: file for name, each in sys.modules.items() if isinstance(file := getattr(each, "__file__", None), str)
-    }
+    files = dict(_files_of_modules())
     for name, file in sorted(files.items()) if checkout.origins else ():
         moved = checkout.moved(file)
         if moved is None or _is_same(moved, file):
@@ -85,6 +84,15 @@ def imported() -> Imported:
             remedy = f"if you mean the checkout's own {name}, begin the command with env PYTHONPATH={folder}"
             notes.append(f"{name} was imported from {file}, not from the checkout: {remedy}")
     return Imported(replaced, tuple(notes))
+
+
+def _files_of_modules() -> Iterator[tuple[str, str]]:
+    """Yield the names and files of what is imported; a module that loads or fails when it is asked is not asked."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType):
+            file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
+            if isinstance(file, str):
+                yield name, file
 
 
 class _Checkout:

@@ -202,10 +202,10 @@ class MeasuredProcess:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._receipt.rank = torch.distributed.get_rank()
             self._receipt.world_size = torch.distributed.get_world_size()
-        self._tell_imports()
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card
+        self._tell_imports()
 
     def _tell_imports(self) -> None:
         found = checkout_imports.imported()

@@ -136,6 +136,22 @@ def test_a_copy_of_what_the_checkout_has_is_noted(
         assert note.endswith("the checkout's own tiny, begin the command with env PYTHONPATH=src")
 
 
+def test_a_module_that_loads_when_it_is_asked_is_not_asked(
+    checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            if name.startswith("__class"):
+                return object.__getattribute__(self, name)
+            raise RuntimeError(name)
+
+    assert checkouts.clone.is_dir()
+    with monkeypatch.context() as patch:  # nothing else may ask
+        patch.setitem(sys.modules, "tiny", Lazy("tiny"))
+        patch.setitem(sys.modules, "train", None)  # type: ignore[arg-type] # as Python notes what it did not find
+        assert imported() == ("", ())
+
+
 def test_nothing_is_changed_of_a_program_in_the_users_own_checkout(
     checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
