@@ -123,7 +123,8 @@ def test_a_copy_of_what_the_checkout_has_is_noted(
 ) -> None:
     checkout: Path = getattr(checkouts, which)
     measured(checkout, monkeypatch)
-    (checkout / "token.py").touch()
+    for name in ("token.py", "oomscope.py"):
+        (checkout / name).touch()
     loaded(monkeypatch, "token", Path(os.__file__).with_name("token.py"))  # Python's own
     loaded(monkeypatch, "library", checkouts.installed / "library.py")
     (tmp_path / "link").symlink_to(checkout)
