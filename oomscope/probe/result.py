@@ -92,20 +92,15 @@ class ReservedPeak:
     phase: str
     microbatch: int
     event: int
+    reserved_then_bytes: int
+    """Reserved bytes at the moment."""
     largest_free_bytes: int | None = None
     """The largest block that the allocator held then and nobody used; None where that cannot be known."""
-    reserved_then_bytes: int | None = None
-    """Reserved bytes at the moment; None in documents of versions that knew no moment but that of the most."""
-
-    @property
-    def then_bytes(self) -> int:
-        """Reserved bytes at the moment."""
-        return self.reserved_bytes if self.reserved_then_bytes is None else self.reserved_then_bytes
 
     @property
     def overhead_bytes(self) -> int:
         """What was reserved at the moment and not requested."""
-        return self.then_bytes - self.requested_bytes
+        return self.reserved_then_bytes - self.requested_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

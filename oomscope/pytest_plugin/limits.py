@@ -177,7 +177,7 @@ def _where(metric: Metric, result: ProbeResult) -> str:
     if metric == "requested" or held is None or (peak == result.peak and peak is not None and held.event == peak.event):
         return f"peak: {live}"
     when = moment_text(held.iteration, held.phase, held.microbatch)
-    sizes = f"{format_size(held.then_bytes)} with {format_size(held.requested_bytes)} requested"
+    sizes = f"{format_size(held.reserved_then_bytes)} with {format_size(held.requested_bytes)} requested"
     return f"peak: {live}; held: {sizes} in {when}"
 
 

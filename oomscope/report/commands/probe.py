@@ -359,9 +359,9 @@ def reserved_text(result: ProbeResult) -> str | None:
         moment = moment_text(held.iteration, held.phase, held.microbatch)
         when = f"in {moment}, with {format_size(held.requested_bytes)} requested"
     most, overhead = format_size(held.reserved_bytes), format_size(held.overhead_bytes)
-    share = percent(held.overhead_bytes, held.then_bytes)
-    if held.then_bytes < held.reserved_bytes:
-        return f"{most} at most; {overhead} ({share}) of the {format_size(held.then_bytes)} {when} is overhead"
+    share = percent(held.overhead_bytes, held.reserved_then_bytes)
+    if held.reserved_then_bytes < held.reserved_bytes:
+        return f"{most} at most; {overhead} ({share}) of the {format_size(held.reserved_then_bytes)} {when} is overhead"
     return f"{most} at most, {when}: {overhead} ({share}) of it is overhead"
 
 

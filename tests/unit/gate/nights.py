@@ -38,7 +38,13 @@ def measured(live: int = GiB, reserved: int | None = None, **fields: Any) -> Pro
     """A run that fits."""
     reserved = live if reserved is None else reserved
     highest = ReservedPeak(
-        reserved_bytes=reserved, requested_bytes=live, iteration=0, phase="forward", microbatch=0, event=0
+        reserved_bytes=reserved,
+        requested_bytes=live,
+        iteration=0,
+        phase="forward",
+        microbatch=0,
+        event=0,
+        reserved_then_bytes=reserved,
     )
     given = {"backend": "virtual", "gpu": "h100-80gb", "versions": VERSIONS, "pinned_bytes": 0} | fields
     return ProbeResult(outcome="fits", peak=peak(live, reserved), reserved_peak=highest, **given)

@@ -84,6 +84,7 @@ def result(live: int = 60, reserved: int = 100, live_then: int = 40) -> ProbeRes
             phase="optimizer",
             microbatch=-1,
             event=5,
+            reserved_then_bytes=reserved * MiB,
         ),
     )
 

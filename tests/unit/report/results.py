@@ -42,7 +42,13 @@ FITS = ProbeResult(
     available_bytes=9 * GiB,
     peak=PEAK,
     reserved_peak=ReservedPeak(
-        reserved_bytes=7 * GiB, requested_bytes=6 * GiB, iteration=1, phase="backward", microbatch=0, event=1234
+        reserved_bytes=7 * GiB,
+        requested_bytes=6 * GiB,
+        iteration=1,
+        phase="backward",
+        microbatch=0,
+        event=1234,
+        reserved_then_bytes=7 * GiB,
     ),
     phases=PHASES,
     timeline=tuple(range(0, 6 * GiB, 100 * MiB)),
