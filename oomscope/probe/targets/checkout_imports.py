@@ -26,10 +26,10 @@ _GIT: Final = ".git"
 
 
 class Imported(NamedTuple):
-    """What a process imported from elsewhere than from the checkout that is measured, though this has it as well."""
+    """Modules that a process imported from elsewhere than from the measured checkout."""
 
     replaced: str = ""
-    """A module of the user's checkout and its file: what was measured is not the commit's. Empty for none."""
+    """One of the user's checkout that the commit has too, with its file: the commit's was not measured. Empty: none."""
     notes: tuple[str, ...] = ()
 
 
@@ -40,8 +40,8 @@ def variables(checkout: str) -> dict[str, str]:
 
 def words_in_clone(words: Sequence[str], checkout: str) -> list[str]:
     """Return the words of a command with the clone's paths in place of the user's, where the clone has them."""
-    found = _Checkout.of(variables(checkout))
-    return list(words) if found is None else [found.word(word) for word in words]
+    clone = _Checkout(os.path.abspath(checkout), _work_trees(checkout))
+    return [clone.word(word) for word in words]
 
 
 def is_clone(checkout: str) -> bool:
@@ -87,7 +87,7 @@ def imported() -> Imported:
 
 
 def _files_of_modules() -> Iterator[tuple[str, str]]:
-    """Yield the names and files of what is imported; a module that loads or fails when it is asked is not asked."""
+    """Yield the names and files of imported modules, without attribute access: lazy modules would load, some raise."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType):
             file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
@@ -109,15 +109,14 @@ class _Checkout:
 
     def has(self, path: str) -> bool:
         """Whether ``path`` lies in the checkout, and is not of an environment inside it."""
-        is_installed = any(part in path.split(os.sep) for part in _INSTALLED)
-        return not is_installed and any(_is_below(each, self.place) for each in (path, self._resolved(path)))
+        return not _is_installed(path) and any(_is_below(each, self.place) for each in (path, self._resolved(path)))
 
     def moved(self, path: str) -> str | None:
         """Return where the clone would have what lies at ``path`` in the user's checkout.
 
         None for all else, such as what is installed in an environment inside the checkout.
         """
-        if not self.origins or self.has(path) or any(part in path.split(os.sep) for part in _INSTALLED):
+        if not self.origins or self.has(path) or _is_installed(path):
             return None
         for spelling in (path, self._resolved(path)):
             if any(_is_below(spelling, prefix) for prefix in (sys.prefix, sys.base_prefix)):
@@ -187,6 +186,11 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}{os.sep}")
 
 
+def _is_installed(path: str) -> bool:
+    """Whether ``path`` lies in a folder of installed packages."""
+    return any(part in path.split(os.sep) for part in _INSTALLED)
+
+
 def _is_same(one: str, other: str) -> bool:
     """Whether two paths lead to one file, such as through a link of the clone to the user's checkout."""
     return os.path.realpath(one) == os.path.realpath(other)
@@ -194,7 +198,7 @@ def _is_same(one: str, other: str) -> bool:
 
 def _is_of_python(file: str) -> bool:
     """Whether a module is of Python's own library."""
-    return _is_below(file, os.path.dirname(os.__file__)) and not any(part in file.split(os.sep) for part in _INSTALLED)
+    return _is_below(file, os.path.dirname(os.__file__)) and not _is_installed(file)
 
 
 def _exists(path: str) -> bool:

@@ -40,8 +40,8 @@ class PhasePeak(NamedTuple):
 class ReservedPeak(NamedTuple):
     """How much the allocator held at most, and the moment that tells how much of it was overhead.
 
-    Of all moments at which it held that much, less a large segment at most, it is the one with most requested bytes.
-    Else one small segment that comes late would move it to a moment at which little is requested.
+    It is the moment with most requested bytes among those within one large segment (20 MiB) of the maximum. Otherwise a
+    small segment that is allocated late would move it to a moment at which little is requested.
     """
 
     event: int

@@ -1,4 +1,4 @@
-"""How many elements operations find whose results are as long as that: they read the count from the card."""
+"""Counts that operations read from the card to size their results, such as how many elements ``nonzero`` found."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def counted_dim(name: str, args: tuple[Any, ...]) -> int | None:
 def unknown_counts(tensor: torch.Tensor, most: int) -> list[bytes]:
     """Return the count that an operation finds in an unknown tensor: by the card's rule none, one, ``most`` or half.
 
-    What the card answers otherwise is more than there are. A byte is read, so that the program counts as reading.
+    The card's own answer would be more than ``most``. One byte of the tensor is read, so that the card counts a read of
+    an unknown value.
     """
     if not most or not is_plain(tensor) or torch.cuda.is_current_stream_capturing():
         return []

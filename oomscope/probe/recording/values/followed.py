@@ -15,7 +15,7 @@ MOST_NUMBERS: Final = 1 << 18
 _MOST_LABELS: Final = 1 << 23
 """Of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
 _LABELS: Final = frozenset((torch.int64, torch.bool))
-"""Types of labels and masks. Those of quantized weights, of which there are many, are others."""
+"""Types of labels and masks. Quantized weights, which are large, have other types."""
 _MOST_DRAWN: Final = 1 << 18
 """Of a tensor of integers that are drawn at random: a batch of tokens, an order, a place to cut."""
 _MOST_BYTES: Final = 64 << 20

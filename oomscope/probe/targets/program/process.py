@@ -181,7 +181,7 @@ class MeasuredProcess:
             self._finish("ended")
             ending.await_autograd()
             if self._receipt.state == "stopped":
-                ending.leave_garbage()
+                ending.skip_collection_at_exit()
 
     def _leaves_hard(self) -> None:
         if self._pid == os.getpid():

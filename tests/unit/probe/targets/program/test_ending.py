@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
-    ours = "before_hard_exit, leave_garbage, stop"
+    ours = "before_hard_exit, skip_collection_at_exit, stop"
     text = f"import os, threading, time\nfrom oomscope.probe.targets.program.ending import {ours}\n"
     return subprocess.run(
         [sys.executable, "-c", text + textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
@@ -40,7 +40,7 @@ def test_what_a_program_wrote_into_an_open_file_is_there_though_its_garbage_is_l
                 self.file, self.itself = open({str(tmp_path / "log")!r}, "w"), self
         gc.disable()
         Log().file.write("loss 0.5")
-        leave_garbage()
+        skip_collection_at_exit()
         assert not gc.collect()
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
