@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 import tests.card  # noqa: F401 - before any test imports torch
-from tests.made_once import made_once
+from tests.made_once import made_once, shared_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
@@ -70,10 +70,14 @@ def virtual_captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the user's caches, allocator settings, terminal and CI system out of the tests and all that they share."""
+    """Keep the user's caches, allocator settings, terminal and CI system out of the tests and all that they share.
+
+    Workers share a cache, so that one of them compiles the allocator's engine for all.
+    """
     home = tmp_path_factory.getbasetemp() / "xdg"
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "cache"))
+        for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(name, str(home / name.lower()))
         for name in UNSET:
             patch.delenv(name, raising=False)

@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return the temporary folder that all workers of a test run see."""
+    root = factory.getbasetemp()
+    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
+
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """Return the folder ``name`` that ``make`` was given, empty, to fill; nobody may change it."""
-    root = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
+    root = shared_folder(factory)
     folder, done = root / name, root / f"{name}.done"
     with (root / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

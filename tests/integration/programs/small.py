@@ -128,8 +128,8 @@ def in_backward() -> None:
 
 
 def child() -> None:
-    """The training runs in a child."""
-    sys.exit(subprocess.run([sys.executable, __file__, "train", *sys.argv[2:]], check=False).returncode)
+    """The training runs in a fork of a child."""
+    sys.exit(subprocess.run([sys.executable, __file__, "forked", *sys.argv[2:]], check=False).returncode)
 
 
 def forked() -> None:
@@ -356,17 +356,6 @@ def clears_by_value() -> None:
         kept.append(torch.empty(4 << 20, device="cuda"))
         if number >= 4 and float(kept[-1][0]) < 0.5:
             kept.clear()
-
-
-def unfreezes() -> None:
-    layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(12))).requires_grad_(False).cuda()
-    head = nn.Linear(1024, 8).cuda()
-    optimizer = torch.optim.Adam([*head.parameters(), *layers.parameters()])
-    for layer in layers[::-1]:
-        layer.requires_grad_(True)
-        optimizer.zero_grad()
-        head(layers(torch.randn(8, 1024, device="cuda"))).sum().backward()
-        optimizer.step()
 
 
 def rounded_up() -> None:
