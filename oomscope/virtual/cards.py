@@ -1,7 +1,8 @@
 """The cards of ``cards.csv``: what CUDA reports of each, and how fast it is published to be.
 
 An "80 GB" card has about 79 GiB: the name counts decimal gigabytes of memory chips, and error correction and the driver
-keep a part. Totals differ by some MiB between driver versions; each row names the output that it was read from.
+keep a part. Newer drivers keep up to 0.2 GiB more than older ones, and drivers for Linux more than those for Windows; a
+row has the total of a recent one for Linux where it is known, and names the output that it was read from.
 """
 
 from __future__ import annotations
@@ -115,9 +116,11 @@ _ALIASES = {
     "rtx-5090": "rtx5090",
     "rtx-3090": "rtx3090",
     "rtx-a6000": "a6000",
+    "rtx-6000-ada": "rtx6000-ada",
+    "nvidia-rtx-pro-6000-blackwell-server-edition": "rtx-pro-6000",
     "nvidia-a100-sxm4-80gb": "a100-80gb",
     "nvidia-a100-pcie-40gb": "a100-40gb",
-    "tesla-v100-sxm2-32gb": "v100-32gb",
+    "tesla-v100-pcie-32gb": "v100-32gb",
     **{card.device_name.lower().replace(" ", "-"): card.name for card in CARDS.values()},
 }
 """Shorter names, and those that the driver calls the cards by."""
