@@ -32,10 +32,10 @@ class RefusalObserver:
         self._listeners: list[Listener] = []
         self._attached = False
 
-    def __call__(self, device: int, requested: int, allowed: int, free: int) -> None:
+    def __call__(self, device: int, requested: int, _allowed: int, free: int) -> None:
         """Take torch's call; it comes at the failing allocation, with nothing unwound and no lock held."""
         for listener in tuple(self._listeners):
-            listener(Refused(device=device, requested_bytes=requested, allowed_bytes=allowed, free_bytes=free))
+            listener(Refused(device=device, requested_bytes=requested, free_bytes=free))
 
     @contextmanager
     def heard_by(self, listener: Listener) -> Iterator[None]:

@@ -60,8 +60,6 @@ class AllocatorStats:
     active_bytes_peak: int
     reserved_bytes_peak: int
     requested_bytes_peak: int
-    reserved_bytes_current: int
-    """Reserved bytes when the run ended."""
     requested_bytes_current: int
     """Requested bytes when the run ended."""
     allocated_bytes_current: int

@@ -231,7 +231,6 @@ class ProbeResult:
     end_requested_bytes: int | None = None
     end_allocated_bytes: int | None = None
     """torch's allocated_bytes.all.current after the last step."""
-    end_reserved_bytes: int | None = None
     phases: tuple[PhaseBytes, ...] = ()
     oom: Oom | None = None
     verdict: Verdict | None = None

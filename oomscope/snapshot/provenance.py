@@ -34,8 +34,6 @@ class Refused:
 
     device: int
     requested_bytes: int
-    allowed_bytes: int
-    """The card's total, or the part of it that the memory fraction allows."""
     free_bytes: int
     """What the driver could still give."""
 

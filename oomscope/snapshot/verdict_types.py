@@ -87,8 +87,6 @@ class RestOfIteration:
 
     needed_bytes: int
     """Requested bytes live at once, at least, with all that is live at the failure and stays."""
-    more_bytes: int
-    """The same beyond what was live at the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,6 @@ def analyse(
         reserved_peak=reserved_peak_of(timeline, rules_of(measurement)) if len(timeline.trace) else None,
         end_requested_bytes=stats.requested_bytes_current,
         end_allocated_bytes=stats.allocated_bytes_current,
-        end_reserved_bytes=stats.reserved_bytes_current,
         phases=phases_of(timeline),
         oom=_oom_of(job, out_of_memory, timeline) if out_of_memory else None,
         verdict=verdict,

@@ -26,7 +26,7 @@ _COUNTERS: Final = {
     "num_alloc_retries": "num_alloc_retries",
     "num_ooms": "num_ooms",
     **{f"{kind}_bytes_peak": f"{kind}_bytes.all.peak" for kind in ("allocated", "active", "reserved", "requested")},
-    **{f"{kind}_bytes_current": f"{kind}_bytes.all.current" for kind in ("allocated", "reserved", "requested")},
+    **{f"{kind}_bytes_current": f"{kind}_bytes.all.current" for kind in ("allocated", "requested")},
 }
 """Fields of :class:`AllocatorStats` and the counters of ``torch.cuda.memory_stats`` that they are."""
 

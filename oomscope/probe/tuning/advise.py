@@ -43,7 +43,6 @@ class Proposal:
     """A change, or several together, and what came of it."""
 
     names: tuple[str, ...]
-    families: tuple[Family, ...]
     variant: Variant
     slowdown: float | None
     """Estimated time of a step over that of the configuration as it is, minus one; None where it is not known."""
@@ -291,7 +290,6 @@ class _Adviser:
         is_known = now is not None and variant.requested_bytes is not None
         return Proposal(
             names=tuple(change.name for change in changes),
-            families=tuple(change.family for change in changes),
             variant=variant,
             slowdown=self._slowdown(variant.sequence_s),
             saved_bytes=(now or 0) - (variant.requested_bytes or 0) if is_known else None,

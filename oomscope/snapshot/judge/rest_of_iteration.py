@@ -59,7 +59,7 @@ def rest_of_iteration(
     most = int(np.cumsum(change)[point : end + 1].max())
     needed = int(table.size[is_kept].sum()) + most
     live = int(table.size[alive].sum())
-    return RestOfIteration(needed_bytes=needed, more_bytes=needed - live) if needed > live else None
+    return RestOfIteration(needed_bytes=needed) if needed > live else None
 
 
 def _in_order(born: Indices, chosen: NDArray[np.bool_]) -> Indices:

@@ -89,7 +89,6 @@ class FakeSession:
                 reserved_bytes_peak=4 * GiB if self.settings.unlimited else 128 * MiB,
                 # On a card without a limit a block of 1 GiB was freed, but is still pending on another stream.
                 requested_bytes_peak=64 * MiB + 3 * GiB if self.settings.unlimited else 96 * MiB,
-                reserved_bytes_current=128 * MiB,
                 requested_bytes_current=64 * MiB,
                 allocated_bytes_current=64 * MiB,
                 num_ooms=1 if self.oom else 0,

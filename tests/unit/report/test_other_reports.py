@@ -103,7 +103,7 @@ def test_what_only_one_side_of_a_replay_does_is_told_in_groups() -> None:
 def test_overrides_to_paste_are_whole_on_a_narrow_terminal() -> None:
     overrides = ("recompute.recompute_granularity=selective", "recompute.recompute_modules=[core_attn]", "a.b=1")
     fits = Variant(overrides=overrides, outcome="fits")
-    proposal = Proposal(names=("core_attn",), families=(), variant=fits, slowdown=0.1, saved_bytes=GiB)
+    proposal = Proposal(names=("core_attn",), variant=fits, slowdown=0.1, saved_bytes=GiB)
     lines = on_terminal(advice_report(Advice(now=Variant(overrides=(), outcome="oom"), fitting=(proposal,))), 60)
     pasted = lines[lines.index("To paste") + 1]
     assert pasted == "  recompute.recompute_granularity=selective 'recompute.recompute_modules=[core_attn]' a.b=1"
@@ -112,7 +112,7 @@ def test_overrides_to_paste_are_whole_on_a_narrow_terminal() -> None:
 def test_advice_leads_with_a_change_that_leaves_room() -> None:
     def proposal(name: str, margin: int) -> Proposal:
         fits = Variant(overrides=("a.b=1",), outcome="fits", margin_bytes=margin, available_bytes=80 * GiB)
-        return Proposal(names=(name,), families=(), variant=fits, slowdown=0.1, saved_bytes=GiB)
+        return Proposal(names=(name,), variant=fits, slowdown=0.1, saved_bytes=GiB)
 
     def answer(*fitting: Proposal, now: Variant | None = None) -> str:
         now = now or Variant(overrides=(), outcome="oom")

@@ -259,7 +259,7 @@ TOLD = Provenance(
     max_entries=1000,
     stacks="python",
     cards=(Card(index=1, name="H200", total_bytes=150, free_bytes=4, memory_fraction=0.5),),
-    refused=Refused(device=1, requested_bytes=9, allowed_bytes=75, free_bytes=4),
+    refused=Refused(device=1, requested_bytes=9, free_bytes=4),
 )
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
 ROWS = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=3), PLAIN, max_size=3)

@@ -66,7 +66,6 @@ class Refused:
 
     device: int
     requested_bytes: int
-    allowed_bytes: int
     free_bytes: int
     moment: list[Any]
     """Phase, iteration and microbatch."""

@@ -14,7 +14,7 @@ STATS = AllocatorStats(
     **dict.fromkeys(
         (
             *("allocated_bytes_peak", "active_bytes_peak", "reserved_bytes_peak", "requested_bytes_peak"),
-            *("reserved_bytes_current", "requested_bytes_current", "allocated_bytes_current"),
+            *("requested_bytes_current", "allocated_bytes_current"),
             *("num_ooms", "num_alloc_retries"),
         ),
         0,

@@ -30,7 +30,7 @@ OPTIMIZER = Moment("optimizer", 1, -1)
 
 def measured(peak: int, conf: str = "", **stats: int) -> Measurement:
     """Return a run that reserved ``peak`` bytes on a card of 10 GiB."""
-    names = (*(f"{name}_bytes_peak" for name in ("allocated", "active", "requested")), "reserved_bytes_current")
+    names = (f"{name}_bytes_peak" for name in ("allocated", "active", "requested"))
     known = dict.fromkeys((*names, "requested_bytes_current", "allocated_bytes_current"), peak)
     return Measurement(
         snapshot=Snapshot(segments=(), traces=(TraceBuilder().build(),)),

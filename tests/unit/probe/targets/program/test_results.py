@@ -44,7 +44,6 @@ def ended(*receipts: Receipt, status: int = 0) -> Ended:
 REFUSED = Refused(
     device=0,
     requested_bytes=MiB,
-    allowed_bytes=MiB,
     free_bytes=0,
     held_bytes=0,
     moment=["forward", 0, 0],
