@@ -4,7 +4,6 @@ The history lies beside this file as mail, so that it can be read as it is. Name
 hashes. To change it, build it, edit the history, and export it again::
 
     git format-patch --stdout --zero-commit --no-signature --no-stat --root v0.2
-    git format-patch --stdout --zero-commit --no-signature --no-stat v0.1.1..long-context
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from oomscope.bisect.vcs.git import Git
 HERE: Final = Path(__file__).resolve().parent
 HARNESS: Final = HERE / "harness.py"
 """Drives tinytrain, which knows nothing of oomscope."""
-_FORK: Final = "Describe checkpoints"
-"""Where the branch long-context leaves main."""
-_TAGS: Final = {"v0.1": "Say how to run it", "v0.1.1": _FORK, "v0.2": "Release 0.2"}
+_TAGS: Final = {"v0.1": "Say how to run it", "v0.2": "Release 0.2"}
 _COMMITTER: Final = (("user.name", "tinytrain"), ("user.email", "tinytrain@example.org"))
 
 
 def build(repo: Path) -> None:
-    """Make the repository ``repo``: the branches main and long-context, the tags v0.1, v0.1.1 and v0.2.
+    """Make the repository ``repo``: the branch main, the tags v0.1 and v0.2.
 
     Raises:
         FileExistsError: there is something at ``repo``.
@@ -33,12 +30,8 @@ def build(repo: Path) -> None:
     repo.mkdir(parents=True)
     git = Git(repo, settings=_COMMITTER)
     git.output("init", "--quiet", "--initial-branch=main")
-    apply = ("am", "--quiet", "--committer-date-is-author-date")
-    git.output(*apply, str(HERE / "main.mbox"))
+    git.output("am", "--quiet", "--committer-date-is-author-date", str(HERE / "main.mbox"))
     log = git.text("log", "--format=%s%x00%H").splitlines()
     commits = dict(line.split("\0") for line in log)
     for tag, subject in _TAGS.items():
         git.output("tag", tag, commits[subject])
-    git.output("checkout", "--quiet", "-b", "long-context", commits[_FORK])
-    git.output(*apply, str(HERE / "long-context.mbox"))
-    git.output("checkout", "--quiet", "main")
