@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +78,6 @@ def unexplained(comparison: str, problems: dict[str, list[str]]) -> dict[str, li
     named = {item for kind, item in REASONS if kind == comparison}
     idle = {item: ["differs no longer"] for item in named & problems.keys() if not problems[item]}
     return idle | {item: found for item, found in problems.items() if found and item not in named}
-
-
-def test_a_part_may_lack_only_where_it_is_said(tmp_path: Path):
-    with pytest.raises(pytest.skip.Exception, match="no capture of a real card"):
-        captured("golden", tmp_path / "cuda")
-    readme = tmp_path / "README.md"
-    readme.write_text("Not captured:\n\n- golden: all of it\n")
-    with pytest.raises(pytest.skip.Exception, match="has no golden"):
-        captured("golden", tmp_path)
-    with pytest.raises(AssertionError, match="has no failures"):
-        captured("failures", tmp_path)
 
 
 def test_the_emulator_plays_recorded_traces_as_the_card_did():
@@ -229,12 +215,6 @@ def test_what_the_card_did_otherwise_is_found(virtual_captures: Path, change: Ca
     assert [text.partition(":")[0] for text in captures.golden_differences(item)] == [field]
 
 
-def test_a_stream_that_was_let_go_early_makes_no_comparison(virtual_captures: Path):
-    item = captures.items(virtual_captures, "golden")[0]
-    assert not captures.released_early(item)
-    assert captures.released_early({**item, "holds": [{"op": 3, "until": 9, "outlasted": False}]})
-
-
 def failed(folder: Path, name: str, conf: str = "") -> tuple[Item, list[Item]]:
     same = [item for item in captures.items(folder, "failures") if item["name"] == name]
     [item] = [item for item in same if item["conf"] == conf]
@@ -257,86 +237,6 @@ def test_a_verdict_that_is_not_what_happened_is_found(
     found = captures.snapshot(virtual_captures / item["file"])
     [problem] = captures.failure_problems({**item, **change}, others, found)
     assert problem.startswith(says)
-
-
-def test_a_cure_that_cures_nothing_is_found(virtual_captures: Path):
-    item, others = failed(virtual_captures, "interleaved")
-    found = captures.snapshot(virtual_captures / item["file"])
-    refused = [{**other, "first": "out of memory"} for other in others]
-    problems = captures.failure_problems(item, refused, found)
-    assert [problem.partition(":")[0] for problem in problems] == [
-        "under expandable_segments",
-        "under max_split_size_mb",
-    ]
-
-
-def test_a_request_that_one_card_alone_served_is_found(virtual_captures: Path):
-    item, _ = failed(virtual_captures, "interleaved")
-    assert captures.outcome_problems(item, {**item, "again": None}) == [
-        f"again: the real card said {item['again']!r}, the virtual one None"
-    ]
-
-
-def test_an_operation_that_takes_more_is_found(virtual_captures: Path):
-    [item] = captures.items(virtual_captures, "temporaries")
-    more, other, new, wrong = item["rows"][:4]
-    real = [
-        {**more, "peak": more["peak"] - (1 << 20)},
-        other,
-        {**new, "op": "new"},
-        wrong,
-        {"op": "x", "error": "no kernel"},
-    ]
-    virtual = [more, other, new, {"op": wrong["op"], "error": "no kernel"}]
-    told = captures.operation_problems({**item, "rows": real}, {**item, "rows": virtual})
-    assert told.pop(more["op"])[0].startswith("peak: +")
-    assert told == {
-        other["op"]: [],
-        "new": ["the virtual card did not come to it"],
-        wrong["op"]: ["on the virtual card: no kernel"],
-    }
-
-
-def test_operations_before_the_one_at_which_a_family_failed_are_compared(virtual_captures: Path, tmp_path: Path):
-    [document] = captures.documents(virtual_captures, "temporaries")
-    [item] = document["items"]
-    workspace = {"name": "workspace", "kind": "workspace", "conf": "", "failed": "no kernel"}
-    cut_short = {**item, "rows": item["rows"][:2], "failed": "after 2 operations"}
-    with gzip.open(tmp_path / "temporaries.json.gz", "wt") as file:
-        json.dump({**document, "items": [cut_short, workspace]}, file)
-    [pair] = captures.pairs(tmp_path, virtual_captures, "temporaries")
-    assert list(captures.operation_problems(*pair)) == [row["op"] for row in item["rows"][:2]]
-
-
-def test_a_trace_that_the_emulator_does_not_repeat_is_found(virtual_captures: Path):
-    item = captures.items(virtual_captures, "training")[0]
-    found = captures.snapshot(virtual_captures / item["file"])
-    assert captures.replay_problems({**item, "conf": "max_split_size_mb:64"}, found)[0].startswith("it ran under ''")
-    trace = found.traces[0]
-    moved = trace.address.copy()
-    moved[trace.action == trace.action[0]] += 1 << 30
-    assert captures.replay_problems(item, replace(found, traces=(replace(trace, address=moved),)))
-
-
-@pytest.mark.parametrize(
-    ("peak", "share", "says"),
-    [("reserved", 1.04, "the reserved peak is -3.85 % off"), ("allocated", 0.98, "the allocated peak is +2.04 % off")],
-)
-def test_a_peak_that_is_further_off_than_it_may_be_is_found(virtual_captures: Path, peak: str, share: float, says: str):
-    item = captures.items(virtual_captures, "training")[0]
-    name = f"{peak}_bytes.all.peak"
-    real = {**item, "stats": {**item["stats"], name: int(share * item["stats"][name])}}
-    assert trained(virtual_captures, real, virtual_captures, item)[0].startswith(says)
-
-
-def test_blocks_that_are_larger_at_the_peak_are_found(virtual_captures: Path):
-    item = captures.items(virtual_captures, "training")[0]
-    found = captures.snapshot(virtual_captures / item["file"])
-    trace = found.traces[0]
-    larger = replace(found, traces=(replace(trace, size=trace.size * 2),))
-    problems = captures.training_problems(item, found, item, larger)
-    assert problems[0].startswith("the live peak is +100.00 % off")
-    assert problems[1].startswith("blocks that differ at the peak hold +")
 
 
 def test_reasons_count_only_while_they_are_needed(monkeypatch: pytest.MonkeyPatch):
