@@ -44,7 +44,7 @@ def main() -> None:
     """Make the examples anew."""
     with tempfile.TemporaryDirectory() as folder:
         night = red_night(Path(folder).resolve() / "repo")
-    (HERE / "night.json").write_text(json.dumps(night, indent=1) + "\n", encoding="utf-8")
+    (HERE / "night.json").write_text(compact(night), encoding="utf-8")
     render(HERE)
 
 
@@ -60,6 +60,12 @@ def red_night(repo: Path) -> dict[str, Any]:
     oomscope(RED, repo, "gate", "run", "ci/memory.yaml", "--bisect", "--result", "night.json")
     text = (repo / "night.json").read_text(encoding="utf-8").replace(str(repo), FOLDER)
     return json.loads(text.replace(str(repo.parent), ""), object_hook=replaced)
+
+
+def compact(night: dict[str, Any]) -> str:
+    """Return the document as JSON, one line a case."""
+    cases = ",\n".join(map(json.dumps, night["cases"]))
+    return json.dumps(night | {"cases": []}).replace('"cases": []', f'"cases": [\n{cases}\n]') + "\n"
 
 
 def add_to_every_commit(repo: Path, files: dict[str, str]) -> None:
