@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-BEGIN = """
+PROGRAM = """
 import gc, json, sys, weakref
 from oomscope import virtual
 virtual.load()
@@ -33,13 +33,17 @@ def needs_the_compiler():
     return "torch._dynamo" in sys.modules
 
 step(torch.randn(2, 4, requires_grad=True))
-"""
-COMPILED = """
+collected = not gone.alive
+asked = []
+if {late}:
+    asked = [needs_the_compiler(), hasattr(torch._compile, "__all__"), torch._compile.is_compiling()]
+    asked.append(needs_the_compiler())
+
 import torch._dynamo
 
 def names_of(kind):
     functions = (found for found in gc.get_objects() if type(found) is type(step))
-    codes = {made.__code__ for made in functions if str(made.__module__).startswith(kind)}
+    codes = {{made.__code__ for made in functions if str(made.__module__).startswith(kind)}}
     return sorted((code.co_name, code.co_names) for code in codes if code.co_name in ("inner", "_use_grad"))
 
 written = []
@@ -49,29 +53,21 @@ def backend(module, examples):
     return module.forward
 
 torch.compile(step, backend=backend)(torch.randn(2, 4, requires_grad=True))
-counted = {kind: dict(counts) for kind, counts in torch._dynamo.utils.counters.items() if kind in ("frames", "stats")}
-print(json.dumps([written, counted, names_of("torch")]))
+counted = {{kind: dict(counts) for kind, counts in torch._dynamo.utils.counters.items() if kind in ("frames", "stats")}}
+compiled = [written, counted, names_of("torch")]
+print(json.dumps({{"collected": collected, "asked": asked, "compiled": compiled}}))
 """
 
 
-def told(program: str, *, late: bool) -> object:
-    text = BEGIN.format(late=late) + program
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_the_first_optimizer_has_garbage_collected() -> None:
+def test_a_plain_step_does_not_import_it_and_what_is_compiled_is_what_torch_compiles() -> None:
+    said = {}
     for late in (True, False):
-        assert told("print(json.dumps(gone.alive))", late=late) is False
-
-
-def test_what_is_compiled_is_what_torch_compiles() -> None:
-    late, plain = (told(COMPILED, late=late) for late in (True, False))
-    assert late == plain
-    assert late[0] != []
-
-
-def test_a_plain_step_does_not_import_it_and_other_questions_reach_it() -> None:
-    asked = "[needs_the_compiler(), hasattr(torch._compile, '__all__'), torch._compile.is_compiling()]"
-    assert told(f"print(json.dumps([*{asked}, needs_the_compiler()]))", late=True) == [False, False, False, True]
+        command = [sys.executable, "-c", PROGRAM.format(late=late)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        said[late] = json.loads(done.stdout.splitlines()[-1])
+    assert said[True]["collected"]
+    assert said[False]["collected"], "the first optimizer has garbage collected"
+    assert said[True]["asked"] == [False, False, False, True], "other questions reach it"
+    assert said[True]["compiled"] == said[False]["compiled"]
+    assert said[True]["compiled"][0] != []
