@@ -30,7 +30,7 @@ HOT_MODULES = (memory, driver, stats, blocks, expandable, reclaim, serve)
 
 
 def cache_directory() -> Path:
-    """Return where the engine is kept that exactly these sources gave with this numba, Python and processor."""
+    """Return the directory of the engine compiled from these sources by this numba, Python and processor."""
     versions = importlib.metadata.version("numba"), platform.python_version(), platform.machine()
     digest = hashlib.sha256(repr(versions).encode())
     for module in (constants, *HOT_MODULES):
@@ -39,7 +39,7 @@ def cache_directory() -> Path:
 
 
 def is_compiled() -> bool:
-    """Say whether the compiled engine lies on disk, and may be used."""
+    """Return whether the compiled engine lies on disk and may be used."""
     directory = cache_directory()
     return any(directory.rglob("*.nbc")) and _objection(directory) is None
 
@@ -119,7 +119,7 @@ def _is_writable(directory: Path) -> bool:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Return whether nobody else can have written the cache; log a warning where somebody can."""
+    """Return whether no other user can have written the cache; log a warning where one can."""
     objection = _objection(directory)
     if objection is not None:
         remedy = "remove that folder, or set XDG_CACHE_HOME to one of your own"
@@ -128,7 +128,7 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _objection(directory: Path) -> str | None:
-    """Return why somebody else may have written into ``directory`` or its parent; None where nobody can have."""
+    """Return why another user may have written into ``directory`` or its parent; None where none can have."""
     for path in (directory.parent, directory):
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()

@@ -74,7 +74,7 @@ NOTHING_HELD = Held()
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What became of a trace; the arrays have one entry for each operation, -1 where nothing was allocated.
+    """The outcome of a trace; the arrays have one entry for each operation, -1 where nothing was allocated.
 
     ``sizes`` are the bytes that blocks really occupy; ``failed`` marks the allocations that ran out of memory.
     ``allocator`` holds the final state: peaks, counters, statistics, segments.
@@ -157,7 +157,7 @@ class Replay(AllocatorState):
         return ReplayOutcome(_array(ops.addresses), sizes, failed, self)
 
     def _drive(self, run: serve.Run, ops: serve.Ops) -> None:
-        """Run all operations, making room as often as the engine stops for want of it."""
+        """Run all operations, making room whenever the engine stops for lack of it."""
         index = 0
         while True:
             index = run(self._memory, ops, index)
@@ -179,7 +179,7 @@ class Replay(AllocatorState):
         fill_room(self._memory)
 
     def _rows_of(self, kinds: IntArray, streams: ArrayLike | None, pools: ArrayLike | None) -> IntArray:
-        """Return the row of each operation's stream in its pool, or the pool that it speaks of."""
+        """Return the row of each operation's stream in its pool, or the pool that it is about."""
         import numpy as np
 
         handles = np.full(len(kinds), DEFAULT_STREAM, np.int64) if streams is None else _array(streams)
@@ -245,7 +245,7 @@ def replay(
 
 
 def pays_compiled(operations: int) -> bool:
-    """Say whether a trace of so many operations is through sooner with the compiled engine."""
+    """Return whether the compiled engine finishes a trace of so many operations sooner."""
     if operations < COMPILED_FROM:
         return False
     from oomscope.allocator.compiled import is_compiled

@@ -78,8 +78,8 @@ def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> di
         raise_total(m, OVERSIZE_SEGMENTS)
     rows = {}
     for block in segment.blocks[:-1]:
-        rows[block.address] = _settle(m, _front(m, whole, block.size), block)
-    rows[segment.blocks[-1].address] = _settle(m, whole, segment.blocks[-1])
+        rows[block.address] = _restore_block(m, _front(m, whole, block.size), block)
+    rows[segment.blocks[-1].address] = _restore_block(m, whole, segment.blocks[-1])
     return rows
 
 
@@ -102,7 +102,7 @@ def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool:
         for block in run.blocks:
             row = rest if block.size == m[rest + SIZE] else _front(m, rest, block.size)
             m[row + MAPPED] = 1
-            rows[block.address] = _settle(m, row, block)
+            rows[block.address] = _restore_block(m, row, block)
     if m[rest + MAPPED] == 0:
         put_unmapped(m, rest)
     return rows
@@ -118,8 +118,8 @@ def _front(m: Memory, whole: int, size: int) -> int:
     return part
 
 
-def _settle(m: Memory, row: int, block: AllocatorBlock) -> int:
-    """Make a mapped block what ``block`` says, and count it."""
+def _restore_block(m: Memory, row: int, block: AllocatorBlock) -> int:
+    """Restore a mapped block to the state of ``block``, and count it."""
     pool = m[row + POOL]
     if block.state == "inactive":
         put_free(m, row)

@@ -189,7 +189,7 @@ class AllocatorState:
 
     @property
     def device_free(self) -> int:
-        """Bytes of the device that nobody holds, as ``cudaMemGetInfo`` tells."""
+        """Free bytes of the device, as ``cudaMemGetInfo`` reports them."""
         return int(device_free(self._memory))
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the dynamic section of 64-bit ELF libraries: what a library is called, needs, wants and offers.
+"""Reads the dynamic section of 64-bit ELF libraries: name, needed libraries, required and exported symbols.
 
 Only tables that the dynamic loader itself uses are read (System V ABI, "Dynamic Linking"; symbol versions: Linux
 Standard Base, "Symbol Versioning"), so that a stripped library reads like any other. Of torch's gigabyte some hundred
@@ -25,7 +25,7 @@ _LOCAL_VERSIONS = 2
 
 @dataclass(frozen=True)
 class Symbol:
-    """A function or object that a library wants from others."""
+    """A function or object that a library requires from others."""
 
     name: str
     version: str = ""

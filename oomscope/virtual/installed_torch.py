@@ -1,6 +1,6 @@
-"""What the installed PyTorch wants of NVIDIA's libraries, found without importing it.
+"""What the installed PyTorch requires of NVIDIA's libraries, found without importing it.
 
-A CUDA build of torch cannot be imported before its libraries' wants are met, so its files are read instead.
+A CUDA build of torch cannot be imported before the requirements of its libraries are met, so its files are read.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def required_torch() -> InstalledTorch:
 
 
 @dataclass(frozen=True)
-class Wants:
-    """What torch's libraries want of NVIDIA's."""
+class Requirements:
+    """What torch's libraries require of NVIDIA's."""
 
     sonames: frozenset[str]
     symbols: frozenset[str]
@@ -76,8 +76,8 @@ class Wants:
         return (*sorted(self.sonames.difference(sonames)), *sorted(self.symbols.difference(exported)))
 
 
-def wants_of(torch: InstalledTorch) -> Wants:
-    """Return what the libraries of ``torch`` want.
+def requirements_of(torch: InstalledTorch) -> Requirements:
+    """Return what the libraries of ``torch`` require.
 
     Raises:
         OSError, ValueError: one of them cannot be read.
@@ -89,7 +89,7 @@ def wants_of(torch: InstalledTorch) -> Wants:
         brought = {own.name for own in path.parent.iterdir()}  # torch 2.4 has a cuSPARSELt of its own name
         sonames.update(name for name in elf.needed if _NVIDIA_LIBRARY.match(name) and name not in brought)
         symbols.update(symbol.name for symbol in elf.wanted if is_nvidia(symbol))
-    return Wants(frozenset(sonames), frozenset(symbols))
+    return Requirements(frozenset(sonames), frozenset(symbols))
 
 
 def missing_libraries(torch: InstalledTorch) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class _Counts(ctypes.Structure):
 
 
 def state() -> CardState:
-    """Return the counts as they stand."""
+    """Return the present counts."""
     card = _card()
     counts = _Counts()
     card.oomscope_card_counters(ctypes.byref(counts), ctypes.c_size_t(ctypes.sizeof(counts)))
@@ -151,7 +151,7 @@ def restore_held(written: Sequence[int]) -> None:
 
 @contextmanager
 def expecting(*values: bytes) -> Iterator[None]:
-    """Answer the next reads of this thread in the block, each with the first of ``values`` that is as long and is left.
+    """Answer the next reads of this thread in the block, each with the first unused one of ``values`` of its length.
 
     A read of another length, or of bytes that the card holds, takes none of them.
     """

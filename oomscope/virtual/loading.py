@@ -22,7 +22,7 @@ from oomscope.virtual.installed_torch import (
     find_torch,
     missing_libraries,
     required_torch,
-    wants_of,
+    requirements_of,
 )
 from oomscope.virtual.sonames import CARD, SONAMES, file_of, sonames_for
 
@@ -101,7 +101,7 @@ def check() -> InstalledTorch:
     if not (LIBRARIES / CARD).is_file():
         raise MachineUnfitError(f"{CARD} is missing", where=_WHERE, remedy=_rebuild())
     torch = _torch_with_cuda()
-    _check_wants(torch)
+    _check_requirements(torch)
     return torch
 
 
@@ -160,10 +160,10 @@ def _torch_with_cuda() -> InstalledTorch:
     return torch
 
 
-def _check_wants(torch: InstalledTorch) -> None:
+def _check_requirements(torch: InstalledTorch) -> None:
     try:
         exported = read_elf(LIBRARIES / CARD, exports=True).exported
-        unmet = wants_of(torch).unmet(SONAMES, exported)
+        unmet = requirements_of(torch).unmet(SONAMES, exported)
     except (OSError, ValueError) as error:
         raise MachineUnfitError(f"cannot be compared with torch ({error})", where=_WHERE, remedy=_rebuild()) from error
     if unmet:
@@ -177,7 +177,7 @@ def _check_wants(torch: InstalledTorch) -> None:
 
 
 def _rebuild() -> str:
-    """Return how to get the libraries: a checkout compiles them, anybody else installs the wheel that has them."""
+    """Return how to get the libraries: a checkout compiles them; otherwise the wheel has them."""
     if (LIBRARIES.parent / "csrc").is_dir():
         return f"compile it: {sys.executable} -m oomscope.virtual.build"
     return "install oomscope's wheel for Linux anew (glibc, x86-64 or aarch64)"

@@ -1,4 +1,4 @@
-"""What a process is told of its card, as the environment variable that the card's library reads.
+"""Settings of a process's card, as the environment variable that the card's library reads.
 
 The variable is read at the process's first CUDA call, not when the library is loaded: a process that was forked from
 one with the card loaded still chooses its own.

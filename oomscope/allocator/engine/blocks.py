@@ -95,12 +95,12 @@ def link_after(m: Memory, block: int, predecessor: int) -> None:
 
 
 def is_split(m: Memory, block: int) -> bool:
-    """Say whether the block is only a part of its segment or reservation."""
+    """Return whether the block is only a part of its segment or reservation."""
     return m[block + PREV] != NONE or m[block + NEXT] != NONE
 
 
 def is_idle(m: Memory, block: int) -> bool:
-    """Say whether a block is neither allocated nor waiting for a stream."""
+    """Return whether a block is neither allocated nor waiting for a stream."""
     return m[block + ALLOCATED] == 0 and m[block + PENDING] == 0
 
 

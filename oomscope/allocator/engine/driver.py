@@ -112,7 +112,7 @@ def place(m: Memory, size: int) -> int:
 
 
 def vacate(m: Memory, address: int) -> None:
-    """Take note that the segment or reservation at ``address`` is gone; only first fit uses addresses again."""
+    """Note that the segment or reservation at ``address`` is gone; only first fit reuses addresses."""
     if m[POLICY] == POLICY_FIRST_FIT:
         index = 0
         while m[m[RANGES] + 2 * index] != address:

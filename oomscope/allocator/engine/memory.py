@@ -52,7 +52,7 @@ def events_needed(m: Memory) -> int:
 
 
 def has_room(m: Memory) -> bool:
-    """Say whether any single operation fits into the sequence as it is."""
+    """Return whether any single operation fits into the sequence as it is."""
     return (
         m[TOP] + space_needed(m) <= len(m)
         and m[LOG_LENGTH] + events_needed(m) <= m[LOG_CAPACITY]
@@ -189,7 +189,7 @@ def last(m: Memory, of: int) -> int:
 
 def after(m: Memory, of: int, position: int) -> int:
     """Return the position that follows, or NONE."""
-    return _settle(m, of, position + 1)
+    return _valid_position(m, of, position + 1)
 
 
 def ahead(m: Memory, of: int, position: int) -> int:
@@ -207,7 +207,7 @@ def at(m: Memory, of: int, position: int) -> int:
 
 def lower_bound(m: Memory, of: int, rank: int) -> int:
     """Return the position of the first entry of ``rank`` or more, or NONE."""
-    return _settle(m, of, _seek(m, of, rank, NONE, NONE))
+    return _valid_position(m, of, _seek(m, of, rank, NONE, NONE))
 
 
 def find(m: Memory, of: int, rank: int, block: int) -> int:
@@ -215,7 +215,7 @@ def find(m: Memory, of: int, rank: int, block: int) -> int:
 
     Equal entries are told apart: a replay that leaves its recording may be given one address twice.
     """
-    position = _settle(m, of, _seek(m, of, rank, m[block + TIE], m[block + ADDRESS]))
+    position = _valid_position(m, of, _seek(m, of, rank, m[block + TIE], m[block + ADDRESS]))
     while at(m, of, position) != block:
         position = after(m, of, position)
     return position
@@ -258,7 +258,7 @@ def remove_at(m: Memory, of: int, position: int) -> None:
 
 
 def _before(m: Memory, key: int, rank: int, tie: int, address: int) -> bool:
-    """Say whether the entry ``key`` comes before ``(rank, tie, address)``."""
+    """Return whether the entry ``key`` comes before ``(rank, tie, address)``."""
     key_rank = key >> BLOCK_BITS
     if key_rank != rank:
         return key_rank < rank
@@ -294,7 +294,7 @@ def _seek(m: Memory, of: int, rank: int, tie: int, address: int) -> int:
     return place * CHUNK + low - chunk - 1
 
 
-def _settle(m: Memory, of: int, position: int) -> int:
+def _valid_position(m: Memory, of: int, position: int) -> int:
     """Return ``position``, moved to the next chunk if it lies after the last entry of its own; NONE at the end."""
     place = position // CHUNK
     length = m[of + DIRECTORY_LENGTH]

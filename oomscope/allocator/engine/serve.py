@@ -1,4 +1,4 @@
-"""The allocator's state machine: malloc, free and the ladder that a malloc climbs down when no free block serves it.
+"""The allocator's state machine: malloc, free, and the steps of a malloc that no free block serves.
 
 Rules of ``DeviceCachingAllocator`` of c10/cuda/CUDACachingAllocator.cpp. These are plain functions over the memory, so
 that the same source runs as Python and compiled; blocks and streams are offsets of their rows.
@@ -36,7 +36,7 @@ from oomscope.allocator.engine.stats import log_block, log_oom, lower_stat, lowe
 
 
 class Ops(NamedTuple):
-    """Operations and what became of them, one entry each: lists, or arrays of int64 for the compiled engine.
+    """Operations and their outcomes, one entry each: lists, or arrays of int64 for the compiled engine.
 
     ``ids`` names an allocation from its MALLOC to its FREE and indexes ``rows``, the blocks behind the ids.
     ``streams`` are rows of streams, and of RELEASE_POOL and EMPTY_POOL the pool.
@@ -174,7 +174,7 @@ def _skip_expandable(m: Memory, of: int, position: int) -> int:
 
 
 def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
-    """Get a block from the driver, giving back more and more of what is cached; NONE when all was in vain.
+    """Get a block from the driver, giving back more and more of what is cached; NONE when that does not suffice.
 
     As in PyTorch, the pool is not searched again after something was released. Under ``throw_on_cudamalloc_oom``, and
     without a limit, a request that exceeds the whole device is REJECTED before anything is tried.
@@ -254,14 +254,14 @@ def _hand_out(m: Memory, found: int, size: int, request: int) -> int:
 
 
 def _splits(m: Memory, pool: int, size: int, rest: int) -> bool:
-    """Say whether a block is split for ``size`` when ``rest`` would be left over (``should_split``)."""
+    """Return whether a block is split for ``size`` when ``rest`` would be left over (``should_split``)."""
     if pool == SMALL or m[EXPANDABLE]:
         return rest >= MIN_BLOCK
     return size < m[MAX_SPLIT] and rest > SMALL_SIZE
 
 
 def run(m: Memory, ops: Ops, start: int) -> int:
-    """Carry out ``ops`` from index ``start`` on; return the index of the first that was not, for want of room.
+    """Carry out ``ops`` from index ``start`` on; return the index of the first that lacked room.
 
     ``~index`` says that the operation at ``index`` allocates an id that is live.
     """
@@ -296,7 +296,7 @@ def run(m: Memory, ops: Ops, start: int) -> int:
 
 
 def _give_back(m: Memory, kind: int, private: int) -> None:
-    """Empty the cache, or that of a private pool, or let a private pool be in use no more."""
+    """Empty the cache, or that of a private pool, or end the use of a private pool."""
     if kind == EMPTY_CACHE:
         release_cached(m)
     elif kind == RELEASE_POOL:

@@ -23,7 +23,7 @@ class Observer(Protocol):
         ...
 
     def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the storages of ``tensors`` are for."""
+        """Label the storages of ``tensors`` with ``role``."""
         ...
 
 

@@ -19,7 +19,7 @@ Move = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Function(torch.autograd.Function):
-    """An operation with a backward of its own, which says exactly what it saves."""
+    """An operation with a backward of its own, which states exactly what it saves."""
 
     @classmethod
     def apply(cls, *args: Any) -> Any:

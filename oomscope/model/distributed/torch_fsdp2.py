@@ -88,7 +88,7 @@ def shard(stage: GPTStage, config: Config, state: ParallelState) -> None:
             where="parallel.data_parallel_size",
             remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
         )
-    said = {name: dict(vars(param)) for name, param in stage.named_parameters()}
+    attributes = {name: dict(vars(param)) for name, param in stage.named_parameters()}
     options: dict[str, Any] = {
         "mesh": DeviceMesh.from_group(state.dp_cp.group, next(stage.parameters()).device.type),
         "reshard_after_forward": config.parallel.torch_fsdp2_reshard_after_forward,
@@ -100,7 +100,7 @@ def shard(stage: GPTStage, config: Config, state: ParallelState) -> None:
             sharded.set_modules_to_backward_prefetch([prefetched] if isinstance(prefetched, FSDPModule) else [])
     fully_shard(stage, **options)
     for name, param in stage.named_parameters():
-        vars(param).update(said[name])
+        vars(param).update(attributes[name])
 
 
 def _units(stage: GPTStage, config: Config) -> Iterator[tuple[nn.Module, nn.Module | None]]:

@@ -205,7 +205,7 @@ def test_recorded_addresses_are_handed_out_by_size():
         lambda device: allocator(fraction=-1.0),
     ],
 )
-def test_misuse_is_told_in_one_line(misuse):
+def test_misuse_is_refused_in_one_line(misuse):
     with pytest.raises(OomscopeError) as caught:
         misuse(allocator())
     assert "\n" not in str(caught.value)

@@ -34,7 +34,7 @@ def is_used() -> bool:
     return compiled_run.__wrapped__().stats.cache_path is not None
 
 
-def test_a_cache_of_ones_own_is_used(on_disk: Path) -> None:
+def test_the_users_own_cache_is_used(on_disk: Path) -> None:
     assert is_compiled()
     assert is_used()
 
@@ -48,14 +48,14 @@ def test_a_cache_that_others_may_write_to_is_not(on_disk: Path, caplog: pytest.L
     assert f"others may write to {folder}; remove that folder" in caplog.text
 
 
-def test_nor_one_behind_a_link(on_disk: Path, tmp_path: Path) -> None:
+def test_a_cache_behind_a_link_is_not_used(on_disk: Path, tmp_path: Path) -> None:
     on_disk.rename(tmp_path / "elsewhere")
     on_disk.symlink_to(tmp_path / "elsewhere")
     assert not is_compiled()
     assert not is_used()
 
 
-def test_nor_one_of_another_user(
+def test_a_cache_of_another_user_is_not_used(
     on_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compiled.os, "getuid", lambda: on_disk.stat().st_uid + 1)

@@ -144,7 +144,7 @@ def test_compiled_and_python_agree(monkeypatch, caplog):
     assert is_compiled()
 
 
-def test_thousands_of_streams_are_told_apart():
+def test_thousands_of_streams_are_kept_apart():
     count = 3000
     kinds = [ReplayOp.MALLOC] * count + [ReplayOp.FREE] * count
     numbers = [*range(count), *range(count)]

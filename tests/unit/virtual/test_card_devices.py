@@ -12,7 +12,7 @@ MiB = 1 << 20
 
 
 @pytest.mark.parametrize("key", CARDS)
-def test_a_card_of_the_table_tells_its_figures(key: str) -> None:
+def test_a_card_of_the_table_reports_its_figures(key: str) -> None:
     card = CARDS[key]
     said = on_card(
         """
@@ -84,7 +84,7 @@ def test_every_size_is_written_also_where_a_call_fails() -> None:
     assert said == [1, 0, 101, 0, 2, None]
 
 
-def test_nvml_tells_of_memory_and_processes_and_settles_nothing() -> None:
+def test_nvml_reports_memory_and_processes_without_choosing_the_card() -> None:
     said = on_card(
         """
         import os

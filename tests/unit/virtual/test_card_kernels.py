@@ -110,7 +110,7 @@ def test_broken_code_harms_nothing(seed: int, tmp_path: Path) -> None:
     assert said == 40
 
 
-def test_a_module_tells_its_kernels(tmp_path: Path) -> None:
+def test_a_module_lists_its_kernels(tmp_path: Path) -> None:
     (tmp_path / "module").write_bytes(cubin({"first": [8, 4, 8]}, registers=96, shared=5000))
     said = on_card(
         f"""

@@ -36,7 +36,7 @@ def test_the_budget_is_what_the_card_has_less_what_others_hold() -> None:
     assert said == [90 * MiB, ["cudaMalloc", 2], 30 * MiB, 0, 60 * MiB]
 
 
-def test_a_card_that_gives_more_than_it_tells() -> None:
+def test_a_card_that_gives_more_than_it_reports() -> None:
     said = on_card(
         """
         import pynvml
@@ -292,7 +292,7 @@ def test_registered_and_managed_memory_takes_none_of_the_card() -> None:
 
 
 @pytest.mark.parametrize(("what", "type_", "device"), [("device", 2, 0), ("pinned", 1, 0), ("host", 0, -2)])
-def test_a_pointer_tells_what_it_points_at(what: str, type_: int, device: int) -> None:
+def test_a_pointer_has_the_attributes_of_its_target(what: str, type_: int, device: int) -> None:
     said = on_card(
         f"""
         pinned = c_void_p()

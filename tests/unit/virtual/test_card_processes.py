@@ -16,7 +16,7 @@ from tests.unit.virtual.on_card import PREAMBLES, ROOT, on_card
 MiB = 1 << 20
 
 
-def test_a_process_settles_on_its_card_at_its_first_call() -> None:
+def test_a_process_chooses_its_card_at_its_first_call() -> None:
     said = on_card(
         """
         import os
@@ -70,7 +70,7 @@ def test_a_fork_of_a_process_that_used_the_card_can_only_give_back() -> None:
     "settings",
     ["total=12x", "colour=blue", "total", "values=twos", "addresses=first", "major=0", "devices=65", "total=-1"],
 )
-def test_settings_that_cannot_be_understood_are_told_and_end_every_call(settings: str) -> None:
+def test_settings_that_cannot_be_parsed_are_reported_and_fail_every_call(settings: str) -> None:
     script = PREAMBLES["calls"] + 'say([status("cudaFree", None), status("cuInit", c_uint(0)), state().entered])'
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -16,7 +16,7 @@ _torch = find_torch()
 pytestmark = pytest.mark.skipif(_torch is None or _torch.cuda is None, reason="torch is built without CUDA")
 
 
-def test_importing_torch_settles_nothing() -> None:
+def test_importing_torch_does_not_choose_the_card() -> None:
     assert on_card("say(state().entered)", preamble="torch") is False
 
 
@@ -83,7 +83,7 @@ def test_expandable_segments_map_what_they_need() -> None:
     assert said == [80, 0, 2, 1, 0]
 
 
-def test_the_allocator_goes_by_what_the_card_gives_and_programs_by_what_it_tells() -> None:
+def test_the_allocator_goes_by_what_the_card_gives_and_programs_by_what_it_reports() -> None:
     """Expandable segments have addresses for one request beyond the card, and a fraction is one of what it gives."""
     said = on_card(
         """

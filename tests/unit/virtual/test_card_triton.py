@@ -12,7 +12,7 @@ KERNELS = """
 
 
 @needs_triton
-def test_kernels_are_launched_and_tell_what_they_were_compiled_to() -> None:
+def test_kernels_are_launched_and_report_what_they_were_compiled_to() -> None:
     script = """
     a, b = (torch.arange(64.0 * 64).reshape(64, 64).half().cuda() for _ in range(2))
     out = torch.zeros(64, 64, device="cuda")

@@ -48,18 +48,18 @@ def test_a_block_may_have_a_kibibyte_less_than_its_multiprocessor_since_ampere()
 
 
 @pytest.mark.parametrize(("name", "meant"), [("h10", "h100-80gb"), ("a100-8gb", "a100-80gb"), ("rtx409", "rtx4090")])
-def test_a_near_miss_is_told_what_was_meant(name: str, meant: str) -> None:
+def test_a_near_miss_suggests_the_likely_name(name: str, meant: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean .*{meant}"):
         find_card(name)
 
 
-def test_a_stranger_is_told_what_there_is() -> None:
+def test_an_unknown_card_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="known cards: b200, h200"):
         find_card("potato!")
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=20).filter(lambda name: "".join(name.split())))
-def test_a_stranger_is_told_in_one_line(name: str) -> None:
+def test_an_unknown_card_is_refused_in_one_line(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_card(f"x{name}?")
     assert "\n" not in str(caught.value)

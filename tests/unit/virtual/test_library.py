@@ -8,7 +8,7 @@ import pytest
 
 from oomscope.virtual.build import platform_tag
 from oomscope.virtual.elf import Elf, read_elf
-from oomscope.virtual.installed_torch import find_torch, wants_of
+from oomscope.virtual.installed_torch import find_torch, requirements_of
 from oomscope.virtual.loading import LIBRARIES
 from oomscope.virtual.sonames import CARD, SONAMES, file_of
 
@@ -34,7 +34,7 @@ def test_it_has_all_that_the_installed_torch_wants(library: Elf) -> None:
     torch = find_torch()
     if torch is None or torch.cuda is None:
         pytest.skip("torch is built without CUDA")
-    wants = wants_of(torch)
+    wants = requirements_of(torch)
     assert len(wants.symbols) > 500
     assert wants.unmet(SONAMES, library.exported) == ()
 

@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.virtual import installed_torch, loading
-from oomscope.virtual.installed_torch import InstalledTorch, find_torch, wants_of
+from oomscope.virtual.installed_torch import InstalledTorch, find_torch, requirements_of
 from tests.unit.virtual.libraries import needs_compiler, write_torch, write_wheel
 
 SMALL = ("libcuda.so.1", "libcudart.so.13")
@@ -42,12 +42,12 @@ def refusal() -> str:
     return str(raised.value)
 
 
-def test_another_system_is_told_of_a_container(unloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_system_is_referred_to_a_container(unloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert refusal().startswith("virtual card: needs Linux, and this is darwin; use a container: docker run")
 
 
-def test_a_library_that_was_not_built_is_said_to_be_missing(unloaded: Path) -> None:
+def test_a_library_that_was_not_built_is_reported_as_missing(unloaded: Path) -> None:
     assert "virtual card: liboomscope_card.so is missing; install oomscope's wheel" in refusal()
     (unloaded.parent / "csrc").mkdir()
     assert "virtual card: liboomscope_card.so is missing; compile it:" in refusal()
@@ -60,11 +60,11 @@ class TestTorch:
     @pytest.fixture(autouse=True)
     def _card(self, unloaded: Path, small_card: Path) -> None: ...
 
-    def test_none_is_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_torch_is_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(installed_torch, "find_torch", lambda: None)
         assert refusal() == "torch is not installed; pip install 'oomscope[probe]'"
 
-    def test_it_is_built_without_cuda(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_torch_is_built_without_cuda(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", cuda=None)
         monkeypatch.syspath_prepend(tmp_path / "site")
         monkeypatch.setattr(installed_torch, "find_torch", find_torch)
@@ -72,11 +72,11 @@ class TestTorch:
             f"{tmp_path / 'site' / 'torch'}: torch 2.15.0 is built without CUDA; install PyTorch's CUDA build"
         )
 
-    def test_it_was_imported_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_torch_was_imported_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
         assert "torch was imported before the virtual card was loaded" in refusal()
 
-    def test_it_wants_what_the_card_lacks(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_torch_needs_what_the_card_lacks(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", wants=("cudaMalloc", *(f"cudaNew{index}" for index in range(7))))
         monkeypatch.syspath_prepend(tmp_path / "site")
         monkeypatch.setattr(installed_torch, "find_torch", find_torch)
@@ -87,7 +87,7 @@ class TestTorch:
 @needs_compiler
 def test_wants_are_sonames_and_symbols_and_only_nvidia_s(tmp_path: Path) -> None:
     folder = write_torch(tmp_path, wants=("cudaMalloc", "cublasNew")).parent.parent
-    wants = wants_of(InstalledTorch(folder, "2.15.0", "13.2"))
+    wants = requirements_of(InstalledTorch(folder, "2.15.0", "13.2"))
     assert wants.sonames == {"libcudart.so.13"}
     assert wants.symbols == {"cudaMalloc", "cublasNew"}
     assert wants.unmet({"libcudart.so.12"}, {"cudaMalloc"}) == ("libcudart.so.13", "cublasNew")
@@ -107,25 +107,25 @@ class TestImporting:
         monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
         monkeypatch.syspath_prepend(tmp_path / "site")
 
-    def test_they_are_missing(self, tmp_path: Path) -> None:
+    def test_nvidias_libraries_are_missing(self, tmp_path: Path) -> None:
         write_torch(tmp_path / "site")
         loading.load_where_needed()
         assert self.loads == ["load"]
 
-    def test_they_are_installed_beside_torch(self, tmp_path: Path) -> None:
+    def test_nvidias_libraries_are_installed_beside_torch(self, tmp_path: Path) -> None:
         write_torch(tmp_path / "site")
         write_wheel(tmp_path / "site" / "nvidia" / "cu13" / "lib", ("cudaMalloc",))
         loading.load_where_needed()
         assert not self.loads
 
-    def test_they_are_on_the_library_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nvidias_libraries_are_on_the_library_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_torch(tmp_path / "site")
         write_wheel(tmp_path / "toolkit", ("cudaMalloc",))
         monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path / 'toolkit'}")
         loading.load_where_needed()
         assert not self.loads
 
-    def test_the_system_has_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_system_has_nvidias_libraries(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_torch(tmp_path / "site")
         monkeypatch.setattr(installed_torch, "_known_to_the_system", lambda: frozenset({"libcudart.so.13"}))
         loading.load_where_needed()
@@ -137,13 +137,13 @@ class TestImporting:
         loading.load_where_needed()
         assert not self.loads
 
-    def test_torch_needs_none(self, tmp_path: Path) -> None:
+    def test_torch_needs_no_library_of_nvidias(self, tmp_path: Path) -> None:
         write_torch(tmp_path / "site", cuda=None)
         loading.load_where_needed()
         assert not self.loads
 
 
-def test_a_gpu_is_told_by_its_device_files(tmp_path: Path) -> None:
+def test_a_gpu_is_recognised_by_its_device_files(tmp_path: Path) -> None:
     (tmp_path / "nvidiactl").touch()
     assert not loading.has_gpu(tmp_path)
     (tmp_path / "nvidia0").touch()

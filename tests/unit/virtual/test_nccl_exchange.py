@@ -102,7 +102,7 @@ say([unknown(gathered.value, 8), to_host(gathered.value + 8, 8)[0], unknown(tota
     assert world(tmp_path, 2, script) == [[8, 7, 8]] * 2
 
 
-def test_above_the_copy_limit_nothing_passes_and_nobody_waits(tmp_path: Path) -> None:
+def test_above_the_copy_limit_no_data_passes_and_no_rank_waits(tmp_path: Path) -> None:
     script = """
 data = tensor("4q", 1, 2, 3, 4)
 begun = time.monotonic()
