@@ -37,7 +37,7 @@ class State(Protocol):
         """What is asked next."""
         ...
 
-    def told(self, question: Question, answer: Answer) -> Self:
+    def with_answer(self, question: Question, answer: Answer) -> Self:
         """Return the search that knows an answer."""
         ...
 
@@ -65,14 +65,14 @@ class Voting:
             return None
         return self.search.wanted, len(self.votes)
 
-    def told(self, question: Question, answer: Answer) -> Voting:
+    def with_answer(self, question: Question, answer: Answer) -> Voting:
         """Count the vote; enough of one kind are the answer."""
         votes = (*self.votes, answer)
         if votes.count(answer) < self.needed:
             return replace(self, votes=votes)
         if len(self.ends) < 2:
             return replace(self, votes=(), ends=(*self.ends, answer))
-        return replace(self, votes=(), search=self.search.told(question[0], answer))
+        return replace(self, votes=(), search=self.search.with_answer(question[0], answer))
 
     @property
     def culprit(self) -> int | None:
@@ -95,9 +95,9 @@ class Repeating:
         wanted = self.search.wanted
         return None if wanted is None else (wanted, self.search.times(wanted))
 
-    def told(self, question: Question, answer: Answer) -> Repeating:
+    def with_answer(self, question: Question, answer: Answer) -> Repeating:
         """Count the answer."""
-        return Repeating(self.search.told(question[0], answer))
+        return Repeating(self.search.with_answer(question[0], answer))
 
     @property
     def culprit(self) -> int | None:
@@ -137,14 +137,14 @@ class Case(Generic[AnyState]):
                 for each in list(islice(self._unknown(), jobs)):
                     self.known[each] = self._answer(*each)
             self.asked += 1
-            self.state = self.state.told(question, self.known[question])
+            self.state = self.state.with_answer(question, self.known[question])
 
     def _unknown(self) -> Iterator[Question]:
         states: Iterable[AnyState] = [self.state]
         likely = ahead(
             states,
             lambda state: state.question,
-            lambda state, question, answer: state.told(question, answer),
+            lambda state, question, answer: state.with_answer(question, answer),
             self.known.get,
         )
         seen = set(self.known)

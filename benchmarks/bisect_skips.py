@@ -87,7 +87,7 @@ def nearest(case: Case) -> int:
     search = Search.over(case.last)
     while search.open:
         position = search.open[(len(search.open) + 1) // 2 - 1]
-        search = search.told(position, case.answer(position))
+        search = search.with_answer(position, case.answer(position))
     return case.probes
 
 

@@ -35,7 +35,9 @@ def main(runs: int) -> int:
             settings = ProgramSettings(folder=folder, backend="virtual", iterations=3, max_entries=10_000)
             environment = dict(os.environ) | card.card_variables()
             environment |= arming.variables(settings, environment)
-            ended = run_program([sys.executable, "-c", PROGRAM], environment, Path(folder), told=lambda _: None)
+            ended = run_program(
+                [sys.executable, "-c", PROGRAM], environment, Path(folder), on_iterations=lambda _: None
+            )
             kept = [Path(each.snapshot).is_file() and each.peak_bytes > 0 for each in ended.receipts]
             seen[f"status {ended.status}, {'kept' if kept == [True] else 'lost'}"] += 1
         if (run + 1) % 50 == 0:

@@ -21,7 +21,7 @@ from pathlib import Path
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
@@ -79,7 +79,7 @@ def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
         subject=own_code_of(HarnessTarget(harness=str(history.HARNESS), repo=""), settings, overrides),
         bad=Bad.parse("any-oom"),
         use_cache=False,
-        places=Places(state),
+        state_dirs=StateDirs(state),
     )
     bisect_commits(request, probe=probe)
 

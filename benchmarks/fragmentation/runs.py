@@ -18,7 +18,7 @@ from oomscope import virtual
 
 NON_TORCH = 1024**3
 """Bytes of the card that its context holds: the default of ``device.non_torch_bytes``."""
-FRESH = (
+FRESH_INTERPRETER = (
     "import json, sys; from oomscope import virtual; virtual.load(); sys.path.insert(0, sys.argv[1]); "
     "import programs; print(json.dumps(programs.run(sys.argv[2])))"
 )
@@ -68,7 +68,7 @@ def run(name: str, *, available_bytes: int | None = None, conf: str = "") -> Run
 
 def run_fresh(name: str, *, available_bytes: int | None = None, conf: str = "") -> Run:
     """Run program ``name`` in a new interpreter."""
-    arguments = [sys.executable, "-c", FRESH, str(Path(__file__).parent), name]
+    arguments = [sys.executable, "-c", FRESH_INTERPRETER, str(Path(__file__).parent), name]
     variables = {**os.environ, **card_for(available_bytes, conf)}
     done = subprocess.run(arguments, env=variables, capture_output=True, text=True, check=False)
     return _read(done.stdout or done.stderr, name)

@@ -53,7 +53,7 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
         InputError: results cannot be kept there.
         MachineUnfitError: this machine cannot probe.
     """
-    request.places.make()
+    request.state_dirs.make()
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
     change_set = CombinedChanges((keys, *request.layers)) if request.layers else keys
@@ -147,7 +147,7 @@ class DeltaBisect:
         if units > 1:
             each = Search.over(units).probes_left + 3
             more_if.append(f"several keys are at fault together (about {each} for each further one)")
-        if self.noise is not None and self.noise.is_heeded:
+        if self.noise is not None and self.noise.may_repeat:
             more_if.append("one answer is not sure enough (states are probed again)")
         self.prober.announce(
             SearchPlan(

@@ -57,7 +57,7 @@ def bisect_commits(request: CommitRequest, **services: Unpack[Services]) -> Bise
         request: what to search.
         services: see :class:`~oomscope.bisect.run.prober.Services`.
 
-    The user's repository is only read. Clones lie under ``request.places`` and are gone when this returns or raises.
+    The user's repository is only read. Clones lie under ``request.state_dirs`` until this returns or raises.
 
     Raises:
         GitError: the repository or the range cannot be used.
@@ -143,7 +143,7 @@ class CommitBisect:
             if answered.suspects and noise is None:
                 answered = self._without_acquitted(answered, walked, (line, *(opener.branches if opener else ())))
         if answered.outcome == "no_culprit":
-            for note in self._unheeded_packages():
+            for note in self._packages_not_installed():
                 self.prober.note(note)
         lines = (line.document, *(opener.lines if opener else ()))
         return self.prober.completed(replace(answered, lines=lines))
@@ -159,7 +159,7 @@ class CommitBisect:
             more_if.append("a merge is at fault (what it brought in is searched as well)")
         if request.noise is None and is_started(line.experiment(0)):
             more_if.append("the program reads no value of the card (the two probes that decide are repeated)")
-        if request.noise is not None and request.noise.is_heeded:
+        if request.noise is not None and request.noise.may_repeat:
             more_if.append(f"no answer is {percent(request.noise.confidence)} sure by then (commits are probed again)")
         if request.steps is not None:
             if request.steps.looks:
@@ -249,7 +249,7 @@ class CommitBisect:
         left = tuple(suspect for suspect in answered.suspects if suspect.commit not in acquitted)
         return self._with_suspects(answered, walked, left) if left else answered
 
-    def _unheeded_packages(self) -> Iterator[str]:
+    def _packages_not_installed(self) -> Iterator[str]:
         """Yield a note if files that name packages differ between the ends, and no probe installed what they name."""
         choice = self.request.subject
         if isinstance(choice, ConfigInRepo) or isinstance(choice.target, CommandTarget):

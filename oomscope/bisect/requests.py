@@ -1,4 +1,4 @@
-"""What a search is asked: plain values, made by the command line or by a program."""
+"""Requests for searches: plain values, made by the command line or by a program."""
 
 from __future__ import annotations
 

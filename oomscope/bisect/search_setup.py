@@ -21,9 +21,9 @@ from oomscope.bisect.journal.journal_state import Begun, begun_event
 from oomscope.bisect.journal.store import Journal, JournalFile, JournalStore
 from oomscope.bisect.requests import CheckoutRequest, CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import Axis, BisectResult
-from oomscope.bisect.run.identity import Machine, digest_of, is_heeded
-from oomscope.bisect.run.places import InterruptedSearch
+from oomscope.bisect.run.identity import Machine, affects_result, digest_of
 from oomscope.bisect.run.prober import Prober, SearchRequest, Services
+from oomscope.bisect.run.state_dirs import InterruptedSearch
 from oomscope.bisect.targets.subjects import ConfigInRepo, Subject, path_in_repo, subject_of
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError, OomscopeError, UsageError
@@ -54,8 +54,8 @@ def open_repository(request: CheckoutRequest | ConfigRequest) -> Repository:
         InputError: they cannot be kept there.
     """
     repository = Repository.open(request.repo)
-    request.places.refuse_inside(repository.common)
-    request.places.make()
+    request.state_dirs.refuse_inside(repository.common)
+    request.state_dirs.make()
     return repository
 
 
@@ -69,7 +69,7 @@ def prepared(
         UsageError: the path of the configuration or the harness cannot be used, or no end has the configuration.
         ConfigError: an override is wrong for an end that is measured without it.
     """
-    with tempdir(request.places.checkouts.absolute(), "bisect") as place:
+    with tempdir(request.state_dirs.checkouts.absolute(), "bisect") as place:
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository)
         for end in ends:
@@ -87,7 +87,7 @@ def prepared(
 def journalled(kind: Axis) -> Callable[[Entry[Request, More]], Entry[Request, More]]:
     """Return a decorator: the decorated search along the axis ``kind`` keeps a journal.
 
-    A request that resumes a search (:class:`~oomscope.bisect.run.places.JournalUse`) repeats no probe.
+    A request that resumes a search (:class:`~oomscope.bisect.run.state_dirs.JournalUse`) repeats no probe.
 
     Raises:
         InputError: there is no such search, its journal cannot be read, or its inputs have changed.
@@ -105,7 +105,7 @@ def journalled(kind: Axis) -> Callable[[Entry[Request, More]], Entry[Request, Mo
                 notes = (*result.notes, *problems, *(journal.resumed.problems if journal.resumed else ()))
                 result = replace(result, notes=notes, search=journal.number)
                 if result.is_out_of_time:
-                    result = replace(result, remedy=_going_on(request, journal))
+                    result = replace(result, remedy=_resume_hint(request, journal))
                 journal.ended(result)
                 return result
 
@@ -119,7 +119,7 @@ def _journal(
     request: SearchRequest, kind: Axis, environment: Mapping[str, str]
 ) -> Iterator[tuple[Journal, SearchRequest]]:
     """Yield the journal, and ``request`` with commits in place of revisions."""
-    store, number = JournalStore(request.places.journals), request.journal.search
+    store, number = JournalStore(request.state_dirs.journals), request.journal.search
     with ExitStack() as stack:
         if number is None:
             pins = _pins_of(request)
@@ -136,19 +136,19 @@ def _journal(
             is_interrupt = isinstance(error, KeyboardInterrupt | SystemExit)
             why = str(error) if isinstance(error, OomscopeError) else f"{type(error).__name__}: {error}"
             journal.stopped("interrupted" if is_interrupt else why)
-            if isinstance(error, KeyboardInterrupt) and (remedy := _going_on(request, journal)):
+            if isinstance(error, KeyboardInterrupt) and (remedy := _resume_hint(request, journal)):
                 raise InterruptedSearch(remedy) from None
             raise
         finally:
             journal.close()
 
 
-def _going_on(request: SearchRequest, journal: Journal) -> str | None:
+def _resume_hint(request: SearchRequest, journal: Journal) -> str | None:
     """Return how to continue a search that ended early; None if the command line cannot."""
     words = journal.resumed.begun.words if journal.resumed else request.journal.words
     if not words or journal.number is None or journal.problem:
         return None
-    return f"results are kept; continue with {request.places.resuming(journal.number)}"
+    return f"results are kept; continue with {request.state_dirs.resuming(journal.number)}"
 
 
 def _resume(file: JournalFile) -> JournalFile:
@@ -194,7 +194,7 @@ def place_at(directory: Path) -> str:
 def _pins_of(request: SearchRequest) -> dict[str, str]:
     """Return the hashes of the commits that ``request`` names, by side."""
     if not request.revisions or not isinstance(request, CheckoutRequest | ConfigRequest):
-        request.places.make()
+        request.state_dirs.make()
         return {}
     repository = open_repository(request)
     return {side: repository.resolve(revision).hash for side, revision in request.revisions.items()}
@@ -220,7 +220,7 @@ def inputs_of(request: SearchRequest, environment: Mapping[str, str]) -> dict[st
         return found  # the bundled transformer sees only the measured variables, which are among the versions
     found["the installed packages"] = machine.packages
     job = ProbeJob(target=HarnessTarget(harness="", repo=""))
-    seen = {name: value for name, value in child_environment(job, environment).items() if is_heeded(name)}
+    seen = {name: value for name, value in child_environment(job, environment).items() if affects_result(name)}
     found |= {name: digest_of({name: value})[:_HEX_DIGITS_OF_A_VALUE] for name, value in seen.items()}
     found[_ALL_VARIABLES] = digest_of(seen)
     return found

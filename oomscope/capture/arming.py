@@ -1,4 +1,4 @@
-"""Recording without a word in the program: the environment asks for it, and it begins when the program uses CUDA.
+"""Recording without a change to the program: the environment asks for it, and it begins when the program uses CUDA.
 
 Importing torch takes seconds and most processes of a job never do, so an import hook waits for it; and torch itself
 calls when CUDA is initialised. Until then nothing is changed, and little is imported: every Python process of a job

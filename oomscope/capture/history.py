@@ -1,4 +1,4 @@
-"""The history that torch's CUDA allocator keeps of itself: started, marked, read, and heard of at a failure.
+"""The history that torch's CUDA allocator keeps of itself: started, marked, read, and observed at a failure.
 
 There is one history a process, and torch never lets go of an observer; so one observer serves all who listen. All of
 torch's private names for it are used here and nowhere else.
@@ -22,7 +22,7 @@ Listener = Callable[[Refused], None]
 
 
 class RefusalObserver:
-    """The one observer that torch is given; hands each refusal to those who listen at the time.
+    """The one observer that torch is given; passes each refused request on to the present listeners.
 
     An exception that leaves an observer takes the place of the OutOfMemoryError
     (PyTorch, torch/csrc/cuda/Module.cpp, ``THCPModule_attachOutOfMemoryObserver``); listeners must not raise.
@@ -38,8 +38,8 @@ class RefusalObserver:
             listener(Refused(device=device, requested_bytes=requested, free_bytes=free))
 
     @contextmanager
-    def heard_by(self, listener: Listener) -> Iterator[None]:
-        """Tell ``listener`` of every refusal while the block runs."""
+    def notifying(self, listener: Listener) -> Iterator[None]:
+        """Call ``listener`` at every refused request while the block runs."""
         if not self._attached:
             torch._C._cuda_attach_out_of_memory_observer(self)  # type: ignore[attr-defined]
             self._attached = True
@@ -76,7 +76,7 @@ def stop() -> None:
 
 
 def is_recording() -> bool:
-    """Return whether anybody in this process records, be it oomscope or the program itself.
+    """Return whether this process is recorded, by oomscope or by the program itself.
 
     Before CUDA is used nobody does, and torch ends by a segmentation fault when it is asked.
     """
@@ -124,18 +124,18 @@ def blocks_moved(device: int) -> tuple[int, int]:
 
 
 def memory_fraction(device: int) -> float:
-    """Return the fraction of the card that the process may use; 1 also where torch does not tell (before 2.6)."""
+    """Return the fraction of the card that the process may use; 1 also where torch does not report it (before 2.6)."""
     tells = getattr(torch.cuda, "get_per_process_memory_fraction", None)
     return float(tells(device)) if tells else 1.0
 
 
 def pinned_peak() -> int:
-    """Return the most bytes of pinned host memory; 0 where torch does not tell (before 2.7)."""
+    """Return the most bytes of pinned host memory; 0 where torch reports none (before 2.7)."""
     tells = getattr(torch.cuda, "host_memory_stats", None)
     return int(tells().get("allocated_bytes.peak", 0)) if tells else 0
 
 
 def workspace_sizes() -> frozenset[int]:
-    """Return the bytes of the workspaces that torch gives to cuBLAS and cuBLASLt; empty where it does not tell."""
+    """Return the bytes of the workspaces that torch gives to cuBLAS and cuBLASLt; empty where it reports none."""
     names = ("_cuda_getCublasWorkspaceSize", "_cuda_getCublasLtWorkspaceSize")
     return frozenset(int(getattr(torch._C, name)()) for name in names if hasattr(torch._C, name)) - {0}

@@ -1,4 +1,4 @@
-"""What a recording says: lines on standard error, and never an exception, for the training job comes first."""
+"""Messages of a recording: lines on standard error, and never an exception, which would end the training job."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Messages:
         self._strict = strict
 
     def say(self, text: str) -> None:
-        """Print what is good to know."""
+        """Print an informational message, unless quiet."""
         if not self._quiet:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """Print what went otherwise than asked."""
+        """Print a warning."""
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # nobody listens any more
                 print(f"oomscope: {text}", file=sys.stderr, flush=True)
 
     def refuse(self, why: str) -> None:
-        """Say that nothing is recorded.
+        """Warn that nothing is recorded.
 
         Raises:
             MachineUnfitError: strictness was asked for.

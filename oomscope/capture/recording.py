@@ -146,9 +146,9 @@ class Recording(ContextDecorator):
         return self._now is not None and self._now.is_of_this_process
 
     def step(self) -> None:
-        """Say that a training step is complete. Without it, one is when the first optimizer has stepped again."""
+        """Count a training step. Without any call, one is counted whenever the first optimizer has stepped again."""
         if self._now is not None:
-            self._now.steps.tell()
+            self._now.steps.count_step()
 
     def dump(self, name: str = "now") -> Path | None:
         """Write a snapshot now, as ``snap-0.NAME.pickle``; return its path, or None where nothing could be written."""

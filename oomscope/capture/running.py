@@ -1,4 +1,4 @@
-"""A recording while it runs: the history is on, and whatever may be the last chance to read it is listened for.
+"""A recording while it runs: the history is on, and is read before anything that may be the end of the process.
 
 That is a failing allocation, SIGTERM, and the end of the process. Needs CUDA to be in use.
 """
@@ -23,7 +23,7 @@ from oomscope.capture import history, singleton
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import VARIABLE, Settings
 from oomscope.capture.steps import Coverage, Growth, Steps
-from oomscope.capture.writer import Keeper
+from oomscope.capture.writer import SnapshotWriter
 from oomscope.errors import OomscopeError
 from oomscope.snapshot.provenance import Reason, Refused
 from oomscope.units import format_size
@@ -43,11 +43,11 @@ class Running:
         self._kept_failure: Path | None = None
         self._asked_to_end_at: int | None = None
         self.steps = Steps(self._step_is_complete, messages)
-        self._termination = Termination(self._asked_to_end, lambda: self._keeper.is_idle)
+        self._termination = Termination(self._asked_to_end, lambda: self._writer.is_idle)
         borrowed = history.is_recording()
         self._coverage = None if borrowed else Coverage(settings.max_entries, _allocations)
         self._growth = Growth(torch.cuda.memory_allocated) if settings.watch else None
-        self._keeper = Keeper(settings, messages, borrowed=borrowed, afterwards=self._termination.ready)
+        self._writer = SnapshotWriter(settings, messages, borrowed=borrowed, afterwards=self._termination.ready)
         with ExitStack() as opening:
             self._start(opening, borrowed=borrowed)
             self._open = opening.pop_all()
@@ -60,7 +60,7 @@ class Running:
         else:
             history.start(max_entries=self._settings.max_entries, stacks=self._settings.stacks)
             opening.callback(history.stop)
-        opening.enter_context(history.refusals.heard_by(self._refused))
+        opening.enter_context(history.refusals.notifying(self._refused))
         opening.enter_context(self.steps.following())
         self._termination.listen()
         opening.callback(self._termination.leave)
@@ -76,15 +76,15 @@ class Running:
         """Write a snapshot; None where that is not possible."""
         if not self.is_of_this_process:
             return None
-        return self._keeper.keep(reason, tag=tag, step=self.steps.complete, refusal=refusal)
+        return self._writer.keep(reason, tag=tag, step=self.steps.complete, refusal=refusal)
 
     def end(self, error: BaseException | None) -> None:
-        """Write the last snapshot, unless it would tell nothing new, and record no more; ``error`` is what ends it."""
+        """Write the last snapshot, unless it would add nothing new, and stop recording; ``error`` is what ends it."""
         if not self.is_of_this_process:
             return
         is_oom, last = isinstance(error, torch.OutOfMemoryError), self._kept_failure
-        is_told = is_oom and self._failures == 1 and last is not None
-        if not is_told and self._asked_to_end_at != self.steps.complete:
+        is_recorded_already = is_oom and self._failures == 1 and last is not None
+        if not is_recorded_already and self._asked_to_end_at != self.steps.complete:
             last = self.keep("end" if error is None else "exception")
         self._messages.attempt("recording did not stop cleanly", self._open.close)
         if is_oom and not self._failures:
@@ -94,7 +94,7 @@ class Running:
             self._messages.attempt("the failure is not explained", lambda: _print_verdict(snapshot))
 
     def _refused(self, refusal: Refused) -> None:
-        """Keep the first failure as it stands. A program that lives on may fail often, and each would cost as much."""
+        """Write a snapshot of the first failure. A program that survives may fail often; each would cost as much."""
         self._failures += 1
         if self._kept_failure is None and self.is_of_this_process:
             asked = format_size(refusal.requested_bytes)
@@ -111,13 +111,13 @@ class Running:
     def _step_is_complete(self, complete: int) -> None:
         if not self.is_of_this_process:
             return
-        self._keeper.look_up_rank()
+        self._writer.look_up_rank()
         self._messages.attempt("the program is not watched", lambda: self._report_on(complete))
         if self._settings.every is not None and complete % self._settings.every == 0:
             self.keep("interval", f"step{complete}")
 
     def _report_on(self, complete: int) -> None:
-        """Say what the steps so far tell of the history and of the program's memory."""
+        """Report what the steps so far show of the history and of the program's memory."""
         if self._coverage is not None and (covered := self._coverage.after(complete)) is not None:
             text, is_warning = covered
             (self._messages.warn if is_warning else self._messages.say)(text)

@@ -1,4 +1,4 @@
-"""What a recording is told, as arguments or as environment variables; wrong values are refused before anything runs."""
+"""Settings of a recording, from arguments or environment variables; wrong values are refused before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who records in this process. There is one history, so there is one recorder; a second one steps aside."""
+"""The recorder of this process. There is one history, so there is one recorder; a second one does not start."""
 
 from __future__ import annotations
 

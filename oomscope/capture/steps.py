@@ -1,4 +1,4 @@
-"""Training steps: counted and marked on the allocator's events, and what a recording says of them while it runs.
+"""Training steps: counted and marked on the allocator's events, and what a recording reports of them while it runs.
 
 A program that says nothing is followed through torch's own hook on optimizers: a step is over when the optimizer that
 stepped first has stepped again.
@@ -38,13 +38,13 @@ class Steps:
         self.complete = 0
         self._after_each = after_each
         self._messages = messages
-        self._told = False
+        self._is_manual = False
         self._first: Optimizer | None = None
         self._mark = ""
 
-    def tell(self) -> None:
-        """Say that a step is complete; from then on the optimizers are not asked."""
-        self._told = True
+    def count_step(self) -> None:
+        """Count a step; from then on the steps of optimizers are not counted."""
+        self._is_manual = True
         self._advance()
 
     @contextmanager
@@ -61,7 +61,7 @@ class Steps:
     def _optimizer_stepped(self, optimizer: Optimizer, *_: object) -> None:
         if self._first is None:
             self._first = optimizer
-        if not self._told and optimizer is self._first:
+        if not self._is_manual and optimizer is self._first:
             self._advance()
 
     def _advance(self) -> None:
@@ -114,7 +114,7 @@ class Growth:
         self._report_at = FIRST_REPORT
 
     def after_step(self) -> str | None:
-        """Return what is to be said after a step; None where memory does not keep growing."""
+        """Return the message after a step; None where memory does not keep growing."""
         live, last = self._live(), self._last
         self._last = live
         if last is None or live - last < LEAST_GROWTH:

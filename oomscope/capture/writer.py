@@ -1,4 +1,4 @@
-"""Writes snapshots of this process's history, one at a time, whole or not at all, and says what that cost.
+"""Writes snapshots of this process's history, one at a time, whole or not at all, and reports what that cost.
 
 A snapshot says where it comes from: the rank, the cards, and why it is written now.
 """
@@ -34,7 +34,7 @@ ZSTD_LEVEL: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A snapshot on disk, and its price."""
+    """A snapshot on disk, and what writing it cost."""
 
     path: Path
     seconds: float
@@ -46,7 +46,7 @@ class Written:
     """Size of the ring; None where somebody else set it."""
 
     def __str__(self) -> str:
-        """Say what was written."""
+        """Return what was written, for a message."""
         share = ""
         if self.max_entries is not None:
             share = f" ({100 * self.events / self.max_entries:.0f} % of the ring)"
@@ -97,7 +97,7 @@ def _packed(file: BinaryIO, path: Path) -> Iterator[Any]:
         yield file
 
 
-class Keeper:
+class SnapshotWriter:
     """Writes snapshots, and calls ``afterwards`` when one is done.
 
     Where the program records its allocator itself, it is ``borrowed``: nobody knows the ring's size.
@@ -177,7 +177,7 @@ class Keeper:
 
 
 def _card(index: int) -> Card:
-    """Weigh a device on which the process holds memory; asking for another would make a context there."""
+    """Return the memory of a device that the process uses; a query of another would make a context there."""
     free, total = torch.cuda.mem_get_info(index)
     return Card(
         index=index,

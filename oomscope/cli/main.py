@@ -16,7 +16,7 @@ import click
 from oomscope.cli.completion import COMPLETE_VARIABLE
 from oomscope.cli.options import LazyGroup
 from oomscope.cli.terminal.output import internal_error, print_json, refused_by_system, remark, say
-from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, last_word, named_failures
+from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, named_failures, write_last_line
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 
 ERROR_SCHEMA_VERSION = 1
@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         code = ExitCode.BROKEN_PIPE
     except OutputError as error:
-        last_word(f"oomscope: {error}")
+        write_last_line(f"oomscope: {error}")
         code = error.exit_code
     return _for_git_bisect(code) if "--git-bisect" in _options(arguments) else code
 
@@ -161,8 +161,8 @@ def _report(error: OomscopeError, *, as_json: bool) -> int:
     add_hint(error)
     if as_json:
         document = {"kind": type(error).__name__, "exit_code": int(error.exit_code)}
-        said = {"message": error.message, "where": error.where, "remedy": error.remedy}
-        print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": {**document, **said}})
+        fields = {"message": error.message, "where": error.where, "remedy": error.remedy}
+        print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": {**document, **fields}})
     remark(f"oomscope: {error}")
     return error.exit_code
 

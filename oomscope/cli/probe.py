@@ -1,4 +1,4 @@
-"""``oomscope probe``: measure one configuration, or the code of one checkout, and print what came of it."""
+"""``oomscope probe``: measure one configuration, or the code of one checkout, and print the result."""
 
 from __future__ import annotations
 
@@ -232,15 +232,15 @@ def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_
     print_report((probe_report if full else probe_summary)(result, title=plan.title))
     if not full and result.peak:
         offer_more()
-    said = result.failure.detail.strip() if result.failure else ""
-    if said and log is not None:
+    output = result.failure.detail.strip() if result.failure else ""
+    if output and log is not None:
         remark("What the program printed last:")
-        for line in said.splitlines()[-_LAST_LINES:]:
+        for line in output.splitlines()[-_LAST_LINES:]:
             remark(f"  {line}")
-    elif said and git_bisect:
-        remark(f"What the target printed last: {said.splitlines()[-1]}")
-    elif said:
-        remark(f"What the target printed: {keep_log(said) or 'lost, for no file can be written'}")
+    elif output and git_bisect:
+        remark(f"What the target printed last: {output.splitlines()[-1]}")
+    elif output:
+        remark(f"What the target printed: {keep_log(output) or 'lost, for no file can be written'}")
     misplaced = _misplaced(click.get_current_context())
     if misplaced and result.failure and _WRONG_USAGE.search(result.failure.message):
         remark(f"{misplaced} stands after '--', so the program got it: options of oomscope come before '--'")

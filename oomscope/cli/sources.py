@@ -213,11 +213,11 @@ def kept_probe(*, fresh: bool, ticker: Ticker | None = None) -> Probe:
     """
     from oomscope.bisect.run.cache import ResultCache
     from oomscope.bisect.run.identity import Content, Machine, key_of
-    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.run.state_dirs import StateDirs
     from oomscope.probe.process import warm
     from oomscope.probe.tuning.variants import launched
 
-    cache, machine, numbers = ResultCache(Places.default().results), Machine.here(os.environ), count(1)
+    cache, machine, numbers = ResultCache(StateDirs.default().results), Machine.here(os.environ), count(1)
 
     def measured(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         if ticker is None:

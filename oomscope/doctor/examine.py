@@ -17,7 +17,7 @@ from pathlib import Path
 
 import oomscope
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.torch_checks import VIRTUAL_CARD, TorchImport, torch_checks, virtual_card_check
 from oomscope.errors import AllocatorConfError, MachineUnfitError
@@ -65,8 +65,8 @@ def _checked(part: str, checks: Callable[[], Iterable[Check]], unknown: State = 
         for check in checks():
             found.append(check)  # noqa: PERF402 - what came before an error counts
     except Exception as error:  # noqa: BLE001
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        found.append(Check(part, unknown, f"cannot be checked ({said})", remedy="please report it, with this line"))
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        found.append(Check(part, unknown, f"cannot be checked ({text})", remedy="please report it, with this line"))
     return found
 
 
@@ -202,12 +202,12 @@ def allocator_checks(environment: Mapping[str, str], torch_version: str | None) 
 def git_checks(folder: Path) -> Iterator[Check]:
     """Yield the checks of git and of its trust in the repository of ``folder``."""
     disables = "bisect over commits, gate run --bisect"
-    said = _git(folder, "--version")
-    version = re.search(r"\d+\.\d+(\.\d+)*", said.stdout) if said else None
-    if said is None:
+    answer = _git(folder, "--version")
+    version = re.search(r"\d+\.\d+(\.\d+)*", answer.stdout) if answer else None
+    if answer is None:
         yield Check("git", State.MISSING, "there is no git on PATH", disables, "install git")
     elif version is None:
-        found = (said.stdout or said.stderr).strip().partition("\n")[0]
+        found = (answer.stdout or answer.stderr).strip().partition("\n")[0]
         yield Check("git", State.MISSING, f"git does not run: {found}", disables, "repair git")
     elif tuple(int(number) for number in version[0].split(".")[:2]) < OLDEST_GIT:
         remedy = f"install git {OLDEST_GIT[0]}.{OLDEST_GIT[1]} or newer"
@@ -228,7 +228,7 @@ def git_checks(folder: Path) -> Iterator[Check]:
 
 
 def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str] | None:
-    """Return what git said; None where there is none, or it does not answer."""
+    """Return the output of git; None where there is no git, or it does not answer."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(
             ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace", timeout=10, check=False
@@ -239,13 +239,13 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str] | None:
 def place_checks(environment: Mapping[str, str]) -> Iterator[Check]:
     """Yield the checks of all directories that oomscope writes to."""
     try:
-        places = Places.default(environment)
+        state_dirs = StateDirs.default(environment)
     except RuntimeError:  # of pathlib, without HOME and an account
         disables = "bisect and gate, unless --state and --ledger name a place"
         remedy = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME"
         yield Check("cache", State.MISSING, "there is no home directory", disables, remedy)
     else:
-        for part, path in (("cache", places.root), ("state", places.state or places.root)):
+        for part, path in (("cache", state_dirs.root), ("state", state_dirs.state or state_dirs.root)):
             disables = "bisect and gate, unless --state and --ledger name another"
             yield _place(part, path, State.MISSING, disables, f"XDG_{part.upper()}_HOME")
     try:

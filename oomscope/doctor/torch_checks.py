@@ -71,7 +71,7 @@ def report() -> dict[str, Any]:
     loading.load_where_needed()
     import torch
 
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if is_loaded():
             warnings.warn("NVIDIA's libraries are not installed", stacklevel=1)
@@ -84,7 +84,7 @@ def report() -> dict[str, Any]:
         "hip": torch.version.hip,
         "devices": devices,
         "allocator_backend": backend,
-        "warnings": [" ".join(str(warning.message).split()) for warning in heard],
+        "warnings": [" ".join(str(warning.message).split()) for warning in caught],
     }
 
 

@@ -99,10 +99,10 @@ def calibrate(case: Case, probe: Probe, repeats: int, announce: Callable[[int], 
 
 def _refuse(case: Case, first: ProbeResult, last: ProbeResult, number: int) -> None:
     if last.outcome == "error":
-        said = last.failure.reason if last.failure else "no reason was given"
+        reason = last.failure.reason if last.failure else "no reason was given"
         if last.failure and last.failure.kind == "internal":
-            raise OomscopeError(f"{quoted(case.name)} met a defect: {said}", where=case.where, remedy=REPORT_IT)
-        raise TargetError(f"{quoted(case.name)} failed: {said}", where=case.where, remedy="repair it first")
+            raise OomscopeError(f"{quoted(case.name)} met a defect: {reason}", where=case.where, remedy=REPORT_IT)
+        raise TargetError(f"{quoted(case.name)} failed: {reason}", where=case.where, remedy="repair it first")
     if last.verdict is not None and is_of_the_machine(last):
         what = f"{quoted(case.name)} ran out of memory on repeat {number}: {last.verdict.headline}"
         raise MachineUnfitError(what, where=case.where, remedy=_ALONE)

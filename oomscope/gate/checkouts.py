@@ -12,8 +12,8 @@ from oomscope.bisect.vcs.repository import Repository
 from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 from oomscope.errors import GitError
 from oomscope.files import real_path
-from oomscope.gate.night.result import CaseResult, GateResult, Place, Standing
-from oomscope.gate.night.run import StandsAt
+from oomscope.gate.night.result import CaseResult, GateResult, MeasuredCommit, Place
+from oomscope.gate.night.run import CommitOf
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Home, remote_name
 from oomscope.gate.suite.suite import Case, Suite
@@ -46,26 +46,26 @@ def path_inside(file: Path) -> str:
     return _git(file.parent).text("rev-parse", "--show-prefix") + file.name
 
 
-def standings() -> StandsAt:
+def commit_finder() -> CommitOf:
     """Return a function that gives the commit of a case; None where there is no repository, or no commit yet.
 
     Each repository is read once, so that all cases of a night have the commit at which it began.
     """
-    known: dict[Path, Standing | None] = {}
+    known: dict[Path, MeasuredCommit | None] = {}
 
-    def standing_of(case: Case) -> Standing | None:
+    def commit_of(case: Case) -> MeasuredCommit | None:
         folder = real_path(folder_of(case))
         if folder not in known:
-            known[folder] = _standing(folder)
+            known[folder] = _measured_commit(folder)
         return known[folder]
 
-    return standing_of
+    return commit_of
 
 
-def _standing(folder: Path) -> Standing | None:
+def _measured_commit(folder: Path) -> MeasuredCommit | None:
     try:
         commit = Repository.open(folder).resolve("HEAD")
-        return Standing(commit=commit.hash, subject=commit.subject, dirty=has_uncommitted_changes(folder))
+        return MeasuredCommit(commit=commit.hash, subject=commit.subject, dirty=has_uncommitted_changes(folder))
     except (GitError, OSError):  # the case itself reports a folder that cannot be entered
         return None
 
@@ -78,11 +78,11 @@ def home_of(file: Path) -> Home | None:
         path = path_inside(target)
     except GitError:
         return None
-    is_shallow = _said(git, "rev-parse", "--is-shallow-repository") == "true"
-    first_commit = "" if is_shallow else _said(git, "rev-list", "--first-parent", "--max-parents=0", "HEAD")
-    names = _said(git, "remote").splitlines()
+    is_shallow = _git_output(git, "rev-parse", "--is-shallow-repository") == "true"
+    first_commit = "" if is_shallow else _git_output(git, "rev-list", "--first-parent", "--max-parents=0", "HEAD")
+    names = _git_output(git, "remote").splitlines()
     name = "origin" if "origin" in names else names[0] if len(names) == 1 else ""
-    url = _said(git, "config", "--get", f"remote.{name}.url") if name else ""
+    url = _git_output(git, "config", "--get", f"remote.{name}.url") if name else ""
     return Home(path=path, first_commit=first_commit, remote=remote_name(url))
 
 
@@ -90,7 +90,7 @@ def _git(folder: Path) -> Git:
     return Git(real_path(folder), (real_path(folder),))
 
 
-def _said(git: Git, *words: str) -> str:
+def _git_output(git: Git, *words: str) -> str:
     """Return the output of git; empty where it fails."""
     try:
         return git.text(*words)

@@ -15,7 +15,7 @@ from oomscope.bisect.results.missing_files import missing_file
 from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import Reporter
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
-from oomscope.bisect.run.places import InterruptedSearch, JournalUse, Places
+from oomscope.bisect.run.state_dirs import InterruptedSearch, JournalUse, StateDirs
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.targets.preparation import Fixup, Preparation
 from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode, own_code_of, subject_of
@@ -49,10 +49,10 @@ LINES_KEPT = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searching:
-    """How commits are searched for."""
+class SearchSettings:
+    """Settings of the search for a commit."""
 
-    book: Ledger | None
+    ledger: Ledger | None
     """Has the green nights; None for no ledger."""
     reporter: Callable[[], AbstractContextManager[Reporter]]
     """Opens the progress of one search."""
@@ -62,7 +62,7 @@ class Searching:
     """Where results, clones and journals are kept; None for where ``oomscope bisect`` keeps them."""
 
 
-def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult:
+def with_culprits(night: GateResult, suite: Suite, settings: SearchSettings) -> GateResult:
     """Return ``night`` with the commit of each regression; an interrupt ends the searches and not the night."""
     cases, interrupted = list(night.cases), ""
     for number, (case, measured) in enumerate(zip(night.cases, suite.cases, strict=True)):
@@ -72,7 +72,7 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
             culprit = Culprit(outcome=NOT_SEARCHED, message="an earlier search of this night was interrupted")
         else:
             try:
-                culprit = culprit_of(case, measured, night, how)
+                culprit = culprit_of(case, measured, night, settings)
             except KeyboardInterrupt as stop:
                 remedy = stop.remedy if isinstance(stop, InterruptedSearch) else "oomscope bisect begins it anew"
                 interrupted = f"the search was interrupted; {remedy}"
@@ -81,12 +81,12 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
     return replace(night, cases=tuple(cases))
 
 
-def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit:
+def culprit_of(case: CaseResult, measured: Case, night: GateResult, settings: SearchSettings) -> Culprit:
     """Return the commit that made ``case`` worse, or why it cannot be searched."""
     try:
-        good = _start(case, measured, night, how)
-        request = _request(case, measured, good, how)
-        with how.reporter() as reporter:
+        good = _start(case, measured, night, settings)
+        request = _request(case, measured, good, settings)
+        with settings.reporter() as reporter:
             found = commit_bisect.bisect_commits(request, reporter=reporter)
         culprit = _culprit(found, good, None if case.ran_out else case.searched)
         if missing := missing_file(found, request.repo):
@@ -99,7 +99,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         return Culprit(outcome=NOT_SEARCHED, message=f"internal error: {traced(error)}; please report it")
 
 
-def _start(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> str:
+def _start(case: CaseResult, measured: Case, night: GateResult, settings: SearchSettings) -> str:
     """Return the commit that the search begins with: that of the last green night before what was measured.
 
     Raises:
@@ -112,11 +112,11 @@ def _start(case: CaseResult, measured: Case, night: GateResult, how: Searching) 
         raise InconclusiveError("what was measured lies in no git repository")
     if not _bad(case):
         raise InconclusiveError("the search knows requested and reserved bytes, and running out of memory, only")
-    words = shlex.join(_words(_request(case, measured, "GOOD", how), measured, how))
+    words = shlex.join(_words(_request(case, measured, "GOOD", settings), measured, settings))
     remedy = f"name a good commit yourself: oomscope bisect {words}"
-    if how.book is None:
+    if settings.ledger is None:
         raise InconclusiveError("no ledger knows the last green night", remedy=remedy)
-    green = how.book.green_commits(case, series_of(night.suite, night.home))
+    green = settings.ledger.green_commits(case, series_of(night.suite, night.home))
     if not green:
         raise InconclusiveError("the ledger has no green night of this case at another commit", remedy=remedy)
     folder = folder_of(measured)
@@ -138,7 +138,7 @@ def _bad(case: CaseResult) -> str:
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
 
-def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
+def _request(case: CaseResult, measured: Case, good: str, settings: SearchSettings) -> CommitRequest:
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
         repo=real_path(folder_of(measured)),
@@ -150,13 +150,13 @@ def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> Com
             links=measured.links,
         ),
         bad=Bad.parse(_bad(case)),
-        jobs=how.jobs,
-        places=Places.at(how.state),
+        jobs=settings.jobs,
+        state_dirs=StateDirs.at(settings.state),
     )
-    return replace(request, journal=JournalUse(words=_words(request, measured, how)))
+    return replace(request, journal=JournalUse(words=_words(request, measured, settings)))
 
 
-def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
+def _words(request: CommitRequest, case: Case, settings: SearchSettings) -> tuple[str, ...]:
     """Return the words after ``oomscope bisect`` that ask the same, by which ``bisect resume`` goes on."""
     subject = request.subject
     if isinstance(subject, OwnCode):
@@ -167,12 +167,12 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
     named = [("--link", link) for link in prepared.links] + [("--fixup", str(fixup)) for fixup in prepared.fixups]
     if prepared.setup:
         named.append(("--setup", prepared.setup))
-    state = () if how.state is None else ("--state", str(how.state.absolute()))
+    state = () if settings.state is None else ("--state", str(settings.state.absolute()))
     return (
         f"{request.range.good}..{request.range.bad}",
         *case.overrides,
         *("--repo", str(request.repo.absolute()), *target, *chain.from_iterable(named), "--bad", str(request.bad)),
-        *("--jobs", str(how.jobs), *state),
+        *("--jobs", str(settings.jobs), *state),
     )
 
 

@@ -1,4 +1,4 @@
-"""The bytes that one probe stands for: what the run wanted alive at once, and what was reserved for it.
+"""The bytes by which probes are compared: what the run wanted alive at once, and what was reserved for it.
 
 A run that ended out of memory was cut off before its peak, and one for which the allocator emptied its cache held less
 than it would have. Where the same run without a limit is known, its bytes count; elsewhere what was alive at the
@@ -61,7 +61,7 @@ def demand_bytes(result: ProbeResult) -> int:
 
 
 def is_of_the_machine(result: ProbeResult) -> bool:
-    """Whether ``result`` ran out of memory that other programs may have taken, so that it says little of the code.
+    """Whether ``result`` ran out of memory that other programs may have taken, so that it shows little of the code.
 
     That is an OOM of the host or of a library beside the caching allocator, and one that other processes on the card
     had a part in. On a virtual card what others hold is a setting, and repeats.

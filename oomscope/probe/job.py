@@ -1,4 +1,4 @@
-"""What one probe is asked, and of what: plain data that crosses the process boundary as JSON and keys the cache.
+"""The job of one probe: plain data that crosses the process boundary as JSON and is the key of cached results.
 
 The bundled transformer is a configuration. All other targets lie in a checkout (:class:`CheckoutTarget`): whoever lays
 out commits, edits their files or keeps results needs to know no more of them than that.
@@ -52,7 +52,7 @@ class CheckoutTarget:
         return self.at(str(Path(self.repo).absolute()))
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells it from others of the same checkout, as JSON values; files outside count by content."""
+        """Return what distinguishes it from others of its checkout, as JSON values; files outside count by content."""
         where = {"repo"} if self.folder else {"repo", "folder"}
         return {name: value for name, value in asdict(self).items() if name not in where}
 

@@ -1,4 +1,4 @@
-"""Runs a job's target under a session and says what came of it; the worker's whole work.
+"""Runs a job's target under a session and returns the result; the worker's whole work.
 
 After an OOM the target is run once more on a card without a limit, where there can be one, which tells what the whole
 run would have needed; also after a run that fits only because the allocator emptied its cache, which tells what it
@@ -29,20 +29,20 @@ from oomscope.errors import (
 from oomscope.probe.analysis.failures import (
     describe,
     details,
-    kind_of_ours,
+    kind_of_own_error,
     not_run,
     out_of_memory_of,
     refusal_in,
     untestable_reason,
 )
-from oomscope.probe.analysis.value_dependence import agreed, doubt_of, settled, unchecked
+from oomscope.probe.analysis.value_dependence import agreement_note, checked_run, mismatch_failure, unchecked_failure
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine import children
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
-from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
+from oomscope.probe.machine.forked_run import ForkedRun, InlineRun, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, OutOfMemory
-from oomscope.probe.recording.collector import uncollected_import
+from oomscope.probe.recording.collector import gc_paused_import
 from oomscope.probe.recording.settings import SessionSettings, open_session, resolve_backend, settings_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
 from oomscope.probe.targets.harness import HarnessError
@@ -58,7 +58,7 @@ Stage = Literal["import", "setup", "step"]
 LONG_RUN: Final = 9
 """Iterations of the run that shows whether what grew in fewer is a leak."""
 _DIED_LATER: Final = f"fewer iterations fit; a run of {LONG_RUN}, made because memory grew, ran out and is reported"
-Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
+Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | InlineRun[Ending]"]
 """Begins one run of a target."""
 
 
@@ -83,18 +83,18 @@ def measure(
     """
     begin = begin or partial(_begin, job, folder=folder)
     try:
-        with uncollected_import():
+        with gc_paused_import():
             backend = resolve_backend(job)
         settings = settings_of(job, backend)
     except OomscopeError as error:
-        failure = Failure(kind=kind_of_ours(error), message=str(error))
+        failure = Failure(kind=kind_of_own_error(error), message=str(error))
         return without_measurement(job, backend_of(job), failure)
     return _Runs(job=job, backend=backend, settings=settings, begin=begin, progress=progress, keep=keep).result()
 
 
 @dataclass(kw_only=True)
 class _Runs:
-    """The runs of one job: the first one, and those that tell more of it."""
+    """The runs of one job: the first one, and those that add to its result."""
 
     job: ProbeJob
     backend: RunsOn
@@ -108,7 +108,7 @@ class _Runs:
     def __post_init__(self) -> None:
         """Begin the first run."""
         self.check: ValueRule | None = "larger"
-        self.believed: tuple[str, ...] = ()
+        self.value_notes: tuple[str, ...] = ()
         self.first = self.begin(self.settings, self.backend, self.progress)
 
     def result(self) -> ProbeResult:
@@ -119,26 +119,26 @@ class _Runs:
         measurement = ending.measurement
         if measurement is None:
             failed = self._kept(self._failed(ending.failure))
-            return self._settled(ending) if ending.unanswered.reads else failed
+            return self._checked(ending) if ending.unanswered.reads else failed
         self.progress(Progress(stage="analyse"))
         if measurement.unanswered.reads:
-            self._kept(self._failed(unchecked(self.job, measurement)))
-            return self._settled(ending)
+            self._kept(self._failed(unchecked_failure(self.job, measurement)))
+            return self._checked(ending)
         return self._explored(measurement, ending.out_of_memory)
 
-    def _settled(self, first: Ending) -> ProbeResult:
-        """Return what can be believed after runs under other rules of values, where the ``first`` read unknown ones."""
-        found = settled(self.job, first, self._under)
+    def _checked(self, first: Ending) -> ProbeResult:
+        """Return the result after runs under other rules of values, where the ``first`` read unknown ones."""
+        found = checked_run(self.job, first, self._under)
         if isinstance(found, Failure) or (measurement := found.ending.measurement) is None:
             return self._failed(found if isinstance(found, Failure) else None)
         is_first = found.values == self.settings.values
         self.settings = replace(self.settings, values=found.values, is_bounded=not is_first)
         self.check = found.check
-        self.believed = (found.note,)
-        return self._explored(_noted(measurement, *self.believed), found.ending.out_of_memory)
+        self.value_notes = (found.note,)
+        return self._explored(_noted(measurement, *self.value_notes), found.ending.out_of_memory)
 
     def _explored(self, measurement: Measurement, out_of_memory: OutOfMemory | None) -> ProbeResult:
-        """Return the result with what runs without a limit and under other settings of the allocator tell."""
+        """Return the result with the findings of runs without a limit and under other settings of the allocator."""
         from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
         from oomscope.probe.analysis.cures import is_wanted, with_cures
 
@@ -149,11 +149,11 @@ class _Runs:
         result = replace(judged, snapshot=snapshot)
         if not out_of_memory and self._may_leak(measurement):
             self.keep(result)
-            told, out_of_memory = self._with_longer_run(measurement)
-            if told is not measurement:
-                if told.snapshot is not measurement.snapshot:
-                    told, snapshot = _saved(told, self.job)
-                measurement = told
+            longer_measured, out_of_memory = self._with_longer_run(measurement)
+            if longer_measured is not measurement:
+                if longer_measured.snapshot is not measurement.snapshot:
+                    longer_measured, snapshot = _saved(longer_measured, self.job)
+                measurement = longer_measured
                 judged = analyse(self.job, self.backend, measurement, out_of_memory=out_of_memory)
             result = replace(judged, snapshot=snapshot)
         is_refused = isinstance(out_of_memory, FailedAllocation)
@@ -165,7 +165,7 @@ class _Runs:
         if asks_demand:
             without_limit = {"unlimited": True, "rank": measurement.rank}  # where none fails, each rank tells of itself
             whole = self._whole_run(without_limit)
-            doubt = self._doubt_about(whole, **without_limit) if isinstance(whole, Measurement) else None
+            doubt = self._rerun_mismatch(whole, **without_limit) if isinstance(whole, Measurement) else None
             if doubt is not None:
                 return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
             result, measurement = self._with_demand(result, measurement, out_of_memory, whole)
@@ -202,20 +202,20 @@ class _Runs:
         ending, status = self._again("values", values=values, is_bounded=True, **changes)
         return None if status else ending
 
-    def _doubt_about(self, measurement: Measurement, **changes: Any) -> Failure | None:
-        """Return why a further run, made under ``changes``, cannot be believed."""
+    def _rerun_mismatch(self, measurement: Measurement, **changes: Any) -> Failure | None:
+        """Return why a further run, made under ``changes``, cannot be reported."""
         if not measurement.unanswered.reads or self.check is None:
             return None
-        return doubt_of(self.job, measurement, self._under(self.check, **changes))
+        return mismatch_failure(self.job, measurement, self._under(self.check, **changes))
 
     def _may_leak(self, measurement: Measurement) -> bool:
-        """Whether a longer run can tell whether what grows is a leak; on a real card another one takes its time."""
+        """Whether a longer run can show whether what grows is a leak; on a real card another one takes its time."""
         from oomscope.snapshot.judge.leaks import grows
 
         return self.job.iterations < LONG_RUN and self.backend == "virtual" and grows(measurement.timeline)
 
     def _with_longer_run(self, measurement: Measurement) -> tuple[Measurement, OutOfMemory | None]:
-        """Return ``measurement`` with what a longer run tells of memory that grows.
+        """Return ``measurement`` with what a longer run shows of memory that grows.
 
         A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. Where
         the longer run runs out of memory, or needs more of it without a leak, its measurement is returned, and what
@@ -230,7 +230,7 @@ class _Runs:
         if (
             longer is None
             or (longer.truncated and failed is None)
-            or self._doubt_about(longer, iterations=LONG_RUN) is not None
+            or self._rerun_mismatch(longer, iterations=LONG_RUN) is not None
         ):
             unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
             return _noted(measurement, unknown) if found else measurement, None
@@ -252,9 +252,9 @@ class _Runs:
     def _reported(self, longer: Measurement, *notes: str) -> Measurement:
         """Return the measurement of the ``longer`` run as the one that is reported, and that further runs repeat."""
         self.settings = replace(self.settings, iterations=LONG_RUN)
-        if longer.unanswered.reads and not self.believed:
-            self.believed = (agreed(self.job, longer),)
-        return _noted(longer, *self.believed, *notes)
+        if longer.unanswered.reads and not self.value_notes:
+            self.value_notes = (agreement_note(self.job, longer),)
+        return _noted(longer, *self.value_notes, *notes)
 
     def _whole_run(self, without_limit: Mapping[str, Any]) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
@@ -275,8 +275,15 @@ class _Runs:
         out_of_memory: OutOfMemory | None,
         whole: Measurement | str,
     ) -> tuple[ProbeResult, Measurement]:
-        """Return ``result`` and its ``measurement`` with what the ``whole`` run tells, or why there is none."""
-        from oomscope.probe.analysis.analyse import analyse, as_asked_for, categorised_by, demand_of, leak_of, peak_of
+        """Return ``result`` and its ``measurement`` with what the ``whole`` run shows, or why there is none."""
+        from oomscope.probe.analysis.analyse import (
+            analyse,
+            categorised_by,
+            demand_of,
+            leak_of,
+            peak_of,
+            with_requested_bytes,
+        )
 
         if isinstance(whole, str):
             notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
@@ -287,14 +294,14 @@ class _Runs:
             measurement, snapshot = categorised_by(whole, measurement, out_of_memory), result.snapshot
             if snapshot is not None:
                 measurement, snapshot = _saved(measurement, self.job)
-            asked = as_asked_for(out_of_memory, measurement, whole)
+            asked = with_requested_bytes(out_of_memory, measurement, whole)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=snapshot)
-        notes = (*result.notes, *_needier_rank(whole))
+        notes = (*result.notes, *_larger_rank_notes(whole))
         return replace(result, demand_peak=peak_of(self.job, whole), notes=notes), measurement
 
 
-def _needier_rank(whole: Measurement) -> Iterator[str]:
+def _larger_rank_notes(whole: Measurement) -> Iterator[str]:
     """Yield a note on the rank that needs most in the ``whole`` run, where that is another than the one reported.
 
     A rank that fails ends the others, so that the failed run does not tell which one that is.
@@ -313,7 +320,7 @@ def _begin(
     progress: OnProgress,
     *,
     folder: Path | None,
-) -> ForkedRun[Ending] | RunHere[Ending]:
+) -> ForkedRun[Ending] | InlineRun[Ending]:
     """Begin one run of the target, in a process of its own."""
 
     def run() -> Ending:
@@ -325,7 +332,7 @@ def _begin(
             os.environ.update(children.variables(os.environ))
         try:
             progress(Progress(stage="import"))
-            with uncollected_import():  # before the target, which may use the card while it is imported
+            with gc_paused_import():  # before the target, which may use the card while it is imported
                 session = open_session(settings, backend)
             whole = job if settings.iterations is None else replace(job, iterations=settings.iterations)
             return _run_once(whole, backend, session, progress)
@@ -342,7 +349,7 @@ def _run_once(job: ProbeJob, backend: RunsOn, session: Session, progress: OnProg
     refusal = failure = None
     try:
         with world_of(job, backend):
-            with uncollected_import():
+            with gc_paused_import():
                 recipe = load_recipe(job)
             stage = "setup"
             recipe.make_groups()
@@ -384,13 +391,13 @@ def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> F
         kind: ErrorKind = "nothing" if isinstance(error, NothingOnDeviceError) else "untestable"
         return Failure(kind=kind, message=reason, detail=details(error))
     if isinstance(error, OomscopeError):
-        return Failure(kind=_kind_of_theirs(error, stage), message=str(error))
+        return Failure(kind=_kind_of_target_error(error, stage), message=str(error))
     target = job.target
     roots = (target.repo, *target.outside) if isinstance(target, CheckoutTarget) else ()
     return Failure(kind=stage, message=describe(error, roots=roots), detail=details(error))
 
 
-def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
+def _kind_of_target_error(error: OomscopeError, stage: Stage) -> ErrorKind:
     """Return the kind of a failure in terms of oomscope that came out of the target, or of loading it."""
     if isinstance(error, HarnessError):
         return "usage"
@@ -410,14 +417,14 @@ def _needs_more(one: Measurement, other: Measurement) -> bool:
 
 
 def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | None]:
-    """Write the snapshot where one is wanted; that it could not be written is a note, the measurement stands."""
+    """Write the snapshot where one is wanted; a failure to write it is a note, and the measurement is kept."""
     if job.snapshot_path is None:
         return measurement, None
     from oomscope.probe.analysis.analyse import origin_of
     from oomscope.snapshot.write import write_snapshot
 
-    told = replace(measurement.snapshot, provenance=origin_of(measurement, job))
+    snapshot = replace(measurement.snapshot, provenance=origin_of(measurement, job))
     try:
-        return measurement, str(write_snapshot(told, job.snapshot_path, force=True))
+        return measurement, str(write_snapshot(snapshot, job.snapshot_path, force=True))
     except SnapshotError as error:
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None

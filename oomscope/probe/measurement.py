@@ -89,7 +89,7 @@ class FailedAllocation:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedElsewhere:
-    """What ended a target for want of memory though the caching allocator refused nothing, as its exception tells."""
+    """A failure for lack of memory without a refusal by the caching allocator, as the target's exception reports it."""
 
     failed_in: FailedIn
     message: str

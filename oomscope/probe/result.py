@@ -78,7 +78,7 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class ReservedPeak:
-    """How much the allocator held at most, and the moment that tells how much of it was overhead.
+    """How much the allocator held at most, and the moment at which its overhead is measured.
 
     That is, of the moments at which it held within one large segment (20 MiB) of its most, the one with most requested
     bytes.
@@ -115,7 +115,7 @@ class PhaseBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Oom:
-    """The allocation that failed, or what else ended the run for want of memory."""
+    """The allocation that failed, or what else ended the run for lack of memory."""
 
     requested_bytes: int | None
     """None where who refused does not say."""

@@ -54,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
             if gpu:  # tests without a limit see it too
                 os.environ.update(virtual.CardSettings(card=card).variables())
     except UsageError as error:
-        said = str(error).removesuffix(", or give its size with --limit SIZE")
-        raise pytest.UsageError(f"oomscope_gpu = {gpu}: {said}") from None
+        message = str(error).removesuffix(", or give its size with --limit SIZE")
+        raise pytest.UsageError(f"oomscope_gpu = {gpu}: {message}") from None
     except MachineUnfitError as error:
         raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
 

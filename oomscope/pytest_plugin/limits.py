@@ -29,7 +29,7 @@ _REMEDY = "put model and data on the device of the fixture gpu_device, or measur
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What one marker of a test says."""
+    """The limit that one marker of a test sets."""
 
     marker: str
     metric: Metric
@@ -151,7 +151,7 @@ def complaint(limit: Limit, result: ProbeResult) -> str | None:
 
 
 def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
-    """Return the bytes that ``result`` has of ``metric``; None where it does not tell."""
+    """Return the bytes that ``result`` has of ``metric``; None where it does not have them."""
     from oomscope.probe.demand import requested_bytes, reserved_bytes
 
     if result.peak is None:

@@ -1,4 +1,4 @@
-"""Take out of a result what its reader shall not see: where files lie, what the code is called, what it consists of.
+"""Remove from a result what its reader must not see: where files lie, what the code is called, what it consists of.
 
 One name stands for one thing throughout a result, so that its tables keep their sense; the numbers stay. PyTorch's own
 files and functions are public and keep their names.
@@ -88,7 +88,7 @@ class _Redactor:
         self._line_count: dict[str, int] = {}
         self._module = _Names("module{}")
         self._annotation = _Names("annotation{}")
-        self._said: dict[str, str] = {}
+        self._replacements: dict[str, str] = {}
         """What a sentence may contain, and what is to stand there."""
         self._pattern: re.Pattern[str] | None = None
         self.closed = False
@@ -165,7 +165,7 @@ class _Redactor:
         return (new, self._line(file, line), self._function(function)) if self._hides_source else (new, line, function)
 
     def _line(self, file: str, line: int) -> int:
-        """Return a number that tells the lines of a file apart, and no more."""
+        """Return a number that distinguishes the lines of a file, and shows no more."""
         if (file, line) not in self._lines:
             self._line_count[file] = self._line_count.get(file, 0) + 1
             self._lines[file, line] = self._line_count[file]
@@ -181,15 +181,15 @@ class _Redactor:
 
     def _say(self, old: str, new: str) -> None:
         if not self.closed:
-            self._said.setdefault(old, new)
+            self._replacements.setdefault(old, new)
 
     def _sentence(self, text: str) -> str:
-        if not (self.closed and self._said):
+        if not (self.closed and self._replacements):
             return text
         if self._pattern is None:
-            longest_first = map(re.escape, sorted(self._said, key=len, reverse=True))
+            longest_first = map(re.escape, sorted(self._replacements, key=len, reverse=True))
             self._pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(longest_first)})(?!\w)")
-        return self._pattern.sub(lambda found: self._said[found[0]], text)
+        return self._pattern.sub(lambda found: self._replacements[found[0]], text)
 
 
 def is_public(function: str) -> bool:

@@ -122,7 +122,7 @@ def short_hash(commit: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return ``text`` in at most ``width`` characters, cut in the middle: beginning and end tell texts apart."""
+    """Return ``text`` in at most ``width`` characters, cut in the middle: beginning and end distinguish texts."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -44,7 +44,7 @@ def to_text(metadata: Metadata) -> str:
 
 
 def from_text(text: str) -> Metadata:
-    """Return what ``text`` says; what is not ours, or not well formed, counts as unknown and never fails."""
+    """Return the metadata in ``text``; what is not ours, or not well formed, counts as unknown and never fails."""
     if not text.startswith("{") or len(text) > MAX_TEXT:
         return UNKNOWN
     try:

@@ -23,7 +23,7 @@ class Card:
     name: str = ""
     total_bytes: int = -1
     free_bytes: int = -1
-    """What nobody holds."""
+    """Free device memory, whoever holds the rest."""
     memory_fraction: float = 1.0
     """Share of the total that the allocator may hold (``torch.cuda.set_per_process_memory_fraction``)."""
 
@@ -67,7 +67,7 @@ class Provenance:
 
 
 def provenance_of(value: object) -> Provenance | None:
-    """Return what the value of :data:`KEY` says; None where there is none."""
+    """Return the provenance in the value of :data:`KEY`; None where there is none."""
     if not isinstance(value, dict):
         return None
     cards = [_known(Card, card) for card in _list(value.get("cards"))]

@@ -144,9 +144,9 @@ def site_of(stack: Stack, module: str = "") -> Site | None:
 
 
 def _operation(stack: Stack) -> str:
-    """Return what C++ frames tell: the node of autograd's graph, else the operator, else the innermost function."""
-    for pattern, said in _CPP_OPERATIONS:
+    """Return what C++ frames show: the node of autograd's graph, else the operator, else the innermost function."""
+    for pattern, template in _CPP_OPERATIONS:
         for frame in stack:
             if found := pattern.search(frame.name):
-                return said.format(found[1])
+                return template.format(found[1])
     return f"{stack[0].name} (C++)"

@@ -22,7 +22,7 @@ __all__ = ["Frame", "Stack"]  # beside what is defined here
 
 
 class Action(IntEnum):
-    """What an event says; the names are those of ``torch.cuda.memory._snapshot`` in lower case."""
+    """What an event reports; the names are those of ``torch.cuda.memory._snapshot`` in lower case."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -120,7 +120,7 @@ class Trace:
         """Return when ``event`` happened; unknown before the first one."""
         return self.moments[self.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
 
-    def stack_behind(self, event: int) -> Stack:
+    def attributed_stack(self, event: int) -> Stack:
         """Return the stack to which ``event`` is attributed: that of the forward behind it if known, else its own."""
         return self.stacks[self.forward_stack_id[event] or self.stack_id[event]]
 

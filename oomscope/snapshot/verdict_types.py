@@ -23,7 +23,7 @@ How = Literal["replayed", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class FixTried:
-    """One allocator setting that was tried, and what came of it."""
+    """One allocator setting that was tried, and its outcome."""
 
     name: str
     """The setting that was added, such as ``expandable_segments:True``; ``as recorded`` for the baseline row."""
@@ -56,7 +56,7 @@ class FixTried:
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """Reserved bytes that serve nobody at the failure, by the reason why they could not serve the request."""
+    """Reserved bytes without a use at the failure, by the reason why they could not serve the request."""
 
     reason: str
     """``split_remainder``, ``empty_segment``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,

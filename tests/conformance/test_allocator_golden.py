@@ -54,7 +54,7 @@ def test_every_record_of_the_ground_truth(golden, ground_truth, capsys):
     assert (code, last_line.endswith("records identical")) == (0, True), last_line
 
 
-def test_versions_of_which_the_engine_is_told_different_things_are_played_apart(golden, monkeypatch):
+def test_versions_that_differ_for_the_engine_are_played_separately(golden, monkeypatch):
     played = []
     monkeypatch.setattr(golden, "differences", lambda _record, version, **_how: played.append(version) or [])
     record = {"total_bytes": 2**30, "other_bytes": 0, "addr_policy": "bump", "fraction": None, "conf": "", "ops": []}
@@ -68,7 +68,7 @@ def test_versions_of_which_the_engine_is_told_different_things_are_played_apart(
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_under_a_fraction_of_nothing_the_observer_is_told_of_no_byte(golden, batched):
+def test_under_a_fraction_of_zero_the_observer_gets_a_limit_of_zero(golden, batched):
     """As the compiled allocators of torch 2.11 and 2.15 tell it."""
     record = {"total_bytes": 2**28, "other_bytes": 0, "addr_policy": "bump", "fraction": 0.0, "conf": ""}
     record["ops"] = [["m", 1, 1000], ["x", 1.0], ["m", 2, 2**29]]

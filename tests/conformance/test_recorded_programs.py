@@ -33,7 +33,7 @@ def test_equal_traces_hold() -> None:
     assert (found.identical, found.first_difference, found.holds) == (2, "", True)
 
 
-def test_the_first_difference_is_told_and_what_is_identical_after_it_counts() -> None:
+def test_the_first_difference_is_reported_and_identical_events_after_it_count() -> None:
     found = compare(snapshot_of(512, 1024, 512), snapshot_of(512, 2048, 512))
     assert found.first_difference == "event 1: recorded alloc 1,024, measured alloc 2,048"
     assert (found.identical, found.holds) == (2, False)

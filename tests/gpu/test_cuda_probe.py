@@ -82,7 +82,7 @@ def test_a_limit_is_kept_and_the_failure_is_recorded_where_it_happens(measure) -
     assert result.verdict.live_requested_bytes + result.oom.requested_bytes > result.available_bytes
 
 
-def test_a_ring_that_wraps_is_said_to(measure) -> None:
+def test_a_ring_that_wraps_is_reported(measure) -> None:
     result = measure(max_entries=50, iterations=4)
     assert result.truncated
     assert sum(result.peak.categories.values()) == result.peak.requested_bytes

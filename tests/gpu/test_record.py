@@ -80,7 +80,7 @@ def test_a_failure_is_kept_with_everything_still_alive(tmp_path: Path) -> None:
     assert snapshot.provenance.cards[0].total_bytes <= total + GiB
 
 
-def test_a_program_that_knows_nothing_of_it(tmp_path: Path) -> None:
+def test_a_program_without_any_change(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     oomscope_command = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
     done = subprocess.run(

@@ -16,7 +16,7 @@ import pytest
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
@@ -52,7 +52,7 @@ def search(repo: Repo, tmp_path: Path, good: str, bad: str = "main", paths: tupl
         range=RevisionRange(good=good, bad=bad),
         paths=paths,
         subject=harness_code(harness, load_preset("gpt-tiny", ["probe.backend=virtual"]).config),
-        places=Places(tmp_path / "state"),
+        state_dirs=StateDirs(tmp_path / "state"),
     )
     return bisect_commits(request, probe=probe, environment={})
 

@@ -169,7 +169,7 @@ def test_a_recipe_runs_as_it_stands(page: str, runner: Runner) -> None:
     check_green(runner, RECIPES[page]())
 
 
-def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Runner) -> None:
+def test_a_red_night_fails_the_job_and_names_the_commit_once(runner: Runner) -> None:
     """The GitHub recipe twice: green, and red after a commit, with the ledger that was carried over."""
     recipe = RECIPES["github.md"]()
     check_green(runner, recipe)

@@ -12,7 +12,7 @@ from tests.triton_at_hand import needs_triton
 
 @needs_triton
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_a_compiled_program_has_the_peak_that_torch_tells(mode: str, tmp_path: Path) -> None:
+def test_a_compiled_program_has_the_peak_that_torch_reports(mode: str, tmp_path: Path) -> None:
     told = tmp_path / "peak"
     result = probed("compiled.py", mode, str(told), iterations=4)
     assert result.outcome == "fits", result.failure

@@ -49,7 +49,7 @@ def test_what_is_there_is_replaced_only_by_force(place: Path, tmp_path: Path) ->
     assert (tmp_path / "notes.txt").read_text() == "the user's"
 
 
-def test_the_walk(place: Path) -> None:
+def test_the_steps_of_the_demo(place: Path) -> None:
     done = oomscope("demo", place, "--force")
     assert done.returncode == ExitCode.OK, done.stderr
     commands = [line.removeprefix("$ ") for line in done.stdout.splitlines() if line.startswith("$ ")]

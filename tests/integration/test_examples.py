@@ -44,7 +44,7 @@ def test_the_document_is_a_red_night_with_a_culprit_and_a_verdict() -> None:
 
 
 @pytest.mark.parametrize("name", ["night.json", *MAKE["FILES"].values()])
-def test_no_example_tells_where_it_was_made(name: str) -> None:
+def test_no_example_contains_the_path_where_it_was_made(name: str) -> None:
     paths = re.findall(r"(?<![\w./])/(?:home|root|tmp|work|Users|var)\b[^\s\"<]*", text(EXAMPLES, name))
     assert paths == []
 

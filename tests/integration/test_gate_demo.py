@@ -66,7 +66,7 @@ def gate(capsys, place: Path, command: str, *words: str) -> tuple[int, dict]:
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_history_is_told_right(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_history_is_reported_correctly(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repo = place / "tinytrain"
     check_out(place, "Say how to run it")
     assert gate(capsys, place, "update") == (

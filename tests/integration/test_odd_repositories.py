@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.run.runner import Here
+from oomscope.bisect.run.runner import LocalRunner
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import HarnessTarget, ProbeJob
@@ -39,7 +39,7 @@ def probe(job: ProbeJob, *_more: object, **_options: object) -> ProbeResult:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=probe))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: LocalRunner(run=probe))
 
 
 @pytest.fixture

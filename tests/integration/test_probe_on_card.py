@@ -168,7 +168,7 @@ def test_two_runs_are_the_same_event_for_event(tmp_path: Path) -> None:
     assert snapshots[0].segments == snapshots[1].segments
 
 
-def test_out_of_memory_is_told_with_the_demand_of_the_whole_run(tmp_path: Path) -> None:
+def test_out_of_memory_is_reported_with_the_demand_of_the_whole_run(tmp_path: Path) -> None:
     whole = probe(tmp_path)
     assert whole.peak is not None
     result = probe(tmp_path, limit_bytes=GiB + PARAMETER_BYTES + 140 * MiB)
@@ -328,7 +328,7 @@ def test_a_target_that_resets_peaks_is_measured_with_those_before(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_who_forks_makes_no_difference(tmp_path: Path, is_warm: bool) -> None:
+def test_warm_and_forked_probes_give_the_same_result(tmp_path: Path, is_warm: bool) -> None:
     result = probe(tmp_path, run=warm.run if is_warm else launch.run)
     assert result.peak is not None
     assert result.peak.categories["parameter"] == PARAMETER_BYTES

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.runner import Here
+from oomscope.bisect.run.runner import LocalRunner
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
@@ -73,7 +73,7 @@ def searched(lived_in: Repo, tmp_path: Path) -> Repo:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_repository_stays_as_it_is(kind: str, searched: Repo, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=probe))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: LocalRunner(run=probe))
     given = {"H": str(tmp_path / "H"), "S": "cp size.txt built", "F": "*: echo repaired > other.txt"}
     given["P"] = f"main~11: {tmp_path / 'p.patch'}"
     words = [given.get(word, word) for word in KINDS[kind].split()]
@@ -108,7 +108,7 @@ def test_a_search_that_is_ended_in_a_set_up_leaves_nothing_running(number: int, 
     assert "Traceback" not in said
     child = int((tmp_path / "running").read_text())
     wait_until(lambda: has_ended(child))
-    with tempdir(Places(state).checkouts, "bisect"):
+    with tempdir(StateDirs(state).checkouts, "bisect"):
         pass  # the next search
     assert not list((state / "checkouts").iterdir())
     assert fingerprint(lived_in.path) == before

@@ -71,7 +71,7 @@ def test_a_harness_plays_a_rank_with_ddp(tmp_path: Path) -> None:
     assert document["peak"]["requested_bytes"] > 5 * 512 * 512 * 4, "weights, both moments, gradients and their buckets"
 
 
-def test_ranks_of_a_world_that_runs_hear_of_each_other() -> None:
+def test_ranks_of_a_world_that_runs_exchange_data() -> None:
     size = 3
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size))
     code, _, printed = probed("said", launcher=torchrun)
@@ -133,7 +133,7 @@ def lines_of(printed: str) -> list[dict]:
     return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
 
 
-def test_a_played_rank_hears_of_every_rank_what_it_holds_itself() -> None:
+def test_a_played_rank_receives_its_own_values_from_every_rank() -> None:
     code, document, printed = probed("said_by_default", *ALONE)
     assert code == 0, printed
     assert (document["rank"], document["world_size"]) == (3, 4)

@@ -151,7 +151,7 @@ def test_a_deadline_ends_what_waits_in_the_queue(tmp_path: Path) -> None:
     world.assert_clean()
 
 
-def test_what_slurm_refuses_is_said_in_one_line(tmp_path: Path) -> None:
+def test_what_slurm_refuses_is_one_line(tmp_path: Path) -> None:
     world = World(tmp_path, [peak(1), peak(5002)])
     process = world.start("--slurm", "partition=nowhere")
     _, err = process.communicate(timeout=PATIENCE_S)

@@ -148,7 +148,7 @@ def test_who_holds_a_file_is_alone_with_it(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_where_nothing_can_be_locked_nobody_waits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_file_locks_no_process_waits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", fails(errno.ENOLCK))
     with held(file), held(file):
         pass

@@ -143,7 +143,7 @@ class CombinedChanges(ChangeSet):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is to be said of all parts."""
+        """The remarks of all parts."""
         return tuple(remark for part in self.parts for remark in part.remarks)
 
     def units(self) -> list[Changes]:

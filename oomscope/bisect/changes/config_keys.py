@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oomscope.bisect.changes.change_set import ChangeSet, names
-from oomscope.bisect.changes.environment import apart, join_settings
+from oomscope.bisect.changes.environment import differing_settings, join_settings
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, units_of
@@ -106,7 +106,7 @@ class ConfigKeys(ChangeSet):
     def _flat(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Values by key on both sides, with ``allocator.conf/setting`` in place of settings that differ."""
         good, bad = self.low.config.flat(), self.high.config.flat()
-        if good[_CONF] != bad[_CONF] and (settings := apart(good[_CONF], bad[_CONF])):
+        if good[_CONF] != bad[_CONF] and (settings := differing_settings(good[_CONF], bad[_CONF])):
             for side, flat in enumerate((good, bad)):
                 flat |= {f"{_CONF}/{name}": values[side] for name, values in settings.items()}
                 del flat[_CONF]

@@ -1,4 +1,4 @@
-"""Drives the search for a minimal set of changes: asks the prober what the pure search wants to know, then measures
+"""Drives the search for a minimal set of changes: asks the prober the questions of the pure search, then measures
 each change that was found by itself.
 """
 
@@ -13,7 +13,7 @@ from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_
 from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead, Prober, Question
 from oomscope.bisect.run.weighing import Weighing
-from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid, thinned
+from oomscope.bisect.search.deltas import Changes, minimal_set, next_question, smallest_valid, thinned
 from oomscope.bisect.search.line import Answer, Search, ahead
 from oomscope.bisect.search.measured import Untestable, bytes_of
 from oomscope.bisect.search.repeats import Noise
@@ -152,9 +152,9 @@ class DeltaSearch:
         """Yield what the search that was given ``answers`` is likely to ask, likeliest first."""
         wanted = ahead(
             [answers],
-            lambda given: asked_after(list(units), self._is_valid, given),
+            lambda given: next_question(list(units), self._is_valid, given),
             lambda given, _changes, answer: (*given, answer),
-            lambda changes: self.prober.foreseen(self.experiment(changes)),
+            lambda changes: self.prober.known_answer(self.experiment(changes)),
         )
         return map(self.experiment, wanted)
 

@@ -13,7 +13,7 @@ from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet, names
 from oomscope.bisect.results.result import KeyChange, absent_side
 from oomscope.bisect.run.experiment import Experiment
-from oomscope.bisect.run.identity import is_heeded
+from oomscope.bisect.run.identity import affects_result
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import AllocatorConfError, InputError, UsageError
@@ -72,7 +72,7 @@ class EnvironmentDeltas(ChangeSet):
             if key in self._by_key:
                 values[name] = sides[key in made]
             else:
-                settings = apart(*sides)
+                settings = differing_settings(*sides)
                 chosen = {setting: both[f"{key}/{setting}" in made] for setting, both in settings.items()}
                 values[name] = join_settings(chosen) or None
         return values
@@ -96,9 +96,9 @@ class EnvironmentDeltas(ChangeSet):
         found: dict[str, tuple[str | None, str | None]] = {}
         for name in sorted(self.low.keys() | self.high.keys()):
             good, bad = self.low.get(name), self.high.get(name)
-            if good == bad or not is_heeded(name) or _CREDENTIAL.search(name):
+            if good == bad or not affects_result(name) or _CREDENTIAL.search(name):
                 continue
-            settings = apart(good, bad) if name in ALLOCATOR_VARIABLES else {}
+            settings = differing_settings(good, bad) if name in ALLOCATOR_VARIABLES else {}
             if not settings:
                 found[f"{_PREFIX}{name}"] = good, bad
             found |= {f"{_PREFIX}{name}/{each}": both for each, both in settings.items() if both[0] != both[1]}
@@ -163,7 +163,7 @@ def join_settings(settings: Mapping[str, str | None]) -> str:
     return ",".join(f"{name}:{value}" for name, value in settings.items() if value is not None)
 
 
-def apart(good: str | None, bad: str | None) -> dict[str, tuple[str | None, str | None]]:
+def differing_settings(good: str | None, bad: str | None) -> dict[str, tuple[str | None, str | None]]:
     """Return each setting of two texts with both its values; empty where there are fewer than two to tell apart."""
     before, after = dict(pairs_of(good or "")), dict(pairs_of(bad or ""))
     names = dict.fromkeys((*before, *after))

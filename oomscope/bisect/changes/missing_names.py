@@ -36,7 +36,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a name stands."""
+    """Where a name occurs."""
 
     kind: str
     where: tuple[str, ...]
@@ -83,7 +83,7 @@ _ERRORS: Final = (
 
 
 def missing_name(reason: str) -> Missing | None:
-    """Return the name that a run lacked, by its last error; None where it says none."""
+    """Return the name that a run lacked, by its last error; None where that names none."""
     for pattern, uses, binds in _ERRORS:
         if found := re.search(pattern, reason):
             owner = tuple(part for part in (found["owner"] or "").split(".") if part not in ("", "<locals>"))

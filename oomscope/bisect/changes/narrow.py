@@ -52,7 +52,7 @@ def narrow(
     *,
     noise: Noise | None = None,
 ) -> CommitCulprit:
-    """Return ``culprit`` with what of it is at fault; as it is, with a note, where that cannot be told."""
+    """Return ``culprit`` with what of it is at fault; as it is, with a note, where that cannot be found out."""
     try:
         before, after = subject.config(turn.before), subject.config(turn.after)
         if before is not None and after is not None:

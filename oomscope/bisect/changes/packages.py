@@ -178,8 +178,8 @@ class Overlays:
             if done.returncode != 0:
                 lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
                 errors = [line for line in lines if line.startswith("ERROR:")] or lines or [f"status {done.returncode}"]
-                said = errors[-1].removeprefix("ERROR: ")
-                raise TargetError(said, where="pip install", remedy="see that pip's index has these versions")
+                message = errors[-1].removeprefix("ERROR: ")
+                raise TargetError(message, where="pip install", remedy="see that pip's index has these versions")
             with contextlib.suppress(OSError):  # another search made it meanwhile
                 made.rename(folder)
         if not folder.is_dir():

@@ -89,8 +89,8 @@ class JournalState:
         """Whether the search came to its end."""
         return self.closing is not None and self.closing.outcome != "stopped"
 
-    def tell(self, event: Event) -> None:
-        """Take in one more line; unknown events are ignored, and a line that raises changes nothing."""
+    def apply(self, event: Event) -> None:
+        """Apply one more line; unknown events are ignored, and a line that raises changes nothing."""
         if event["event"] == "resumed":
             self.closing, self.answers = None, []
         elif event["event"] == "probed":
@@ -142,7 +142,7 @@ def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
     state = _beginning(lines[0] if lines else b"", search, where)
     for number, line in enumerate(lines[1:], start=2):
         try:
-            state.tell(json.loads(line))
+            state.apply(json.loads(line))
         except _UNREADABLE:
             state.problems.append(f"{where}:{number}: the line cannot be read; its question is asked again")
     return state

@@ -19,7 +19,7 @@ from oomscope.bisect.run.experiment import Experiment, OutOfTimeError
 from oomscope.bisect.run.prober import Ahead
 from oomscope.bisect.search.line import Answer, SearchFinding, ahead
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.search.repeats import CONFIDENCE, Noise, RepeatedSearch, heeded, percent
+from oomscope.bisect.search.repeats import CONFIDENCE, Noise, RepeatedSearch, effective_noise, percent
 from oomscope.probe.job import ProgramTarget
 from oomscope.units import format_apart
 
@@ -40,7 +40,7 @@ class LineAnswer:
 
 @dataclass
 class LineSearcher:
-    """Searches lines, believing every answer or repeating those that decide."""
+    """Searches lines, with one probe an answer or with repeats of those that decide."""
 
     asked_for: Noise | None
     _may_differ: bool = False
@@ -61,7 +61,7 @@ class LineSearcher:
         """Return how noise is treated; None for a plain search. The good end may be probed to know the backend."""
         if self.asked_for is None and not self._may_differ:
             self._may_differ = self._is_on_card(line)
-        return heeded(self.asked_for, may_differ=self._may_differ)
+        return effective_noise(self.asked_for, may_differ=self._may_differ)
 
     def _differs(self, line: Line, answer: LineAnswer) -> bool:
         """Whether a program does something else when the probes that decide are repeated; asked once a search.
@@ -124,7 +124,7 @@ def _is_run_once(line: Line, position: int) -> bool:
 
 
 def _difference(first: ProbeRecord, again: ProbeRecord) -> str:
-    """Say in what a further probe of the same differs from the ``first``; empty if it does not."""
+    """Return in what a further probe of the same differs from the ``first``; empty if it does not."""
     if first.peak is not None and again.peak is not None:
         sizes = (again.peak.requested_bytes, first.peak.requested_bytes)
         if sizes[0] != sizes[1]:
@@ -165,7 +165,7 @@ class LineSearch:
                 why = self._cannot_be_tested(0)
             return LineAnswer(kind="ends_invalid", reason=why)
         if self.noise is not None:
-            line.settle(answer.found)
+            line.adopt_agreeing(answer.found)
         return answer
 
     def _ends(self) -> LineAnswer | None:
@@ -221,7 +221,7 @@ class LineSearch:
         )
         for place, position in enumerate(places):
             for record, _ in self.line.given.get(position, ()):
-                state = state.told(place, record.answer)
+                state = state.with_answer(place, record.answer)
         self._places, self._state = places, state
 
     def _bisect(self, places: Sequence[int], first: int | None = None) -> LineAnswer:
@@ -281,7 +281,7 @@ class LineSearch:
         while True:
             state = RepeatedSearch(last=1, enough=noise.confidence, repeats=noise.repeats, fixed=frozenset({0}))
             for record, _ in self.line.given[position]:
-                state = state.told(1, record.answer)
+                state = state.with_answer(1, record.answer)
             if state.wanted is None:
                 return state.conclusion == "still good" and state.is_sure
             self._ask(position, "bad end", tuple)
@@ -292,7 +292,7 @@ class LineSearch:
     def _ask(self, position: int, role: Role, likely: Ahead) -> ProbeRecord:
         record = self.line.probe(position, role, likely, anew=self.noise is not None)
         if position in self._places:
-            self._state = self._state.told(self._places.index(position), record.answer)
+            self._state = self._state.with_answer(self._places.index(position), record.answer)
         return record
 
     def ends_ahead(self) -> Iterator[Experiment | Untestable]:
@@ -312,8 +312,8 @@ class LineSearch:
         wanted = ahead(
             [state],
             lambda each: None if each.wanted is None else (each.wanted, each.times(each.wanted)),
-            lambda each, question, answer: each.told(question[0], answer),
-            lambda question: self.line.prober.foreseen(experiment(question)),
+            lambda each, question, answer: each.with_answer(question[0], answer),
+            lambda question: self.line.prober.known_answer(experiment(question)),
         )
         return map(experiment, wanted)
 

@@ -46,7 +46,7 @@ class Line:
     prober: Prober
     merge: Commit | None = None
     records: dict[int, ProbeRecord] = field(default_factory=dict)
-    """The answer that stands for each position: its last one, until :meth:`settle` chooses."""
+    """The answer reported for each position: its last one, until :meth:`adopt_agreeing` chooses."""
     results: dict[int, ProbeResult] = field(default_factory=dict)
     given: dict[int, list[AnswerAndResult]] = field(default_factory=dict)
     """All answers, by position."""
@@ -167,7 +167,7 @@ class Line:
         return Sources(self.subject.source(self.commit(before)), self.subject.source(self.commit(after)))
 
     def suspects(self, found: SearchFinding) -> tuple[SuspectedChange, ...]:
-        """Return the commits that could not be told apart, with the reasons."""
+        """Return the commits among which the culprit is not known, with the reasons."""
         return tuple(self._suspect(position, found) for position in found.suspects)
 
     def _suspect(self, position: int, found: SearchFinding) -> SuspectedChange:
@@ -219,7 +219,7 @@ class Line:
         return record
 
     def probe_again(self, position: int, ahead: Ahead) -> ProbeRecord | None:
-        """Probe ``position``, which was answered, once more; None where that fails, and the first answer stands.
+        """Probe ``position``, which was answered, once more; None where that fails: the first answer is kept.
 
         Raises:
             OutOfTimeError: as for :meth:`probe`.
@@ -229,21 +229,21 @@ class Line:
         if record.answer is not Answer.UNTESTABLE:
             return record
         self.given[position].pop()
-        self._let_stand(position, *known)
+        self._adopt(position, *known)
         return None
 
     def know(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
         """Remember an answer of a commit at ``position``."""
         self.given.setdefault(position, []).append((record, result))
-        self._let_stand(position, record, result)
+        self._adopt(position, record, result)
 
-    def settle(self, found: SearchFinding) -> None:
-        """Let those answers stand for their positions that agree with ``found``, where there are any."""
+    def adopt_agreeing(self, found: SearchFinding) -> None:
+        """Report for each position an answer that agrees with ``found``, where there is one."""
         for position, given in self.given.items():
             expected = Answer.GOOD if position <= found.last_good else Answer.BAD
             agreeing = [each for each in given if each[0].answer is expected] or given
             measured = [each for each in agreeing if each[1] is not None]
-            self._let_stand(position, *(measured or agreeing)[-1])
+            self._adopt(position, *(measured or agreeing)[-1])
 
     def is_bounded(self, found: SearchFinding) -> bool:
         """Whether the commit before those that ``found`` names has answered good."""
@@ -271,7 +271,7 @@ class Line:
                 if commit.hash in known and position not in self.records:
                     self.know(position, *known[commit.hash])
 
-    def _let_stand(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
+    def _adopt(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
         self.records[position] = record
         if result is not None:
             self.results[position] = result

@@ -98,14 +98,14 @@ class StepWalk:
         state = StepSearch.over(line.last, first, final, self._least(line)).looking(self._looks)
         if self.noise is None:
             for position in line.records:
-                state = state.told(position, line.measured(position))
+                state = state.with_answer(position, line.measured(position))
         anew = self.noise is not None
         try:
             while self._is_complete and (wanted := state.wanted) is not None:
                 if wanted not in line.records:
                     line.probe(wanted, "step", partial(_ahead, line, state, anew=anew), anew=anew)
                 self._repeat(line, wanted)
-                state = state.told(wanted, line.measured(wanted))
+                state = state.with_answer(wanted, line.measured(wanted))
         except OutOfTimeError:
             self._is_complete = False
         self._looks = state.looks
@@ -200,7 +200,7 @@ def _ahead(line: Line, state: StepSearch, *, anew: bool) -> Iterator[Experiment 
     wanted = ahead(
         state.splitting,
         lambda range_: range_.wanted,
-        Search.told,
+        Search.with_answer,
         lambda position: None if position not in line.records else line.records[position].answer,
     )
     yield from map(measured_by, wanted)

@@ -12,7 +12,7 @@ from oomscope.probe.job import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """What lies ahead, said before the first probe."""
+    """The plan of a search, reported before the first probe."""
 
     title: str
     """What is searched, in one line."""
@@ -30,7 +30,7 @@ class SearchPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class RunningProbe:
     """A probe that runs."""
 
     slot: int
@@ -54,7 +54,7 @@ class Reporter(Protocol):
         """Receive the beginning of probe ``number``, of the commit or keys called ``name``."""
         return
 
-    def at_work(self, running: tuple[Work, ...]) -> None:
+    def at_work(self, running: tuple[RunningProbe, ...]) -> None:
         """Receive what runs now, by slot, with its progress."""
         return
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.search.measured import Untestable
-from oomscope.bisect.vcs.checkouts import spend
+from oomscope.bisect.vcs.checkouts import retire
 from oomscope.errors import TargetError
 from oomscope.probe.job import CheckoutTarget, ProbeJob
-from oomscope.probe.machine.processes import start_family
+from oomscope.probe.machine.processes import start_process_tree
 from oomscope.probe.process.launch import StoppedError
 
 _LOOK_S = 0.1
@@ -57,9 +57,9 @@ class Deadline:
 class CommandError(TargetError):
     """A command of the user's failed in a checkout."""
 
-    def __init__(self, message: str, *, where: str, said: str = "") -> None:
+    def __init__(self, message: str, *, where: str, output: str = "") -> None:
         super().__init__(message, where=where)
-        self.said = said
+        self.output = output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,11 @@ class Workplace:
             OutOfTimeError: the deadline of the search has passed.
         """
         self.check()
-        spend(self.directory)
+        retire(self.directory)
         end = time.monotonic() + min(timeout_s, self.deadline.left_s)
         has_ended = False
         with tempfile.TemporaryFile() as output:
-            family = start_family(
+            family = start_process_tree(
                 ["sh", "-c", command], environment=self._variables(), cwd=self.directory, output=output.fileno()
             )
             try:
@@ -118,15 +118,15 @@ class Workplace:
                 ended = family.kill()
             self.check()
             output.seek(max(0, output.seek(0, SEEK_END) - _TAIL_BYTES))
-            said = output.read().decode(errors="replace")
+            text = output.read().decode(errors="replace")
         if not has_ended:
             message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
-            raise CommandError(message, where=name, said=said)
+            raise CommandError(message, where=name, output=text)
         if ended.status != 0:
             number = ended.signal or ended.status - _SIGNALLED
             how = f"signal {number}" if number > 0 else f"status {ended.status}"
-            lines = [line.strip() for line in said.splitlines() if line.strip()]
-            raise CommandError(f"failed ({how}): {lines[-1] if lines else 'no output'}", where=name, said=said)
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            raise CommandError(f"failed ({how}): {lines[-1] if lines else 'no output'}", where=name, output=text)
 
     def _variables(self) -> dict[str, str]:
         path = pathsep.join((str(Path(sys.executable).parent), self.environment.get("PATH", defpath)))

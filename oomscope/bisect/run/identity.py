@@ -118,10 +118,10 @@ def digest_of(key: Mapping[str, Any]) -> str:
 
 def hash_of_environment(variables: Mapping[str, str | None]) -> str:
     """Return a hash of what counts of ``variables``, whose values may be secret and are not to be kept."""
-    return digest_of({name: value for name, value in variables.items() if is_heeded(name)})
+    return digest_of({name: value for name, value in variables.items() if affects_result(name)})
 
 
-def is_heeded(variable: str) -> bool:
+def affects_result(variable: str) -> bool:
     """Whether a result may depend on ``variable``: not if it belongs to the terminal, the shell or the login."""
     return variable not in _IGNORED and not variable.startswith(_IGNORED_PREFIXES)
 

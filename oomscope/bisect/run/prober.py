@@ -22,10 +22,10 @@ from oomscope.bisect.results.result import BisectResult, Cost, ProbeRecord, Role
 from oomscope.bisect.run.cache import ResultCache, keep_output
 from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError
 from oomscope.bisect.run.identity import Machine, digest_of, key_of
-from oomscope.bisect.run.places import JournalUse, Places
-from oomscope.bisect.run.runner import Here, Runner, SlotRunner, runner_of
+from oomscope.bisect.run.runner import LocalRunner, Runner, SlotRunner, runner_of
 from oomscope.bisect.run.scheduler import Scheduler, Task, Threads
 from oomscope.bisect.run.slurm import SbatchOptions
+from oomscope.bisect.run.state_dirs import JournalUse, StateDirs
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Measured, Untestable, bytes_of, leak_bytes_of
 from oomscope.bisect.search.repeats import Noise
@@ -53,7 +53,7 @@ class SearchRequest:
     """Seconds after which the search ends with what it knows; None for no end."""
     use_cache: bool = True
     """Take results of earlier searches; those of this one are kept in any case."""
-    places: Places = field(default_factory=Places.default)
+    state_dirs: StateDirs = field(default_factory=StateDirs.default)
     jobs: int = 1
     """Probes side by side: what is likely to be asked next begins early. It changes no answer."""
     cluster: SbatchOptions | None = None
@@ -167,24 +167,24 @@ class Prober:
     def of(cls, request: SearchRequest, **services: Unpack[Services]) -> Prober:
         """Return the prober that ``request`` asks for; its deadline runs from now."""
         deadline = Deadline.after(request.deadline_s, services.get("clock", time.monotonic))
-        runner = runner_of(request.cluster, request.places, deadline)
+        runner = runner_of(request.cluster, request.state_dirs, deadline)
         if "probe" in services:
             probe = services["probe"]
-            runner = Here(run=lambda job, progress, **_: probe(job, progress))
+            runner = LocalRunner(run=lambda job, progress, **_: probe(job, progress))
         environment = services.get("environment", os.environ)
         reporter = services.get("reporter", SilentReporter())
         prober = cls(
             runner=runner,
             bad=request.bad,
             reporter=reporter,
-            logs=request.places.logs,
+            logs=request.state_dirs.logs,
             deadline=deadline,
             environment=environment,
             scheduler=Scheduler(services.get("executor") or Threads(request.jobs), reporter.at_work),
             cards=runner.cards(environment) if request.jobs > 1 else (),
             journal=services.get("journal"),
         )
-        prober.cache = ResultCache(request.places.results, prober.note, is_read=request.use_cache)
+        prober.cache = ResultCache(request.state_dirs.results, prober.note, is_read=request.use_cache)
         return prober
 
     def __enter__(self) -> Self:
@@ -262,7 +262,7 @@ class Prober:
     def _measured(
         self, experiment: Experiment | Untestable, ahead: Ahead
     ) -> tuple[ProbeResult | Untestable, dict[str, Measured], bool]:
-        """Return what came of ``experiment``, of each rank by the name of its key, and whether a probe ran for it."""
+        """Return the measurement of each rank of ``experiment`` by name of its key, and whether a probe ran for it."""
         measured: dict[str, Measured] = {}
         begun = self.scheduler.taken
         if isinstance(experiment, Untestable):
@@ -300,16 +300,16 @@ class Prober:
             return result
         return answer if isinstance(answer, ProbeResult) and answer.verdict is not None else result
 
-    def foreseen(self, experiment: Experiment | Untestable) -> Answer | None:
+    def known_answer(self, experiment: Experiment | Untestable) -> Answer | None:
         """Return what the answer to ``experiment`` would be, where that is known already or nothing can be measured."""
         if isinstance(experiment, Untestable):
             return Answer.UNTESTABLE
 
-        def look(job: ProbeJob) -> ProbeResult:
+        def look_up(job: ProbeJob) -> ProbeResult:
             return _result_of(self._found(experiment, job, None)[1])
 
         try:
-            return self._judged(probe_ranks(experiment.job, list(experiment.ranks), look)).answer
+            return self._judged(probe_ranks(experiment.job, list(experiment.ranks), look_up)).answer
         except _UntestableError:
             return Answer.UNTESTABLE
         except LookupError:
@@ -358,11 +358,11 @@ class Prober:
             self.note(f"{text} (first in probe {number})")
 
     def _log_of(self, question: Question, found: ProbeResult | Untestable) -> str | None:
-        said = found.said if isinstance(found, Untestable) else found.failure.detail if found.failure else ""
+        output = found.output if isinstance(found, Untestable) else found.failure.detail if found.failure else ""
         if self.logs is None:
             return None
         name = question.commit[:ABBREVIATED] if question.commit else "keys"
-        return keep_output(self.logs, said, name, self.note)
+        return keep_output(self.logs, output, name, self.note)
 
     def _run(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob, ahead: Ahead) -> Measured:
         """Probe one rank now."""
@@ -392,7 +392,7 @@ class Prober:
         name, key = self._key(experiment, job)
         known = self._known(name, key)
         if known is None:
-            known = self.scheduler.look(name) if ahead is None else self._run(name, key, experiment, job, ahead)
+            known = self.scheduler.peek(name) if ahead is None else self._run(name, key, experiment, job, ahead)
         if known is None:
             raise LookupError(name)
         return name, known

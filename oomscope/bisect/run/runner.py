@@ -14,8 +14,8 @@ from typing import Self
 
 from oomscope.bisect.run.experiment import Deadline, Experiment, OutOfTimeError, Workplace
 from oomscope.bisect.run.identity import Machine
-from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.slurm import ClusterRunner, SbatchOptions
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.measured import Measured, Untestable
 from oomscope.errors import GitError, TargetError
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob
@@ -30,7 +30,7 @@ _DEVICES = Path("/dev")
 
 
 @dataclass
-class Here:
+class LocalRunner:
     """Runs probes on this machine."""
 
     run: Callable[..., ProbeResult] = warm.run
@@ -55,16 +55,16 @@ class Here:
         return visible_cards(environment)
 
 
-Runner = Here | ClusterRunner
+Runner = LocalRunner | ClusterRunner
 
 
-def runner_of(cluster: SbatchOptions | None, places: Places, deadline: Deadline) -> Runner:
+def runner_of(cluster: SbatchOptions | None, state_dirs: StateDirs, deadline: Deadline) -> Runner:
     """Return what runs probes: jobs with the options ``cluster``, or this machine."""
-    return Here() if cluster is None else ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)
+    return LocalRunner() if cluster is None else ClusterRunner(cluster, state_dirs.jobs, lambda: deadline.left_s)
 
 
 class SlotRunner:
-    """Runs one probe in a slot: lays out a checkout there, prepares it, lends it a card. Threads may share it."""
+    """Runs one probe in a slot: lays out a checkout there, prepares it, reserves a card. Threads may share it."""
 
     def __init__(self, runner: Runner, deadline: Deadline, cards: tuple[str, ...] = ()) -> None:
         self.runner, self.deadline = runner, deadline
@@ -74,7 +74,7 @@ class SlotRunner:
     def measure(
         self, experiment: Experiment, job: ProbeJob, slot: int, progressed: OnProgress, stop: threading.Event
     ) -> Measured:
-        """Return what comes of one rank of ``experiment``, measured in ``slot``.
+        """Return the measurement of one rank of ``experiment``, made in ``slot``.
 
         A lost probe is tried again with the files laid out anew: the lost one may still write to the old ones.
 
@@ -89,7 +89,7 @@ class SlotRunner:
                 if not left or result.failure is None or result.failure.kind != "lost":
                     break
         except (GitError, TargetError) as error:
-            return Measured(answer=Untestable(str(error), getattr(error, "said", "")))
+            return Measured(answer=Untestable(str(error), getattr(error, "output", "")))
         if result.failure is not None and result.failure.kind == "lost":
             message = f"each of {1 + self.runner.retries} tries was lost; the last, {result.failure.message}"
             result = replace(result, failure=replace(result.failure, message=message))
@@ -123,7 +123,7 @@ class SlotRunner:
         missing = experiment.lay_out(place)
         environment = child_environment(job, own_environment())
         experiment.prepare(Workplace(directory=place, environment=environment, deadline=self.deadline, stop=stop))
-        with self._cards.lent(job) as alone:
+        with self._cards.reserved(job) as alone:
             result = self._run(alone, progressed, stop)
             if result.failure is not None and result.failure.kind == "killed":
                 result = self._run(alone, progressed, stop)
@@ -163,25 +163,25 @@ def visible_cards(environment: Mapping[str, str], devices: Path = _DEVICES) -> t
 
 
 class Cards:
-    """Cards to lend to probes that run side by side, each to one at a time.
+    """Cards that probes side by side reserve, each for one probe at a time.
 
     Args:
         names: as ``CUDA_VISIBLE_DEVICES`` names them; without any, jobs are left as they are.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._are_lent = bool(names)
+        self._has_cards = bool(names)
         self._free = queue.SimpleQueue[str]()
         for name in names:
             self._free.put(name)
 
     @contextmanager
-    def lent(self, job: ProbeJob) -> Iterator[ProbeJob]:
+    def reserved(self, job: ProbeJob) -> Iterator[ProbeJob]:
         """Yield ``job`` with a card for itself, waiting for one; a job on a virtual card needs none.
 
         A job that chooses its card itself keeps its choice.
         """
-        if not self._are_lent or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
+        if not self._has_cards or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
             yield job
             return
         card = self._free.get()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from oomscope.bisect.results.reporter import Work
+from oomscope.bisect.results.reporter import RunningProbe
 from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import OnProgress, Progress
 from oomscope.probe.process.launch import StoppedError
@@ -88,14 +88,14 @@ class Scheduler:
     """Tasks that run and tasks that are done."""
 
     executor: Threads
-    watched: Callable[[tuple[Work, ...]], None] = lambda _running: None
+    watched: Callable[[tuple[RunningProbe, ...]], None] = lambda _running: None
     begun: int = 0
     """Tasks begun so far."""
     taken: int = 0
     """Outcomes taken so far."""
     _running: dict[int, str] = field(default_factory=dict)
     """The names of the running tasks, by slot."""
-    _works: dict[int, Work] = field(default_factory=dict)
+    _works: dict[int, RunningProbe] = field(default_factory=dict)
     """The same as people are shown them."""
     _stopped: set[int] = field(default_factory=set)
     """Slots whose task was stopped and has not ended yet."""
@@ -114,7 +114,7 @@ class Scheduler:
             ended = self.executor.wait(self._progressed)
             name = self._running.pop(ended.slot)
             self._works.pop(ended.slot, None)
-            self._tell()
+            self._notify()
             self._stopped.discard(ended.slot)
             if not isinstance(ended.outcome, StoppedError):
                 self._done[name] = ended.outcome
@@ -124,7 +124,7 @@ class Scheduler:
             raise outcome
         return outcome
 
-    def look(self, name: str) -> Measured | None:
+    def peek(self, name: str) -> Measured | None:
         """Return the outcome of the task ``name``, if it is done and was not taken yet."""
         outcome = self._done.get(name)
         return outcome if isinstance(outcome, Measured) else None
@@ -145,12 +145,12 @@ class Scheduler:
         free = [slot for slot in range(self.executor.slots) if slot not in self._running]
         for slot, each in zip(free, waiting, strict=False):
             self._running[slot] = each.name
-            self._works[slot] = Work(slot=slot, label=each.label, is_asked=each.name == task.name)
+            self._works[slot] = RunningProbe(slot=slot, label=each.label, is_asked=each.name == task.name)
             self.begun += 1
             self.executor.start(slot, partial(each.measure, slot))
         for slot, work in self._works.items():
             self._works[slot] = replace(work, is_asked=self._running[slot] == task.name)
-        self._tell()
+        self._notify()
 
     def _undone(self, task: Task, ahead: Callable[[], Iterable[Task]]) -> Iterator[Task]:
         """Yield ``task``, then each of those ``ahead`` that is not done, once."""
@@ -164,7 +164,7 @@ class Scheduler:
     def _progressed(self, slot: int, progress: Progress) -> None:
         if slot in self._works:
             self._works[slot] = replace(self._works[slot], progress=progress)
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.watched(tuple(self._works[slot] for slot in sorted(self._works.keys() - self._stopped)))

@@ -44,7 +44,7 @@ OURS = frozenset(
         *("open-mode", "output", "parsable", "requeue", "signal", "test-only", "wait", "wrap"),
     }
 )
-"""Options of sbatch that say how a job is run and how its result comes back, which is settled here."""
+"""Options of sbatch that say how a job is run and how its result comes back, which this module decides."""
 _OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
 """Prefixes of variables that a launcher sets: a target that saw them would take itself for a rank of a larger job."""
 _LENT = "CUDA_VISIBLE_DEVICES"
@@ -112,7 +112,7 @@ class ClusterRunner:
     def run(
         self, job: ProbeJob, progress: OnProgress | None = None, /, *, stop: threading.Event | None = None
     ) -> ProbeResult:
-        """Measure ``job`` on a node and return what came of it; the job is gone when this returns or raises.
+        """Measure ``job`` on a node and return the result; the cluster's job is gone when this returns or raises.
 
         Raises:
             StoppedError: ``stop`` was set.
@@ -125,7 +125,7 @@ class ClusterRunner:
         try:
             if progress is not None:
                 progress(Progress(stage="queue"))
-            if self._comes_back(submitted, stop or threading.Event()):
+            if self._wait_for_result(submitted, stop or threading.Event()):
                 return ProbeResult.from_json(_result_of(submitted))
         except BaseException:
             _cancel(submitted)
@@ -154,7 +154,7 @@ class ClusterRunner:
                 message = f"Slurm refuses the job: {lines[-1] if lines else type(error).__name__}"
                 raise MachineUnfitError(message, remedy="see --slurm and man sbatch") from error
 
-    def _comes_back(self, submitted: Job[dict[str, Any]], stop: threading.Event) -> bool:
+    def _wait_for_result(self, submitted: Job[dict[str, Any]], stop: threading.Event) -> bool:
         """Wait until the result of ``submitted`` is there, and return whether it is; False once the job has ended."""
         ended: float | None = None
         while not submitted.paths.result_pickle.exists():
@@ -213,7 +213,7 @@ def sbatch_options(words: Iterable[str]) -> SbatchOptions:
     """Return the options that ``words`` ask for, ``NAME=VALUE`` or ``NAME`` each.
 
     Raises:
-        UsageError: a word is not an option of sbatch, or one that is settled here.
+        UsageError: a word is not an option of sbatch, or one that this module decides.
     """
     return dict(map(_option, words))
 
@@ -261,7 +261,7 @@ def _result_of(submitted: Job[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _cancel(submitted: Job[dict[str, Any]]) -> None:
-    """Cancel a job and wait, not for ever, until it has ended."""
+    """Cancel a job and wait, for a bounded time, until it has ended."""
     submitted.cancel(check=False)
     until = time.monotonic() + _CANCEL_S
     while not submitted.done(force_check=True) and time.monotonic() < until:

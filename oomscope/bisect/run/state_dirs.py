@@ -13,7 +13,7 @@ from oomscope.files import real_path, user_folder
 
 
 @dataclass(frozen=True)
-class Places:
+class StateDirs:
     """The directories of oomscope's bisect under ``root``, and under ``state`` what cannot be made anew."""
 
     root: Path
@@ -21,13 +21,13 @@ class Places:
     """None for the same as ``root``."""
 
     @classmethod
-    def default(cls, environment: Mapping[str, str] = os.environ) -> Places:
+    def default(cls, environment: Mapping[str, str] = os.environ) -> StateDirs:
         """Return the user's folders for caches and for state."""
         return cls(user_folder("cache", environment), user_folder("state", environment))
 
     @classmethod
-    def at(cls, state: Path | None) -> Places:
-        """Return the places under ``--state``; the user's folders where none is given."""
+    def at(cls, state: Path | None) -> StateDirs:
+        """Return the directories under ``--state``; the user's folders where none is given."""
         return cls.default() if state is None else cls(state.absolute())
 
     def make(self) -> None:
@@ -62,7 +62,7 @@ class Places:
 
     def resuming(self, search: int) -> str:
         """Return the command that goes on with ``search``."""
-        place = "" if self == Places.default() else f" --state {shlex.quote(str(self.root))}"
+        place = "" if self == StateDirs.default() else f" --state {shlex.quote(str(self.root))}"
         return f"oomscope bisect resume {search}{place}"
 
     @property
@@ -98,7 +98,7 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalUse:
-    """What a request says about journals; by default a search begins one."""
+    """How a request uses journals; by default a search begins one."""
 
     search: int | None = None
     """The number of the search that is gone on with; None begins one."""

@@ -13,7 +13,7 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Untestable, bytes_of
-from oomscope.bisect.search.repeats import Noise, heeded, percent, probability_of, rate_of
+from oomscope.bisect.search.repeats import Noise, effective_noise, percent, probability_of, rate_of
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Weighing:
 
     @property
     def _noise(self) -> Noise | None:
-        return heeded(self.asked_for, may_differ=self._is_on_card)
+        return effective_noise(self.asked_for, may_differ=self._is_on_card)
 
     def _enough(self, noise: Noise) -> float:
         """Return how sure each answer has to be."""

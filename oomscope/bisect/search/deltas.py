@@ -45,10 +45,10 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, A
         search = Search.over(bad)
         for position in range(1, bad):
             if not is_valid(_union([units[:position]]) | made):
-                search = search.told(position, Answer.UNTESTABLE)
+                search = search.with_answer(position, Answer.UNTESTABLE)
         while (wanted := search.wanted) is not None:
             changes = _union([units[:wanted]]) | made
-            search = search.told(wanted, (yield changes))
+            search = search.with_answer(wanted, (yield changes))
         lumps.insert(0, units[search.good : search.bad])
         bad = search.good
     while True:
@@ -60,7 +60,7 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, A
         lumps.remove(needless)
 
 
-def asked_after(units: list[Changes], is_valid: IsValid, answers: Sequence[Answer]) -> Changes | None:
+def next_question(units: list[Changes], is_valid: IsValid, answers: Sequence[Answer]) -> Changes | None:
     """Return what :func:`minimal_set` asks once it has been given ``answers``; None where it is done."""
     questions = minimal_set(units, is_valid)
     try:

@@ -1,8 +1,8 @@
 """Bisection over a line of positions, some of which cannot be tested: pure, one question at a time.
 
-A :class:`Search` is a value. It names the position that it wants to know about, and told the answer it is another
-value; the caller decides who answers and how many questions run at once. Untestable
-positions are taken out of the line as they are met, so they cost themselves and nothing else.
+A :class:`Search` is a value. It names the next position to test; :meth:`Search.with_answer` returns the search that
+knows the answer. The caller decides who answers and how many questions run at once. Untestable positions are taken out
+of the line as they are met, so they cost themselves and nothing else.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Search:
         """What is known now; final once nothing is wanted."""
         return SearchFinding(self.good, self.bad)
 
-    def told(self, position: int, answer: Answer) -> Search:
+    def with_answer(self, position: int, answer: Answer) -> Search:
         """Return the search that also knows the answer for ``position``, whether or not it was wanted.
 
         A position outside the open range changes nothing: a parallel driver may bring answers that came too late.
@@ -122,7 +122,7 @@ class Search:
 
 
 def extra_probes(met: int) -> int:
-    """Return how many probes more than plain bisection's are spent on getting out of a thicket of untestable ones.
+    """Return how many probes more than plain bisection's it may take to get past untestable positions.
 
     To stay within ``ceil(log2 n)`` answers the search may leave the middle only by as much as untestable positions
     have thinned it out, which crosses a long run step by step. Once ``PATIENCE`` have been met, one probe more for
@@ -190,7 +190,7 @@ Asked = TypeVar("Asked")
 def ahead(
     states: Iterable[State],
     wanted: Callable[[State], Asked | None],
-    told: Callable[[State, Asked, Answer], State],
+    with_answer: Callable[[State, Asked, Answer], State],
     known: Callable[[Asked], Answer | None],
 ) -> Iterator[Asked]:
     """Yield what will be asked from ``states`` on, those first that are likeliest.
@@ -201,7 +201,7 @@ def ahead(
     Args:
         states: searches that are all going to be finished, the first one first.
         wanted: the question of a state; None when its search is over.
-        told: the state that knows an answer.
+        with_answer: the state that knows an answer.
         known: the answer to a question, as far as it is there already.
     """
     order = count()
@@ -215,4 +215,4 @@ def ahead(
         yield question
         answer = known(question)
         for each in (Answer.GOOD, Answer.BAD) if answer is None else (answer,):
-            heappush(heap, (guesses + (answer is None), next(order), told(state, question, each)))
+            heappush(heap, (guesses + (answer is None), next(order), with_answer(state, question, each)))

@@ -17,13 +17,13 @@ class Untestable:
 
     reason: str
     """One line."""
-    said: str = ""
+    output: str = ""
     """The end of the output of what failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What came of one measurement."""
+    """The outcome of one measurement."""
 
     answer: ProbeResult | Untestable
     remarks: tuple[str, ...] = ()
@@ -32,14 +32,14 @@ class Measured:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         if isinstance(self.answer, Untestable):
-            return {"untestable": self.answer.reason, "said": self.answer.said}
+            return {"untestable": self.answer.reason, "output": self.answer.output}
         return {"result": self.answer.to_json(), "remarks": list(self.remarks)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read back what :meth:`to_json` wrote."""
         if "untestable" in document:
-            return cls(answer=Untestable(document["untestable"], document["said"]))
+            return cls(answer=Untestable(document["untestable"], document["output"]))
         return cls(answer=ProbeResult.from_json(document["result"]), remarks=tuple(document["remarks"]))
 
 

@@ -37,20 +37,20 @@ class Noise:
 
     Args:
         confidence: probability at which an answer is one.
-        repeats: probes of one commit at most. With one, every answer is believed: the search is plain.
+        repeats: probes of one commit at most. With one, the search is plain bisection.
     """
 
     confidence: float = CONFIDENCE
     repeats: int = REPEATS
 
     @property
-    def is_heeded(self) -> bool:
+    def may_repeat(self) -> bool:
         """Whether a commit may be probed more than once at all."""
         return self.repeats > 1
 
 
-def heeded(asked_for: Noise | None, *, may_differ: bool) -> Noise | None:
-    """Return how noise is met; None where every answer is believed.
+def effective_noise(asked_for: Noise | None, *, may_differ: bool) -> Noise | None:
+    """Return the repeats and confidence that apply; None where one probe gives an answer.
 
     Args:
         asked_for: by the user; None leaves it to what is measured.
@@ -60,7 +60,7 @@ def heeded(asked_for: Noise | None, *, may_differ: bool) -> Noise | None:
     """
     if asked_for is None:
         return Noise() if may_differ else None
-    return asked_for if asked_for.is_heeded else None
+    return asked_for if asked_for.may_repeat else None
 
 
 def percent(probability: float) -> str:
@@ -111,7 +111,7 @@ class RepeatedSearch:
         """Return how many answers there are at ``position``."""
         return sum(self.counts.get(position, (0, 0)))
 
-    def told(self, position: int, answer: Answer) -> RepeatedSearch:
+    def with_answer(self, position: int, answer: Answer) -> RepeatedSearch:
         """Return the search that also knows one more answer at ``position``, whether or not it was wanted."""
         if answer is Answer.UNTESTABLE:
             return replace(self, untestable=self.untestable | {position})
@@ -121,14 +121,14 @@ class RepeatedSearch:
 
     @cached_property
     def bisection(self) -> Search:
-        """The bisection that believes what most answers at each position say, the clearest first."""
+        """The bisection by the majority of answers at each position, the clearest first."""
         search = Search.over(max(1, self.last))
         for position in sorted(self.counts, key=lambda position: -abs(self._lead(position))):
             if lead := self._lead(position):
-                search = search.told(position, Answer.GOOD if lead > 0 else Answer.BAD)
+                search = search.with_answer(position, Answer.GOOD if lead > 0 else Answer.BAD)
         for position in sorted({*self.counts, *self.untestable}):
             if not self._may_be_asked(position) and not self._lead(position):
-                search = search.told(position, Answer.UNTESTABLE)
+                search = search.with_answer(position, Answer.UNTESTABLE)
         return search
 
     @cached_property

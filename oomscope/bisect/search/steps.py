@@ -148,17 +148,17 @@ class StepSearch:
         differing = [range_ for range_ in self.ranges if range_.differs and range_.search.open]
         return tuple(range_.search for range_ in sorted(differing, key=lambda range_: range_.priority))
 
-    def told(self, position: int, measured: Bytes | None) -> StepSearch:
+    def with_answer(self, position: int, measured: Bytes | None) -> StepSearch:
         """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not."""
         place = bisect_left(self.ranges, position, key=lambda range_: range_.search.bad)
         range_ = self.ranges[place]
         search = range_.search
         if position not in search.open:
             return self
-        parts = [replace(range_, search=search.told(position, Answer.UNTESTABLE))]
+        parts = [replace(range_, search=search.with_answer(position, Answer.UNTESTABLE))]
         if measured is not None:
-            before = self._range(search.told(position, Answer.BAD), range_.first, measured)
-            parts = [before, self._range(search.told(position, Answer.GOOD), measured, range_.last)]
+            before = self._range(search.with_answer(position, Answer.BAD), range_.first, measured)
+            parts = [before, self._range(search.with_answer(position, Answer.GOOD), measured, range_.last)]
         looks = self.looks if range_.differs else max(0, self.looks - 1)
         return replace(self, ranges=(*self.ranges[:place], *parts, *self.ranges[place + 1 :]), looks=looks)
 
@@ -168,7 +168,7 @@ class StepSearch:
         while not state.splitting and (position := state.wanted) is not None:
             yield position
             place = bisect_left(state.ranges, position, key=lambda range_: range_.search.bad)
-            state = state.told(position, state.ranges[place].first)
+            state = state.with_answer(position, state.ranges[place].first)
 
     @property
     def steps(self) -> tuple[ByteStep, ...]:

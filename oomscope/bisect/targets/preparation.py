@@ -19,7 +19,7 @@ from oomscope.bisect.run.experiment import Experiment, Workplace, in_checkout
 from oomscope.bisect.run.identity import digest_of
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import ChangedSubject, ConfigSubject, Subject, place_of, seen_from
-from oomscope.bisect.vcs.checkouts import spend
+from oomscope.bisect.vcs.checkouts import retire
 from oomscope.bisect.vcs.git import Git, reading
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.bisect.vcs.source_text import Source
@@ -176,7 +176,7 @@ class Link:
         place = workplace.directory / self.path
         if os.path.lexists(place):
             return
-        spend(workplace.directory)
+        retire(workplace.directory)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(self.target)

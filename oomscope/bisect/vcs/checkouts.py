@@ -48,7 +48,7 @@ class Checkout:
         Raises:
             GitError: the commit cannot be laid out.
         """
-        if _spent(self.path).exists() or not (self.path / ".git").exists():
+        if _retired_marker(self.path).exists() or not (self.path / ".git").exists():
             self._clone()
         try:
             absent = self._lay_out(commit)
@@ -65,7 +65,7 @@ class Checkout:
 
     def _clone(self) -> None:
         remove_tree(self.path)
-        _spent(self.path).unlink(missing_ok=True)
+        _retired_marker(self.path).unlink(missing_ok=True)
         source = self.repository.common
         _clone_shared(Git(self.path.parent, (source, self.repository.path)), source, self.path)
 
@@ -105,13 +105,13 @@ def _lay_out_rest(git: Git, commit: str, absent: Sequence[str]) -> None:
     git.output("checkout-index", "--all", "--force", "--quiet")
 
 
-def spend(clone: Path) -> None:
-    """Have the next commit laid out in a new clone: a command may change more than files (settings, the index)."""
-    _spent(clone).touch()
+def retire(clone: Path) -> None:
+    """Lay the next commit out in a new clone: a command may change more than files (settings, the index)."""
+    _retired_marker(clone).touch()
 
 
-def _spent(clone: Path) -> Path:
-    return clone.with_name(f"{clone.name}.spent")
+def _retired_marker(clone: Path) -> Path:
+    return clone.with_name(f"{clone.name}.retired")
 
 
 def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:

@@ -158,11 +158,11 @@ class Repository:
         checked_revision(revision)
         wanted = ("--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         with reading(self.own) as repo:
-            status, found, said = repo.git.rev_parse(*wanted, with_extended_output=True, with_exceptions=False)
+            status, found, stderr = repo.git.rev_parse(*wanted, with_extended_output=True, with_exceptions=False)
             if status == 0:
                 return self._header(_commit(repo, found))
         cut = "; the clone is shallow: run git fetch --unshallow" if self.is_shallow else ""
-        why = f" ({error_line(said, status)})" if said else ""
+        why = f" ({error_line(stderr, status)})" if stderr else ""
         raise GitError(
             f"no such commit{why}", where=f"{self.path}: {revision}", remedy=f"give a commit, tag or branch{cut}"
         )

@@ -1,4 +1,4 @@
-"""Found by Python at start-up because its folder is on PYTHONPATH: gives way to the next file of its name, then arms.
+"""Found by Python at start-up because its folder is on PYTHONPATH: runs the next file of its name, then arms.
 
 Whatever goes wrong here is one line on standard error, for the program that starts is somebody else's. Every Python
 process of a job pays for what is imported here, hence no pathlib.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from oomscope.bisect.run.places import InterruptedSearch, JournalUse
+from oomscope.bisect.run.state_dirs import InterruptedSearch, JournalUse
 from oomscope.cli.bisect.options import Search, SearchOptions
 from oomscope.cli.completion import complete_ends, complete_key
 from oomscope.cli.options import (

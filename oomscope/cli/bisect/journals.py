@@ -1,4 +1,4 @@
-"""``oomscope bisect log``, ``resume`` and ``export``: what is made of the journal of a search."""
+"""``oomscope bisect log``, ``resume`` and ``export``: the commands on the journal of a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.bisect.run.places import JournalUse
+from oomscope.bisect.run.state_dirs import JournalUse
 from oomscope.cli.bisect.command import USE, bisect
 from oomscope.cli.options import FILE, Jobs, force_option, html_option, json_option, progress_options, together
 from oomscope.cli.terminal.output import print_json, print_report, say
@@ -35,9 +35,9 @@ _search_options = together(
 
 def _store_of(state: Path | None) -> JournalStore:
     from oomscope.bisect.journal.store import JournalStore
-    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.run.state_dirs import StateDirs
 
-    return JournalStore(Places.at(state).journals)
+    return JournalStore(StateDirs.at(state).journals)
 
 
 def _found(search: int | None, repo: Path | None, state: Path | None) -> JournalState:

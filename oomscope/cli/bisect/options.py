@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.bisect.run.places import JournalUse
+from oomscope.bisect.run.state_dirs import JournalUse
 from oomscope.cli.options import FILE, MOST, Options, Size, option
 from oomscope.cli.sources import TARGETS, TargetOptions
 from oomscope.errors import UsageError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.changes.change_set import ChangeSet
     from oomscope.bisect.results.predicate import Bad
     from oomscope.bisect.results.sections import StepsWanted
-    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.run.state_dirs import StateDirs
     from oomscope.bisect.targets.preparation import Preparation
     from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
@@ -249,11 +249,11 @@ class Search:
         return Bad.parse(self.options.bad)
 
     @property
-    def places(self) -> Places:
+    def state_dirs(self) -> StateDirs:
         """Where results, clones and journals are kept."""
-        from oomscope.bisect.run.places import Places
+        from oomscope.bisect.run.state_dirs import StateDirs
 
-        return Places.at(self.options.state)
+        return StateDirs.at(self.options.state)
 
     def common(self) -> dict[str, Any]:
         """Return the fields of :class:`~oomscope.bisect.run.prober.SearchRequest`, which every request has."""
@@ -267,7 +267,7 @@ class Search:
             "bad": self.bad,
             "deadline_s": options.deadline,
             "use_cache": not self.fresh,
-            "places": self.places,
+            "state_dirs": self.state_dirs,
             "jobs": self.jobs,
             "cluster": sbatch_options(options.slurm) if options.executor == "slurm" else None,
             "journal": self.journal,
@@ -342,7 +342,7 @@ class Search:
             packages = PackageDeltas(
                 low=both.good,
                 high=both.bad,
-                overlays=Overlays(self.places.packages.absolute()),
+                overlays=Overlays(self.state_dirs.packages.absolute()),
                 ends=(str(good), str(bad)),
                 inherited=os.environ.get("PYTHONPATH", ""),
                 left_out=both.left_out,

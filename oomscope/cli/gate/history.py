@@ -61,11 +61,11 @@ def history_command(
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
     series = None if suite is None else series_of(str(real_path(suite)), home_of(suite))
-    with Ledger(place) as book:
+    with Ledger(place) as open_ledger:
         points = [
             point
             for name in tuple(dict.fromkeys(names)) or (None,)
-            for point in book.points(name, suite=series, last=last)
+            for point in open_ledger.points(name, suite=series, last=last)
         ]
     found = trends(points, metric)
     known = {trend.name for trend in found}
@@ -109,8 +109,8 @@ def import_command(*, results: tuple[Path, ...], ledger: Path | None, as_json: b
         night = read_night(path)  # without the measurements of its cases, which would fill the memory
         nights.append(replace(night, cases=tuple(replace(case, probe=None) for case in night.cases)))
     place = ledger_path(ledger)
-    with Ledger(place) as book:
-        added = sum(book.put(night) for night in nights)
+    with Ledger(place) as open_ledger:
+        added = sum(open_ledger.put(night) for night in nights)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "added": added, "known": len(nights) - added})
     else:

@@ -82,8 +82,8 @@ def gate_probe() -> Probe:
     cards = Cards(visible_cards(own_environment()))
 
     def probe(job: ProbeJob, stop: threading.Event) -> ProbeResult:
-        with cards.lent(job) as lent:
-            return launched(lent, stop)
+        with cards.reserved(job) as reserved:
+            return launched(reserved, stop)
 
     return probe
 

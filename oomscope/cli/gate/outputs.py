@@ -53,7 +53,7 @@ def report_command(*, night: Path, form: Form | None, **given: Any) -> ExitCode:
 
 
 def write_outputs(
-    night: GateResult, options: OutputOptions, *, form: Form | None, book: Ledger | None = None
+    night: GateResult, options: OutputOptions, *, form: Form | None, ledger: Ledger | None = None
 ) -> ExitCode:
     """Keep, write and print ``night``, and return the exit code of the command.
 
@@ -61,10 +61,10 @@ def write_outputs(
         night: the result.
         options: what is written where.
         form: the document to print in place of the report.
-        book: the ledger; None keeps no night.
+        ledger: None keeps no night.
     """
     try:
-        lost = write_files(night, options, book)
+        lost = write_files(night, options, ledger)
         lost += written(partial(_print, night, form=form))
         if options.annotations:
             lost += written(partial(_annotate, night))
@@ -77,13 +77,13 @@ def write_outputs(
 
 
 def write_files(
-    night: GateResult, options: OutputOptions, book: Ledger | None, *, is_told: bool = True
+    night: GateResult, options: OutputOptions, ledger: Ledger | None, *, is_announced: bool = True
 ) -> list[ExitCode]:
-    """Keep ``night`` in the ledger and write its files; return the codes of what is lost."""
-    lost = [] if book is None else written(partial(book.put, night))
+    """Keep ``night`` in the ledger and write its files; return the exit codes of failed writes."""
+    lost = [] if ledger is None else written(partial(ledger.put, night))
     makes = {"--result": lambda: json.dumps(night.to_json(), allow_nan=False)}
     makes |= {option: late(renderer, night) for option, renderer in RENDERERS.items()}
-    return lost + options.places.write(makes, is_told=is_told)
+    return lost + options.places.write(makes, is_announced=is_announced)
 
 
 def _print(night: GateResult, *, form: Form | None) -> None:

@@ -68,12 +68,12 @@ def run_command(
     """
     from oomscope.bisect.vcs.forge import forge_of
     from oomscope.gate.baseline import load_baseline
-    from oomscope.gate.checkouts import home_of, standings, with_places
+    from oomscope.gate.checkouts import commit_finder, home_of, with_places
     from oomscope.gate.ledger.ledger import Ledger
     from oomscope.gate.night.run import InterruptedNight, Night
     from oomscope.gate.suite.identity import baseline_beside
     from oomscope.gate.suite.suite import load_suite
-    from oomscope.probe.machine.environment import own_environment, told_variables
+    from oomscope.probe.machine.environment import own_environment, variables_to_repeat
     from oomscope.probe.machine.processes import signals_as_exits
 
     path, options = baseline or baseline_beside(suite), OutputOptions.of(given)
@@ -81,7 +81,7 @@ def run_command(
     options.places.refuse(*read, force=options.force)
     chosen = load_suite(suite).only(names)
     accepted, forge = load_baseline(path), forge_of(suite.parent, link_base)
-    book = None if no_ledger else Ledger(ledger_path(ledger))
+    open_ledger = None if no_ledger else Ledger(ledger_path(ledger))
     try:
         with signals_as_exits(), announced(chosen, verbosity) as announce:
             night = Night(
@@ -90,27 +90,30 @@ def run_command(
                 baseline_path=path,
                 probe=gate_probe(),
                 home=home_of(suite),
-                variables=told_variables(own_environment()),
+                variables=variables_to_repeat(own_environment()),
                 unwatched=() if names else accepted.beyond(chosen.names),
                 jobs=jobs,
                 strict=strict,
-                stands_at=standings(),
+                commit_of=commit_finder(),
                 announce=announce,
             ).run()
         night = replace(with_places(night, chosen), forge=forge.base if forge else "")
         if bisect and night.exit_code:
             from oomscope.cli.terminal.progress import live_progress_of
-            from oomscope.gate.culprit import Searching, with_culprits
+            from oomscope.gate.culprit import SearchSettings, with_culprits
 
-            write_files(night, options, book, is_told=False)  # the search may be killed with a job whose time is over
+            # a job whose time is over may be killed while it searches
+            write_files(night, options, open_ledger, is_announced=False)
             reporter = partial(live_progress_of, verbosity, answers_here=False)
-            found = with_culprits(night, chosen, Searching(book=book, reporter=reporter, jobs=jobs, state=state))
+            found = with_culprits(
+                night, chosen, SearchSettings(ledger=open_ledger, reporter=reporter, jobs=jobs, state=state)
+            )
             night = with_places(found, chosen)
-        return write_outputs(night, options, form=form, book=book)
+        return write_outputs(night, options, form=form, ledger=open_ledger)
     except InterruptedNight as stop:
-        write_outputs(with_places(stop.night, chosen), options, form=form, book=book)
+        write_outputs(with_places(stop.night, chosen), options, form=form, ledger=open_ledger)
         remark("oomscope: interrupted; what was measured until then is kept")
         return stop.exit_code
     finally:
-        if book is not None:
-            book.close()
+        if open_ledger is not None:
+            open_ledger.close()

@@ -81,7 +81,7 @@ def remark(text: str) -> None:
 
 
 def offer_more() -> None:
-    """Say on a terminal how to see more than a short report."""
+    """Print on a terminal how to see more than a short report."""
     if sys.stderr.isatty():
         remark("Every table: --full. A page with charts: --html FILE.")
 
@@ -125,8 +125,8 @@ def refuse_one_place(*places: tuple[str, Path | None]) -> None:
             raise UsageError(f"{other} and {name} name one file", where=str(path), remedy="give each of them its own")
 
 
-def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> None:
-    """Write ``content`` to ``path``, whole or not at all, and print its name if ``is_told``.
+def write_file(path: Path, content: str | bytes, *, is_announced: bool = True) -> None:
+    """Write ``content`` to ``path``, whole or not at all, and print its name if ``is_announced``.
 
     Raises:
         InputError: the place cannot be written to.
@@ -136,7 +136,7 @@ def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> Non
         write_whole(path, data, force=True)
     except OSError as error:
         raise _unwritable(path, error) from error
-    if is_told:
+    if is_announced:
         remark(f"Wrote {path}")
 
 
@@ -210,27 +210,27 @@ class Files:
 
             require_matplotlib()
 
-    def write(self, makes: Mapping[str, Callable[[], Any]], *, is_told: bool = True) -> list[ExitCode]:
-        """Write the requested files, print their names if ``is_told``, and return an exit code for each failed write.
+    def write(self, makes: Mapping[str, Callable[[], Any]], *, is_announced: bool = True) -> list[ExitCode]:
+        """Write the requested files, and return an exit code for each failed write.
 
         This comes before the report, whose reader may leave at any line. A file that cannot be written takes neither
         the report nor another file with it.
 
         Args:
             makes: by option, what makes the content: text or bytes, of ``--csv`` the tables by name.
-            is_told: whether names are printed.
+            is_announced: whether names are printed.
         """
         lost: list[ExitCode] = []
         for option, make in makes.items():
             if (path := self.places[option]) is not None:
-                lost += written(partial(self._write, option, path, make, is_told=is_told))
+                lost += written(partial(self._write, option, path, make, is_announced=is_announced))
         return lost
 
-    def _write(self, option: str, path: Path, make: Callable[[], Any], *, is_told: bool) -> None:
+    def _write(self, option: str, path: Path, make: Callable[[], Any], *, is_announced: bool) -> None:
         if option == _CSV:
             write_tables(path, make(), self.tables)
         else:
-            write_file(path, make(), is_told=is_told)
+            write_file(path, make(), is_announced=is_announced)
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
@@ -326,9 +326,9 @@ def refused_by_system(error: Exception) -> OomscopeError | None:
         return None
     number, name = error.errno or 0, error.filename
     where = os.fsdecode(name)[-200:] if isinstance(name, str | bytes | os.PathLike) else None
-    said = f"cannot be used: {os.strerror(number)}" if where else os.strerror(number)
+    message = f"cannot be used: {os.strerror(number)}" if where else os.strerror(number)
     if number in _MACHINES:
-        return MachineUnfitError(said, where=where, remedy=_MACHINES[number])
+        return MachineUnfitError(message, where=where, remedy=_MACHINES[number])
     if number in _INPUTS and where:
-        return InputError(said, where=where, remedy=_INPUTS[number])
+        return InputError(message, where=where, remedy=_INPUTS[number])
     return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from oomscope.bisect.results.reporter import SearchPlan, Work
+    from oomscope.bisect.results.reporter import RunningProbe, SearchPlan
     from oomscope.bisect.results.result import ProbeRecord
     from oomscope.probe.job import Progress
     from oomscope.report.parts import Report
@@ -34,12 +34,14 @@ class Ticker:
     """
 
     def __init__(self, what: str, console: Console, verbosity: str | None, *, is_all: bool) -> None:
-        from oomscope.report.text.ticker import Doing
+        from oomscope.report.text.ticker import WorkState
 
         is_shown = console.is_terminal and not console.is_dumb_terminal and verbosity != "quiet"
         self._console = console
         self._is_verbose = verbosity == "verbose"
-        self._doing = Doing(what=printable(what), began=time.monotonic(), is_all=is_all)  # replaced: a thread draws it
+        self._work = WorkState(
+            what=printable(what), began=time.monotonic(), is_all=is_all
+        )  # replaced: a thread draws it
         self._announced = ""
         self._live = _live(console, self._view) if is_shown else None
 
@@ -63,12 +65,12 @@ class Ticker:
 
     def stage(self, stage: str, done: int = 0, total: int = 0) -> None:
         """Show what is being done now, and how many of how many are done where it is counted."""
-        doing, now = self._doing, time.monotonic()
+        doing, now = self._work, time.monotonic()
         if (stage, total) != (doing.stage, doing.total) or done < doing.done or not doing.moments:
             moments: tuple[float, ...] = (now,)
         else:
             moments = (*doing.moments, *[now] * (done - doing.done))
-        self._doing = replace(doing, stage=stage, done=done, total=total, moments=moments)
+        self._work = replace(doing, stage=stage, done=done, total=total, moments=moments)
         if self._is_verbose and stage and stage != self._announced:
             self._announced = stage
             self._console.print(f"{doing.what}: {printable(stage)}", soft_wrap=True)
@@ -83,7 +85,7 @@ class Ticker:
 
         from oomscope.report.text.ticker import ticker_text
 
-        return Text(ticker_text(self._doing, time.monotonic()), style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(ticker_text(self._work, time.monotonic()), style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _live(console: Console, view: Callable[[], RenderableType]) -> Live:
@@ -117,7 +119,7 @@ class LiveProgress:
         self._answers = answers
         self._progress = progress if is_shown else None
         self._lines = lines
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._live: Live | None = None
         self._watched = Watched()  # replaced, never changed: another thread draws it
 
@@ -138,7 +140,7 @@ class LiveProgress:
         """Store the probe's name; it is shown when the probe starts, since many results are cached."""
         self._watched = replace(self._watched, asked=name)
 
-    def at_work(self, running: tuple[Work, ...]) -> None:
+    def at_work(self, running: tuple[RunningProbe, ...]) -> None:
         """Show what runs in each slot."""
         before = {work.slot: work.label for work in self._watched.running}
         since, now = dict(self._watched.since), time.monotonic()
@@ -148,9 +150,9 @@ class LiveProgress:
         self._watched = replace(self._watched, running=running, since=tuple(began.items()))
         if self._lines is not None and running:
             texts = {f"{work.label}: {work.progress.stage if work.progress else 'start'}" for work in running}
-            for text in sorted(texts - self._told):
+            for text in sorted(texts - self._shown):
                 self._lines.print(printable(text), soft_wrap=True)
-            self._told = texts
+            self._shown = texts
         if self._progress is not None and running and self._live is None:
             self._live = _live(self._progress, self._view)
             self._live.start(refresh=True)

@@ -89,8 +89,8 @@ def named_failures() -> Iterator[None]:
     before = sys.stdout, sys.stderr
     if sys.stdout is None:  # Python does this where the descriptor was closed at start
         raise OutputError("is closed", where="standard output", remedy="send it to a file or to /dev/null")
-    out = _Stream(_opened_anew(sys.stdout), "standard output")
-    err = _Stream(_opened_anew(sys.stderr), "standard error")
+    out = _Stream(_reopened(sys.stdout), "standard output")
+    err = _Stream(_reopened(sys.stderr), "standard error")
     sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
     try:
         yield
@@ -103,7 +103,7 @@ def named_failures() -> Iterator[None]:
         raise failure
 
 
-def last_word(text: str) -> None:
+def write_last_line(text: str) -> None:
     """Write ``text`` to standard error if that is still possible."""
     with contextlib.suppress(ReaderGoneError, OutputError, OSError):
         if sys.stderr is not None:
@@ -111,7 +111,7 @@ def last_word(text: str) -> None:
             sys.stderr.flush()
 
 
-def _opened_anew(stream: TextIO | None) -> TextIO:
+def _reopened(stream: TextIO | None) -> TextIO:
     """Return a stream to the same file that escapes what it cannot encode, and writes everything or fails.
 
     Under ``PYTHONUNBUFFERED`` Python's own has no buffer, and loses what a pipe or disk took only in part.

@@ -16,7 +16,7 @@ from oomscope.config.importers.command_lines import ENVIRONMENT, Argument, Argum
 from oomscope.config.importers.draft import Draft, share_world
 from oomscope.config.importers.megatron_arguments import MEGATRON
 from oomscope.config.importers.nemo import NEMO
-from oomscope.config.importers.rows import Choice, Dialect, Kept, Row, Switch, To, Unmodelled, is_on, named
+from oomscope.config.importers.rows import Choice, Dialect, ForFinish, Row, Switch, To, Unmodelled, is_on, named
 from oomscope.config.key_lookup import SECTIONS, fields, is_nullable
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
@@ -186,7 +186,7 @@ class _Import:
             case Unmodelled(reason, harmless):
                 if item.value not in (None, False, *harmless):
                     self.not_modelled.append(Remark(item.name, item.value, item.where, reason))
-            case Kept(convert):
+            case ForFinish(convert):
                 if item.value is not None:
                     self.draft.given[item.name] = convert(item.value)
 

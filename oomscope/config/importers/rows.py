@@ -44,7 +44,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ForFinish:
     """No key by itself: the dialect computes with it, together with others."""
 
     convert: Callable[[Any], Any] = lambda value: value
@@ -59,7 +59,7 @@ class Unmodelled:
     harmless: tuple[Any, ...] = ()
 
 
-Row = To | Switch | Choice | Kept | Unmodelled
+Row = To | Switch | Choice | ForFinish | Unmodelled
 
 
 def is_on(value: Any) -> bool:
@@ -191,10 +191,10 @@ _ENVIRONMENT: dict[str, Row] = {
     "ENV:CUBLAS_WORKSPACE_CONFIG": To("device.cublas_workspace_config", str),
     "ENV:NVTE_CPU_OFFLOAD_V1": To("offload.nvte_cpu_offload_v1", lambda value: is_on(int(value))),
     "ENV:NCCL_GRAPH_REGISTER": To("cuda_graph.nccl_graph_register", lambda value: is_on(int(value))),
-    "ENV:WORLD_SIZE": Kept(),
-    "ENV:NVTE_FLASH_ATTN": Kept(),
-    "ENV:NVTE_FUSED_ATTN": Kept(),
-    "ENV:NVTE_UNFUSED_ATTN": Kept(),
+    "ENV:WORLD_SIZE": ForFinish(),
+    "ENV:NVTE_FLASH_ATTN": ForFinish(),
+    "ENV:NVTE_FUSED_ATTN": ForFinish(),
+    "ENV:NVTE_UNFUSED_ATTN": ForFinish(),
     "ENV:PYTORCH_NO_CUDA_MEMORY_CACHING": Unmodelled("without the caching allocator nothing is reserved", ("0",)),
 }
 """Name to what it becomes (PyTorch docs, notes/cuda; Transformer Engine docs, envvars)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from oomscope.gate.baseline import Key
 from oomscope.gate.ledger.ledger import Point
-from oomscope.gate.night.result import Culprit, Standing
+from oomscope.gate.night.result import Culprit, MeasuredCommit
 from oomscope.gate.night.status import Status, Tone, ruling
 from oomscope.gate.suite.identity import Series
 from oomscope.gate.suite.metrics import METRICS
@@ -28,7 +28,7 @@ class Entry:
     """The metric; None where it was not measured."""
     change: int | None
     """Since the last night that measured it under the same key; None where there is none."""
-    standing: Standing | None
+    standing: MeasuredCommit | None
     is_comparable: bool
     """Measured under the key of the night before; else the trend begins afresh."""
     reason: str = ""
@@ -106,7 +106,7 @@ class Trend:
 
     @property
     def gravity(self) -> tuple[int, int]:
-        """Sorts trends, smallest first: worse, then no answer, then told, then green; then what grew worse most."""
+        """Sorts trends, smallest first: worse, then no answer, then reported, then green; then what grew worse most."""
         tone = ruling([self.status]).tone
         rank = 0 if self.status is Status.WORSE else 1 + [Tone.BAD, Tone.WARN, Tone.GOOD].index(tone)
         larger_is_worse = self.metric not in METRICS or METRICS[self.metric].is_worse_when_larger

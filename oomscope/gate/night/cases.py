@@ -44,7 +44,7 @@ class CasePlan:
         return probe_ranks(self.job, list(self.ranks), lambda job: probe(job, stop))
 
     def rank_text(self, rank: int) -> str:
-        """Return ``8 of 16, stage 2 of 2``, where ``rank`` stands in its world; empty in a world of one."""
+        """Return ``8 of 16, stage 2 of 2``, the place of ``rank`` in its world; empty in a world of one."""
         from oomscope.model.parallel.parallel_state import stage_of
 
         parallel = self.config.parallel

@@ -40,7 +40,7 @@ Moment = Annotated[str, AfterValidator(_moment)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class MeasuredCommit:
     """The commit of the code or configuration under measurement."""
 
     commit: str
@@ -119,7 +119,7 @@ class CaseResult(Document):
     """Every metric that was measured, also those that do not count."""
     first_values: dict[str, int] | None = None
     """The values of the first measurement, where there are two."""
-    standing: Standing | None = None
+    standing: MeasuredCommit | None = None
     notes: tuple[str, ...] = ()
     probe: ProbeResult | None = None
     """The measurement itself; not kept in the ledger."""

@@ -19,7 +19,7 @@ from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.night.cases import CasePlan, Probe, plan_of, traced
 from oomscope.gate.night.compare import REPORT_IT, MetricRow, compare_case
-from oomscope.gate.night.result import CaseResult, GateResult, Standing
+from oomscope.gate.night.result import CaseResult, GateResult, MeasuredCommit
 from oomscope.gate.night.status import GREEN, Status
 from oomscope.gate.suite.identity import Home
 from oomscope.gate.suite.metrics import values_of
@@ -29,7 +29,7 @@ from oomscope.probe.tuning.variants import side_by_side
 
 Announce = Callable[[int, int, CaseResult], None]
 """Called after each case: how many are done, of how many, and the case."""
-StandsAt = Callable[[Case], Standing | None]
+CommitOf = Callable[[Case], MeasuredCommit | None]
 """Returns the commit of a case; None where it has none."""
 
 
@@ -61,7 +61,7 @@ class Night:
     jobs: int = 1
     """Cases side by side."""
     strict: bool = False
-    stands_at: StandsAt = field(default=lambda _case: None)
+    commit_of: CommitOf = field(default=lambda _case: None)
     announce: Announce = field(default=lambda _done, _total, _case: None)
 
     def run(self) -> GateResult:
@@ -120,7 +120,7 @@ class Night:
         """
         try:
             checkout = None if case.own_kind is None else str(real_path(case.checkout))
-            standing = self.stands_at(case)
+            standing = self.commit_of(case)
             return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
         except StoppedError:
             raise

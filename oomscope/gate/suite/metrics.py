@@ -191,7 +191,7 @@ REQUESTED: Final = "peak_requested"
 
 
 def values_of(result: ProbeResult) -> dict[str, int]:
-    """Return every metric that ``result`` tells; none where nothing was measured."""
+    """Return every metric of ``result``; none where nothing was measured."""
     if result.outcome == "error":
         return {}
     read = {name: metric.read(result) for name, metric in METRICS.items()}

@@ -176,8 +176,8 @@ class CaseDocument(_Shared):
     def _check_source(self) -> CaseDocument:
         given = [key for key in SOURCES if getattr(self, key) is not None]
         if len(given) != 1:
-            said = " and ".join(given) or "nothing"
-            raise ValueError(f"{said} to measure; give one of {', '.join(SOURCES)}")
+            text = " and ".join(given) or "nothing"
+            raise ValueError(f"{text} to measure; give one of {', '.join(SOURCES)}")
         for key, value, owners in (
             ("repo", self.repo, OWN_KINDS),
             ("from", self.dialect, ("config",)),
@@ -252,11 +252,11 @@ def _problem(detail: Any, tree: Tree, source: str, model: type[BaseModel]) -> Pr
     if detail["type"] == "missing":
         return Problem(f"{name} is missing", where, "give it")
     if "error" in detail.get("ctx", {}):
-        said, remedy = str(detail["ctx"]["error"]), None
+        text, remedy = str(detail["ctx"]["error"]), None
     else:
         message = str(detail["msg"])
-        said, remedy = message[:1].lower() + message[1:], f"it is {shown(detail['input'])}"
-    return Problem(f"{name}: {said}" if name else said, where, remedy)
+        text, remedy = message[:1].lower() + message[1:], f"it is {shown(detail['input'])}"
+    return Problem(f"{name}: {text}" if name else text, where, remedy)
 
 
 def _keys(model: type[BaseModel]) -> list[str]:

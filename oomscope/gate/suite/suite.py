@@ -101,10 +101,10 @@ class Case:
         Inside a ``warn`` band that the suite gives alone nothing fails.
         """
         base = measured or METRICS[metric].bands
-        said = self.bands.get(metric) or MetricBands()
-        warn = said.warn or base.warn
-        fail = base.fail.at_least(said.warn) if said.warn else base.fail
-        return Bands(warn=warn, fail=said.fail or fail)
+        given = self.bands.get(metric) or MetricBands()
+        warn = given.warn or base.warn
+        fail = base.fail.at_least(given.warn) if given.warn else base.fail
+        return Bands(warn=warn, fail=given.fail or fail)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From what a backend recorded to what a person is told: peak, phases, categories, lines, the failure, the verdict.
+"""From what a backend recorded to the result: peak, phases, categories, lines, the failure, the verdict.
 
 Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`, by the same code for both backends. The
 snapshot that is written says of itself which rank, card and allocator it shows (:func:`origin_of`); time and machine
@@ -140,7 +140,7 @@ def failed_event_of(failed: OutOfMemory | None) -> int | None:
 
 
 def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> ReservedPeak:
-    """Return the most that the allocator held, and the moment that tells its overhead.
+    """Return the most that the allocator held, and the moment of its overhead.
 
     Without ``rules``, those of the allocator, the largest unused block is unknown.
     """
@@ -162,7 +162,7 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
     """
     site = None
     if event >= 0:
-        stack = trace.stack_behind(event)
+        stack = trace.attributed_stack(event)
         site = choose(stack, trace.modules[trace.module_id[event]])
     return {**trace.moment_of(event)._asdict(), "site": site}
 
@@ -190,8 +190,8 @@ def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedA
     return replace(measurement, snapshot=replace(measurement.snapshot, traces=traces))
 
 
-def as_asked_for(failed: FailedAllocation, measurement: Measurement, whole: Measurement) -> FailedAllocation:
-    """Return ``failed`` with the bytes that the program asked for, which the same run without a limit tells.
+def with_requested_bytes(failed: FailedAllocation, measurement: Measurement, whole: Measurement) -> FailedAllocation:
+    """Return ``failed`` with the bytes that the program asked for, which the same run without a limit shows.
 
     Of a request that fails torch tells the size as ``roundup_power2_divisions`` makes it, which may be a third more.
     """
@@ -232,7 +232,7 @@ def _oom_of(job: ProbeJob, failed: OutOfMemory, timeline: Timeline) -> Oom:
 
 
 def _verdict_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None) -> Verdict:
-    """Return why the run failed, or what room it has: the same rules for a probe and for anybody's snapshot file."""
+    """Return why the run failed, or what room it has: the same rules for a probe and for any snapshot file."""
     budget, trace = measurement.device, measurement.trace
     failure: FailedRequest | FailedElsewhere | None = None
     if isinstance(failed, RefusedElsewhere):
@@ -332,7 +332,7 @@ def _notes(
 
 
 def _largest_failed(job: ProbeJob, measurement: Measurement, survived: int) -> str:
-    """Say what the largest of the ``survived`` requests asked for, and where; empty where not all are recorded."""
+    """Return what the largest of the ``survived`` requests asked for, and where; empty where not all are recorded."""
     trace = measurement.trace
     failed = np.flatnonzero(trace.action == Action.OOM)
     if measurement.oom is not None and len(failed) > survived:

@@ -126,7 +126,7 @@ def try_each(
 
 
 def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> FixTried:
-    """Return what the ``ending`` of a run tells of a setting.
+    """Return what the ``ending`` of a run shows of a setting.
 
     ``conf`` is the whole configuration that the run had, and ``before`` the run that failed, on the same card.
     """

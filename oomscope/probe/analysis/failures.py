@@ -54,7 +54,7 @@ remarks: Final[list[str]] = []
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """That memory ran out, as an exception tells it; plain data, so that no frame of the target is kept alive."""
+    """An exception's report that memory ran out; plain data, so that no frame of the target is kept alive."""
 
     failed_in: Literal["device"] | FailedIn
     """``device`` is the caching allocator."""
@@ -77,7 +77,7 @@ def chain(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseExc
         current = current.__cause__ or (None if is_hidden else current.__context__)
 
 
-def said_by(error: BaseException) -> str:
+def text_of_error(error: BaseException) -> str:
     """Return the text of ``error``, which may be the program's own class and fail to give one."""
     try:
         return str(error)
@@ -86,11 +86,11 @@ def said_by(error: BaseException) -> str:
 
 
 def refusal_in(error: BaseException) -> Refusal | None:
-    """Return who refused memory when ``error``, or what it was raised from, says that memory ran out; else None."""
+    """Return who refused memory when ``error``, or what it was raised from, reports that memory ran out; else None."""
     for link in chain(error):
         failed_in = _failed_in(link)
         if failed_in is not None:
-            message = " ".join(said_by(link).split()) or type(link).__name__
+            message = " ".join(text_of_error(link).split()) or type(link).__name__
             return Refusal(
                 failed_in=failed_in, message=message, requested_bytes=_requested_bytes(message), stack=_stack(link)
             )
@@ -98,7 +98,7 @@ def refusal_in(error: BaseException) -> Refusal | None:
 
 
 def refusal_in_text(line: str) -> Refusal | None:
-    """Return that memory ran out where ``line``, as a program printed it, says so in torch's words; else None."""
+    """Return the refusal that ``line``, as a program printed it, reports in torch's words; None without one."""
     if not _TORCH_SAID.search(line):
         return None
     message = " ".join(line.split())[:_LONGEST_MESSAGE]
@@ -106,18 +106,18 @@ def refusal_in_text(line: str) -> Refusal | None:
 
 
 def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
-    """Return what ``error`` alone says."""
+    """Return the refusal that ``error`` alone reports."""
     if type(error).__name__ == "OutOfMemoryError":
         if not type(error).__module__.startswith("torch"):
             return "outside"
-        is_allocators = any(_ALLOCATOR.search(said_by(link)) for link in chain(error, suppressed=True))
+        is_allocators = any(_ALLOCATOR.search(text_of_error(link)) for link in chain(error, suppressed=True))
         return "device" if is_allocators else "program"
     if isinstance(error, MemoryError):
         return "host"
     if isinstance(error, (RuntimeError, OSError)):
-        if _HOST.search(said_by(error)):
+        if _HOST.search(text_of_error(error)):
             return "host"
-        if _OUTSIDE.search(said_by(error)):
+        if _OUTSIDE.search(text_of_error(error)):
             return "outside"
     return None
 
@@ -140,7 +140,7 @@ def _stack(error: BaseException) -> Stack:
 
 def untestable_reason(error: BaseException) -> str | None:
     """Return why this target cannot be measured here; None where the target itself is at fault."""
-    return next((said_by(link) for link in chain(error) if isinstance(link, UntestableError)), None)
+    return next((text_of_error(link) for link in chain(error) if isinstance(link, UntestableError)), None)
 
 
 def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:
@@ -159,7 +159,7 @@ def details(error: BaseException) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(said_by(error).split())
+    text = " ".join(text_of_error(error).split())
     understood = absent_by(text)
     if understood is None and virtual.is_loaded():
         understood = unmet_by(text) or unshared_by(text, virtual.state().unsupported)
@@ -215,10 +215,10 @@ def out_of_memory_of(refusal: Refusal, measurement: Measurement, moment: Moment)
 
 def not_run(error: OomscopeError) -> Ending:
     """Return the ending of a run that could not begin."""
-    return Ending(measurement=None, failure=Failure(kind=kind_of_ours(error), message=str(error)))
+    return Ending(measurement=None, failure=Failure(kind=kind_of_own_error(error), message=str(error)))
 
 
-def kind_of_ours(error: OomscopeError) -> ErrorKind:
+def kind_of_own_error(error: OomscopeError) -> ErrorKind:
     """Return the kind of a failure that oomscope itself found before anything of the target ran."""
     if isinstance(error, MachineUnfitError):
         return "unfit"

@@ -1,4 +1,4 @@
-"""Whether a run on a virtual card can be believed: what it read of the card that the card does not know.
+"""Checks whether unknown values, which a program read from a virtual card, affect what it allocates.
 
 A read of bytes that nobody copied to the card is answered by a rule: zeros, in the first run. Such a run is repeated
 under another rule, larger numbers. Where the two ask the allocator for the same sizes in the same order, the values did
@@ -11,7 +11,7 @@ tensor by it asks for a third size. A decision is answered by the way that takes
 size has no answer. Of several decisions two combinations are tried; a size with an upper bound (of a slice) may look
 like a decision.
 
-In the same way a program that fails under one rule, for a check of its own, is believed where two others agree.
+In the same way a program that fails under one rule, for a check of its own, is answered by two others that agree.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _SAME_ONES: Final = "with ones in place of zeros the program asked for the same 
 _SAME: Final = "with large numbers in place of zeros the program asked for the same bytes"
 
 
-def unchecked(job: ProbeJob, measurement: Measurement) -> Failure:
-    """Return what is said of a run that was not repeated, for it stays unknown whether the values mattered."""
+def unchecked_failure(job: ProbeJob, measurement: Measurement) -> Failure:
+    """Return the failure of a run that was not repeated: it stays unknown whether the values mattered."""
     return _untestable(job, f"{_read(job, measurement.unanswered)}; it is not known whether sizes depend on them")
 
 
-class Settled(NamedTuple):
-    """A run that can be believed."""
+class CheckedRun(NamedTuple):
+    """A run whose measurement may be reported."""
 
     ending: Ending
     note: str
-    """What it read, and how it was found out that it can be believed."""
+    """What it read, and what the repeated runs showed."""
     values: ValueRule = "zeros"
     """The rule that it was made under."""
     check: ValueRule | None = "larger"
@@ -64,8 +64,8 @@ Repeat = Callable[[ValueRule], Ending | None]
 """Runs the target whole once more under a rule of values; None where its process was lost."""
 
 
-def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
-    """Return which run can be believed, or why none can.
+def checked_run(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRun | Failure:
+    """Return the run to report, or why none can be.
 
     Args:
         job: what was measured.
@@ -79,7 +79,7 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     larger = repeat("larger")
     difference = _difference(job, measurement, larger)
     if difference is None:
-        return Settled(first, f"{agreed(job, measurement)}{_turns(measurement, larger)}")
+        return CheckedRun(first, f"{agreement_note(job, measurement)}{_turns(measurement, larger)}")
     failure = _untestable(job, f"{read}, and {difference}; with zeros in their place it {_end(first)}")
     if measurement.truncated or (
         larger is not None and larger.measurement is not None and larger.measurement.truncated
@@ -90,7 +90,7 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     if larger is None or larger.measurement is None:
         ones = repeat("ones")
         if _difference(job, measurement, ones) is None:
-            return Settled(first, f"{read}; {_SAME_ONES}{_turns(measurement, ones)}", check="ones")
+            return CheckedRun(first, f"{read}; {_SAME_ONES}{_turns(measurement, ones)}", check="ones")
         return failure
     largest = repeat("largest")
     is_like_zeros = _difference(job, measurement, largest) is None
@@ -101,18 +101,20 @@ def settled(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
     ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
     note = f"{read}, and decide what the program does: of the ways that were tried, it {ways} ({difference})"
     like_largest = first if is_like_zeros else larger
-    return Settled(worse, note, "zeros" if worse is first else "larger", "largest" if worse is like_largest else None)
+    return CheckedRun(
+        worse, note, "zeros" if worse is first else "larger", "largest" if worse is like_largest else None
+    )
 
 
 def _changing(job: ProbeJob, measurement: Measurement, again: Ending | None) -> Failure | None:
-    """Say that a program does something else in each run, where a whole second one under the same rule shows it."""
+    """Return the failure of a program that differs in each run, if a whole second one under the same rule shows it."""
     if again is None or again.measurement is None or again.measurement.truncated:
         return None
     difference = _difference(job, measurement, again, _AGAIN)
     return Failure(kind="untestable", message=f"{_CHANGES}: {difference}; {_SEED}") if difference else None
 
 
-def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled | Failure:
+def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRun | Failure:
     """Return a run under larger numbers, where one under the largest asks for the same; else how the first failed."""
     assert first.failure is not None  # noqa: S101 - there is no measurement
     larger = repeat("larger")
@@ -125,16 +127,16 @@ def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> Settled |
     read = _read(job, measurement.unanswered)
     fails = f"where they are 0 the program fails ({first.failure.message})"
     note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, again)}"
-    return Settled(larger, note, "larger", "largest")
+    return CheckedRun(larger, note, "larger", "largest")
 
 
-def agreed(job: ProbeJob, measurement: Measurement) -> str:
-    """Return what is said of a run that read values, where another one asked for the same."""
+def agreement_note(job: ProbeJob, measurement: Measurement) -> str:
+    """Return the note on a run that read values, where another run asked for the same."""
     return f"{_read(job, measurement.unanswered)}; {_SAME}"
 
 
-def doubt_of(job: ProbeJob, measurement: Measurement, check: Ending | None) -> Failure | None:
-    """Return why a further run cannot be believed, by how one like it under the rule that checks ended."""
+def mismatch_failure(job: ProbeJob, measurement: Measurement, check: Ending | None) -> Failure | None:
+    """Return the failure of a further run that allocates otherwise than ``check``, the same under another rule."""
     difference = _difference(job, measurement, check)
     return _untestable(job, f"{_read(job, measurement.unanswered)}, and {difference}") if difference else None
 
@@ -147,7 +149,7 @@ def _weight(ending: Ending) -> tuple[int, ...]:
 
 
 def _end(ending: Ending) -> str:
-    """Say how a run ended."""
+    """Return how a run ended, as a clause."""
     assert ending.measurement is not None  # noqa: S101 - it has an answer
     if ending.out_of_memory is not None:
         return "runs out of memory"
@@ -174,7 +176,7 @@ def _difference(job: ProbeJob, measurement: Measurement, ending: Ending | None, 
 
 
 def _turns(measurement: Measurement, ending: Ending | None) -> str:
-    """Say by how much the reserved peak of another run differs, where only the order of threads does."""
+    """Return a clause on how much the reserved peak of another run differs, where only the order of threads does."""
     other = ending.measurement if ending is not None else None
     moved = _moved_peaks(measurement, other) if other is not None else {}
     if other is None or list(moved) != ["reserved"] or not _threads_take_other_turns(measurement.trace, other.trace):
@@ -188,7 +190,7 @@ def _untestable(job: ProbeJob, message: str) -> Failure:
 
 
 def _moved_peaks(measurement: Measurement, other: Measurement) -> dict[str, str]:
-    """Return what differs between two runs that asked for the same: what is said of it, by the peak's name.
+    """Return what differs between two runs that asked for the same: a clause each, by the peak's name.
 
     Values may decide when memory is given back, and what another process of the target asks for.
     """
@@ -236,7 +238,7 @@ class Difference(NamedTuple):
     module: str = ""
 
     def __str__(self) -> str:
-        """Say what was asked for, without the line."""
+        """Return what was asked for, without the line."""
         if self.requested_bytes is not None and self.other_bytes is not None:
             one, other = format_apart(self.requested_bytes, self.other_bytes)
         else:
@@ -262,7 +264,7 @@ def first_difference(reported: Trace, other: Trace) -> Difference | None:
         return Difference(
             requested_bytes=int(reported.size[ours.ordered[place]]) if place < len(ours.ordered) else None,
             other_bytes=int(other.size[theirs.ordered[place]]) if place < len(theirs.ordered) else None,
-            stack=trace.stack_behind(event),
+            stack=trace.attributed_stack(event),
             module=trace.modules[trace.module_id[event]],
         )
     our_sizes, their_sizes = ours.sizes_of_threads(), theirs.sizes_of_threads()

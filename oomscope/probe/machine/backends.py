@@ -1,4 +1,4 @@
-"""Which backend answers a job on this machine, told without importing torch and without a call of CUDA.
+"""Which backend measures a job on this machine, found without importing torch and without a call of CUDA.
 
 After a call of CUDA no fork of a process could use a card, and importing torch takes a second.
 """
@@ -39,7 +39,7 @@ def backend_of(job: ProbeJob, environment: Mapping[str, str] = os.environ) -> Ru
 
 
 def has_card() -> bool:
-    """Whether the driver tells of a card; none is seen where the virtual one has taken the driver's place."""
+    """Whether the driver lists a card; none is seen where the virtual one has taken the driver's place."""
     if virtual.is_loaded() or not loading.has_gpu():
         return False
     try:

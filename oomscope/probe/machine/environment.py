@@ -60,8 +60,8 @@ def own_environment() -> dict[str, str]:
         return dict(os.environ)
 
 
-def told_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what has to be set on another machine as well, so that the same is allocated there."""
+def variables_to_repeat(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that another machine needs as well to allocate the same."""
     return {name: environment[name] for name in MEASURED_VARIABLES if name in environment and name != _VISIBLE}
 
 
@@ -70,8 +70,9 @@ def request_variables(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
 
     The allocator's own settings are not among them: a result names those apart.
     """
-    told = told_variables(child_environment(job, environment))
-    return {name: told[name] for name in told if name not in _OF_THE_CONTEXT and name not in ALLOCATOR_VARIABLES}
+    variables = variables_to_repeat(child_environment(job, environment))
+    left_out = {*_OF_THE_CONTEXT, *ALLOCATOR_VARIABLES}
+    return {name: value for name, value in variables.items() if name not in left_out}
 
 
 def allocator_variable(environment: Mapping[str, str]) -> str | None:

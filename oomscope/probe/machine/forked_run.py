@@ -36,7 +36,7 @@ class ForkedRun(Generic[Value]):
         self._pid = os.fork()
         if self._pid == 0:
             self._reader.close()
-            _serve(function, writer)
+            _run_child(function, writer)
         writer.close()
 
     def value(self) -> Value | None:
@@ -63,8 +63,8 @@ class ForkedRun(Generic[Value]):
         return self._status
 
 
-class RunHere(Generic[Value]):
-    """The same, in this process and at once."""
+class InlineRun(Generic[Value]):
+    """The same as :class:`ForkedRun`, but calls ``function`` in this process and at once."""
 
     def __init__(self, function: Callable[[], Value]) -> None:
         self._value = function()
@@ -87,8 +87,8 @@ def end_as(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _serve(function: Callable[[], object], writer: Connection) -> NoReturn:
-    """Be the child."""
+def _run_child(function: Callable[[], object], writer: Connection) -> NoReturn:
+    """Run ``function`` in the child, and end it."""
     status = ExitCode.INTERNAL
     try:
         die_with_parent()

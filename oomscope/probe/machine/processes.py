@@ -52,7 +52,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Family:
+class ProcessTree:
     """A process and everything that it starts, under a supervisor (:mod:`oomscope.probe.machine.supervisor`)."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -77,7 +77,7 @@ class Family:
         return True
 
     def kill(self) -> Ended:
-        """Kill whatever is left of the family; return how the process ended. Call it once, last."""
+        """Kill what is left of the tree; return how the process ended. Call it once, last."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         self.await_end(float("inf"))
@@ -90,17 +90,17 @@ class Family:
         return self._ended
 
 
-def start_family(
+def start_process_tree(
     command: Sequence[str],
     *,
     environment: Mapping[str, str],
     cwd: Path | None = None,
     output: int | IO[bytes] | None = None,
     passed: Sequence[int] = (),
-) -> Family:
+) -> ProcessTree:
     """Start ``command`` under a supervisor, as the leader of a session of its own, with nothing on standard input.
 
-    Where it cannot be run, :attr:`Family.error` says so. ``output`` takes standard output and error; None leaves them
+    Where it cannot be run, :attr:`ProcessTree.error` says so. ``output`` takes standard output and error; None keeps
     those of this process.
     """
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -115,7 +115,7 @@ def start_family(
             pass_fds=(far.fileno(), *passed),
             start_new_session=True,
         )
-    return Family(near, process)
+    return ProcessTree(near, process)
 
 
 def receive(control: socket.socket, deadline: float) -> Any:
@@ -137,7 +137,7 @@ def receive(control: socket.socket, deadline: float) -> Any:
 
 
 def kernel_oom_kills() -> int:
-    """Return how often the kernel has killed for want of memory on this machine; 0 where it does not say.
+    """Return how often the kernel has killed processes for lack of memory on this machine; 0 where it reports none.
 
     Linux counts it as ``oom_kill`` in /proc/vmstat (for all control groups).
     """

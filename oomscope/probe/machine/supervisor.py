@@ -1,7 +1,7 @@
 """Ends a process together with everything that it started, whatever session, environment or parent that has by then.
 
 A supervisor stands between a process and the one who wants it. It is a child subreaper (Linux, prctl(2)): what is
-orphaned below it becomes its child, so killing its children until there are none ends the whole family. It does so when
+orphaned below it becomes its child, so killing its children until there are none ends the whole tree. It does so when
 it is told to, and when its socket closes because the one who wants the process is gone.
 
 It sends three kinds of message over the socket, in JSON: ``{"pid": N}`` at first; ``{"error": TEXT}`` where the command
@@ -71,7 +71,7 @@ class _Supervisor:
         self._control = control
         self._wake = wake
         self._pid = pid
-        self._tell(pid=pid)
+        self._report_end(pid=pid)
 
     def run(self) -> NoReturn:
         """Reap what ends; from the order on, kill until nothing is left."""
@@ -101,9 +101,9 @@ class _Supervisor:
             if pid == 0:
                 return True
             if pid == self._pid:
-                self._tell(status=os.waitstatus_to_exitcode(raw), max_rss_bytes=usage.ru_maxrss * 1024)
+                self._report_end(status=os.waitstatus_to_exitcode(raw), max_rss_bytes=usage.ru_maxrss * 1024)
 
-    def _tell(self, **document: int) -> None:
+    def _report_end(self, **document: int) -> None:
         try:
             self._control.send(json.dumps(document).encode())
         except OSError:  # nobody listens any more
@@ -147,7 +147,7 @@ def _leave_descriptors_to_the_child(kept: set[int]) -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing; the wakeup descriptor tells of the signal."""
+    """Do nothing; the wakeup descriptor reports the signal."""
 
 
 if __name__ == "__main__":

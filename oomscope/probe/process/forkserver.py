@@ -23,12 +23,12 @@ from typing import Any
 from oomscope.probe.job import Progress
 from oomscope.probe.machine.processes import MESSAGE_BYTES
 from oomscope.probe.machine.supervisor import fork_supervised
-from oomscope.probe.recording.collector import uncollected_import
+from oomscope.probe.recording.collector import gc_paused_import
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Which an interpreter reads when it starts."""
 NEEDS_FRESH = 75
-"""The exit status of a worker that found itself to have been warm in vain; EX_TEMPFAIL of sysexits.h."""
+"""The exit status of a warm worker whose job needs a fresh process; EX_TEMPFAIL of sysexits.h."""
 _READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMBA_")
 """How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
@@ -52,7 +52,7 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
         descriptor: the socket's number.
         fresh_names: the top-level modules that a fresh worker has when it comes to its target.
     """
-    with uncollected_import():
+    with gc_paused_import():
         preload()
     early = sorted(top_level_names() - fresh_names)
     gc.collect()

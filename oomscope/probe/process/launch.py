@@ -28,12 +28,12 @@ from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment, request_variables
 from oomscope.probe.machine.processes import (
     Ended,
-    Family,
+    ProcessTree,
     kernel_oom_kills,
     own_program,
     signal_name,
     signals_as_exits,
-    start_family,
+    start_process_tree,
 )
 from oomscope.probe.process import tempdirs
 from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, without_measurement
@@ -46,10 +46,10 @@ _LOOK_S = 0.25
 
 
 class StoppedError(Exception):
-    """Somebody ended the probe before it had a result; not an answer about the target."""
+    """The probe was stopped before it had a result; not an answer about the target."""
 
 
-class VoidError(Exception):
+class FreshProcessNeededError(Exception):
     """The worker asked for a fresh process."""
 
 
@@ -70,20 +70,20 @@ class Order:
     """Every variable that it sees."""
 
 
-Start = Callable[[Order], Family]
-"""Starts a worker; :mod:`oomscope.probe.process.warm` has another way than :class:`Fresh`, with the same meaning."""
+Start = Callable[[Order], ProcessTree]
+"""Starts a worker: :class:`FreshInterpreter` does, and :mod:`oomscope.probe.process.warm` with the same meaning."""
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshInterpreter:
     """Starts a new interpreter for each worker."""
 
     command: Sequence[str] = WORKER
     """Given the job's file, the result's file and the number of the progress pipe."""
 
-    def __call__(self, order: Order) -> Family:
+    def __call__(self, order: Order) -> ProcessTree:
         """Start a worker."""
-        return start_family(
+        return start_process_tree(
             [*self.command, str(order.job), str(order.result), str(order.progress)],
             environment=order.environment,
             cwd=order.cwd,
@@ -92,7 +92,7 @@ class Fresh:
         )
 
 
-FRESH = Fresh()
+FRESH_INTERPRETER = FreshInterpreter()
 
 
 def run(
@@ -100,18 +100,18 @@ def run(
     progress: OnProgress | None = None,
     *,
     log_path: str | os.PathLike[str] | None = None,
-    start: Start = FRESH,
-    void_status: int | None = None,
+    start: Start = FRESH_INTERPRETER,
+    needs_fresh_status: int | None = None,
     stop: threading.Event | None = None,
 ) -> ProbeResult:
-    """Measure ``job`` in a process of its own and return what came of it.
+    """Measure ``job`` in a process of its own and return the result.
 
     Args:
         job: what to measure.
         progress: called for each step forward, in the caller's thread.
         log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
         start: starts the worker.
-        void_status: the exit status by which the worker asks for a fresh process.
+        needs_fresh_status: the exit status by which the worker asks for a fresh process.
         stop: once it is set, from another thread, the probe is ended.
 
     Never raises for what the target does. An interrupt of the caller, SIGTERM and SIGHUP pass through (the signals as
@@ -119,7 +119,7 @@ def run(
 
     Raises:
         StoppedError: ``stop`` was set.
-        VoidError: the worker asked for a fresh process.
+        FreshProcessNeededError: the worker asked for a fresh process.
         AllocatorConfError: the allocator's variable in the environment is in force, and ill-formed.
         MachineUnfitError: there is no torch, or no place for the probe's temporary files.
     """
@@ -134,8 +134,8 @@ def run(
         ended, failure = _run_worker(job, tempdir, log, start, progress, stop=stop)
         path = tempdir / "result.json"  # the worker writes a whole file or none
         written = ProbeResult.from_json(json.loads(path.read_text())) if path.is_file() else None
-        if written is None and ended.status == void_status:
-            raise VoidError
+        if written is None and ended.status == needs_fresh_status:
+            raise FreshProcessNeededError
         output = _tail(log)
         if written is None:
             backend: MeasuredOn = "command" if isinstance(job.target, CommandTarget) else backend_of(job)
@@ -219,7 +219,7 @@ def _text_of(ended: Ended, during: str, oom_killed: bool) -> str:
     return f"the probe's process was ended by {signal_name(ended.signal)}{during}"
 
 
-def _started(job: ProbeJob, tempdir: Path, log: Path, start: Start, writer: int) -> Family:
+def _started(job: ProbeJob, tempdir: Path, log: Path, start: Start, writer: int) -> ProcessTree:
     """Start the worker, in the checkout where there is one."""
     cwd = job.target.place if isinstance(job.target, CheckoutTarget) else tempdir
     with log.open("a+b") as output:  # a worker may read back what its target said
@@ -234,7 +234,9 @@ def _started(job: ProbeJob, tempdir: Path, log: Path, start: Start, writer: int)
         return start(order)
 
 
-def _follow(pipe: io.RawIOBase, worker: Family, deadline: float, stop: threading.Event | None) -> Iterator[Progress]:
+def _follow(
+    pipe: io.RawIOBase, worker: ProcessTree, deadline: float, stop: threading.Event | None
+) -> Iterator[Progress]:
     """Yield what the worker reports until it ends, closes the pipe or runs out of time.
 
     A child of the target may hold the pipe open for longer than the worker lives, hence the look at the process.
@@ -257,7 +259,7 @@ def _follow(pipe: io.RawIOBase, worker: Family, deadline: float, stop: threading
                 yield Progress(**json.loads(line))
 
 
-def _await_end(worker: Family, deadline: float, stop: threading.Event | None) -> bool:
+def _await_end(worker: ProcessTree, deadline: float, stop: threading.Event | None) -> bool:
     """Wait until the worker has ended and return True; at ``deadline`` return False.
 
     It may run on long after it has closed the pipe.

@@ -30,10 +30,10 @@ from oomscope.probe.machine.environment import (
     own_environment,
     usual_environment,
 )
-from oomscope.probe.machine.processes import Family, receive
+from oomscope.probe.machine.processes import ProcessTree, receive
 from oomscope.probe.process import launch
 from oomscope.probe.process.forkserver import NEEDS_FRESH, NO_BYTECODE
-from oomscope.probe.process.launch import FRESH, WORKER, Order
+from oomscope.probe.process.launch import FRESH_INTERPRETER, WORKER, Order
 from oomscope.probe.process.worker import SERVE
 from oomscope.probe.result import ProbeResult
 from oomscope.virtual.loading import has_gpu
@@ -91,7 +91,7 @@ class Parent:
         """Its process."""
         return self._process.pid
 
-    def fork(self, order: Order, stop: threading.Event | None = None) -> Family:
+    def fork(self, order: Order, stop: threading.Event | None = None) -> ProcessTree:
         """Have a worker forked.
 
         Raises:
@@ -113,7 +113,7 @@ class Parent:
         except BaseException:
             near.close()  # the supervisor ends a worker that nobody wants
             raise
-        return Family(near)
+        return ProcessTree(near)
 
     def close(self) -> None:
         """End it."""
@@ -171,19 +171,19 @@ class WarmParents:
         log_path: str | os.PathLike[str] | None = None,
         stop: threading.Event | None = None,
     ) -> ProbeResult:
-        """Measure ``job`` in a process of its own and return what came of it.
+        """Measure ``job`` in a process of its own and return the result.
 
         Arguments, result and errors are those of :func:`oomscope.probe.process.launch.run`.
         """
         if not suits(job):
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
-        def start(order: Order) -> Family:
+        def start(order: Order) -> ProcessTree:
             return self._start(job, order, stop)
 
         try:
-            return launch.run(job, progress, log_path=log_path, stop=stop, start=start, void_status=NEEDS_FRESH)
-        except launch.VoidError:
+            return launch.run(job, progress, log_path=log_path, stop=stop, start=start, needs_fresh_status=NEEDS_FRESH)
+        except launch.FreshProcessNeededError:
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
     def prepare(self) -> None:
@@ -209,20 +209,20 @@ class WarmParents:
             parent.close()
         self._parents.clear()
 
-    def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Family:
+    def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> ProcessTree:
         """Have a worker forked; start a fresh one where the parent's imports would be noticed, or there is none."""
         with self._lock:
             if stop is not None and stop.is_set():  # which it may be only since another thread came before
                 raise launch.StoppedError
             try:
                 if self._has_lost_one:
-                    return FRESH(order)
+                    return FRESH_INTERPRETER(order)
                 parent = self._parent(order.environment)
-                return FRESH(order) if _would_notice(parent, job, stop) else parent.fork(order, stop)
+                return FRESH_INTERPRETER(order) if _would_notice(parent, job, stop) else parent.fork(order, stop)
             except OSError:
                 self._has_lost_one = True
                 self._end_all()
-                return FRESH(order)
+                return FRESH_INTERPRETER(order)
 
     def _parent(self, environment: Mapping[str, str]) -> Parent:
         """Return the parent that serves jobs in ``environment``; the one used first makes room."""
@@ -237,7 +237,7 @@ class WarmParents:
 
 
 def _would_notice(parent: Parent, job: ProbeJob, stop: threading.Event | None) -> bool:
-    """Whether the target of ``job`` could tell that ``parent`` has imported something."""
+    """Whether the target of ``job`` could notice that ``parent`` has imported something."""
     return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early(stop), job.target.place)
 
 

@@ -28,15 +28,15 @@ SERVE = "--serve"
 """The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
 
 
-def _told_over(descriptor: int) -> Callable[[Progress], None]:
-    """Return what writes progress as lines of JSON; it keeps quiet once nobody listens."""
+def _progress_writer(descriptor: int) -> Callable[[Progress], None]:
+    """Return a function that writes progress as lines of JSON; it does nothing once the pipe is closed."""
     os.set_inheritable(descriptor, False)
 
-    def tell(progress: Progress) -> None:
+    def write_progress(progress: Progress) -> None:
         with contextlib.suppress(BrokenPipeError):
             os.write(descriptor, json.dumps(progress.to_json()).encode() + b"\n")
 
-    return tell
+    return write_progress
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
         arguments = _serve(int(arguments[1]))
     die_with_parent()
     job_path, result_path, descriptor = arguments
-    progress = _told_over(int(descriptor))
+    progress = _progress_writer(int(descriptor))
     if warm:
         from oomscope.probe.process.forkserver import once_imported
 
@@ -86,7 +86,7 @@ def _measured(
 
 
 def _serve(descriptor: int) -> list[str]:
-    """Be a warm parent; return in each worker that it forks, with its arguments.
+    """Serve as a warm parent; return in each worker that it forks, with its arguments.
 
     Warm parents are for machines without a GPU, so it has the virtual card, which must be there before torch is.
     """

@@ -1,4 +1,4 @@
-"""What was said of a storage on the card. This module imports neither torch nor numpy: a program may lack numpy."""
+"""The label of a storage on the card. This module imports neither torch nor numpy: a program may lack numpy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from oomscope.snapshot.trace import Category
 
 
-class Told(NamedTuple):
-    """Somebody said what a storage is for."""
+class BlockLabel(NamedTuple):
+    """What a storage is for, as the program or its hooks reported it."""
 
     address: int
     allocations: int

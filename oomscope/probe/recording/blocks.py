@@ -1,7 +1,7 @@
-"""Remembers what storages on the card are for, by the address and the number of allocations made until then.
+"""Labels storages on the card with what they are for, by address and by the number of allocations made until then.
 
 An address is used again and again, and times of events are not exact to the microsecond; how many blocks were
-allocated before something was said tells which of an address's blocks was meant. Collectives are listened to here: what
+allocated before a label was recorded tells which of an address's blocks it means. Collectives are followed here: what
 a rank receives is communication for as long as it only passes through.
 """
 
@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.probe.recording.replaced import replaced
-from oomscope.probe.recording.told import Told
 from oomscope.snapshot.trace import Category
 
 
-class ToldBlocks:
-    """What was said of blocks, in the order in which it was said.
+class LabelledBlocks:
+    """The labels of blocks, in the order in which they were recorded.
 
     It is kept in columns: Python's collector runs by how many objects a program has made, and these are not the
     program's.
@@ -37,16 +37,16 @@ class ToldBlocks:
         self._categories: list[Category] = []
 
     @property
-    def told(self) -> list[Told]:
-        """All that was said."""
-        return list(map(Told, self._addresses, self._numbers, self._categories))
+    def labels(self) -> list[BlockLabel]:
+        """All labels."""
+        return list(map(BlockLabel, self._addresses, self._numbers, self._categories))
 
     def cards_used(self) -> int:
         """Return on how many cards the program has allocated."""
         return sum(self._allocations(card) > 0 for card in range(torch.cuda.device_count()))
 
-    def tell(self, category: Category, tensors: Iterable[object]) -> None:
-        """Say what the storages of ``tensors`` are for; what is no tensor on the card is passed over."""
+    def label(self, category: Category, tensors: Iterable[object]) -> None:
+        """Label the storages of ``tensors``; anything that is no tensor on the card is skipped."""
         numbers: dict[int, int] = {}
         for card, address in _addresses(tensors):
             if card not in numbers:
@@ -129,16 +129,16 @@ _RECEIVING: Final = (
 """Methods of process groups whose first argument is written; what a collective changes in place keeps its purpose."""
 
 
-def collectives_told(blocks: ToldBlocks) -> AbstractContextManager[None]:
-    """Tell ``blocks`` of what collectives write while the block runs."""
+def collectives_labelled(blocks: LabelledBlocks) -> AbstractContextManager[None]:
+    """Label what collectives write while the block runs."""
     group: Any = getattr(dist, "ProcessGroup", None)
     names = [name for name in _RECEIVING if group is not None and name in vars(group)]
-    return replaced([(group, name, _telling(getattr(group, name), blocks)) for name in names])
+    return replaced([(group, name, _labelling(getattr(group, name), blocks)) for name in names])
 
 
-def _telling(method: Callable[..., Any], blocks: ToldBlocks) -> Callable[..., Any]:
-    def told(group: Any, *args: Any, **kwargs: Any) -> Any:
-        blocks.tell(Category.COMMUNICATION, tensors_in(args[0] if args else ()))
+def _labelling(method: Callable[..., Any], blocks: LabelledBlocks) -> Callable[..., Any]:
+    def labels(group: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks.label(Category.COMMUNICATION, tensors_in(args[0] if args else ()))
         return method(group, *args, **kwargs)
 
-    return told
+    return labels

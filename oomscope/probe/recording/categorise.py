@@ -1,6 +1,6 @@
-"""Gives a trace's blocks their categories afterwards, from what was told of addresses while the program ran.
+"""Gives a trace's blocks their categories afterwards, from the labels that were recorded while the program ran.
 
-An allocation on the card does not say what it is for. What is told (this storage is a parameter) names an address and
+An allocation on the card does not say what it is for. A label (this storage is a parameter) names an address and
 how many blocks had been allocated by then; the block that held the address is found in the trace. The rest follows
 from size and lifetime: workspaces of cuBLAS have known sizes, what outlives the forward pass that made it is an
 activation, what does not outlive its phase is a temporary.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.probe.recording.told import Told
+from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS, Place
@@ -29,14 +29,14 @@ _FORWARD = ("forward", "loss")
 _TORCHS_OWN = re.compile(r"(^|/)torch/")
 _STATES_OF_KERAS = Place(r"(^|/)keras/src/optimizers/base_optimizer\.py$", r"^add_variable")
 """Keras makes the states of its optimizers here, at the first call of ``fit`` within a forward pass. Those of
-``torch.optim`` are told."""
+``torch.optim`` are labelled."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""
 
 
 def categorise(
     timeline: Timeline,
-    told: Iterable[Told],
+    labels: Iterable[BlockLabel],
     *,
     allocations: int | None = None,
     workspaces: Collection[int] = (),
@@ -44,11 +44,11 @@ def categorise(
 ) -> Trace:
     """Return the timeline's trace with the categories of its alloc events filled in.
 
-    What was told stands before what the trace already has, and that before what lifetimes say.
+    Labels take precedence over categories that the trace already has, and those over inference by lifetime.
 
     Args:
         timeline: the trace and the final segments.
-        told: in the order in which it was said.
+        labels: in the order in which they were recorded.
         allocations: blocks that the allocator had handed out when the trace ended; None for those of the trace.
         workspaces: sizes in bytes that cuBLAS's workspaces have.
         keeps_workspaces: whether torch keeps them.
@@ -57,7 +57,7 @@ def categorise(
     if not len(trace):
         return trace
     category = trace.category.copy()
-    found = _told_blocks(trace, table, told, allocations)
+    found = _labelled_blocks(trace, table, labels, allocations)
     of_stack = _stacks_of(trace)
     sized = np.flatnonzero((table.born != BEFORE) & np.isin(table.size, list(workspaces)))
     is_known = np.isin(sized, list(found)) | np.isin(trace.stack_id[table.born[sized]], of_stack.weights)
@@ -69,16 +69,16 @@ def categorise(
             received.append(row)
         else:
             category[table.born[row]] = kind
-    untold = np.flatnonzero((table.born != BEFORE) & (category[table.born] == Category.UNKNOWN))
-    by_lifetime = _by_lifetime(trace, table, untold)
+    unlabelled = np.flatnonzero((table.born != BEFORE) & (category[table.born] == Category.UNKNOWN))
+    by_lifetime = _by_lifetime(trace, table, unlabelled)
     passing = by_lifetime != Category.ACTIVATION
-    by_lifetime[passing & np.isin(untold, received)] = Category.COMMUNICATION
-    stacks = trace.stack_id[table.born[untold]]
+    by_lifetime[passing & np.isin(unlabelled, received)] = Category.COMMUNICATION
+    stacks = trace.stack_id[table.born[unlabelled]]
     by_lifetime[passing & np.isin(stacks, of_stack.collectives)] = Category.COMMUNICATION
     by_lifetime[np.isin(stacks, of_stack.buckets)] = Category.COMMUNICATION
     by_lifetime[np.isin(stacks, of_stack.weights)] = Category.PARAMETER
     by_lifetime[(by_lifetime != Category.TEMPORARY) & np.isin(stacks, of_stack.states)] = Category.OPTIMIZER_STATE
-    category[table.born[untold]] = by_lifetime
+    category[table.born[unlabelled]] = by_lifetime
     return replace(trace, category=category)
 
 
@@ -110,10 +110,12 @@ def _stacks_of(trace: Trace) -> _StacksOfLibraries:
     return found
 
 
-def _told_blocks(trace: Trace, table: Lifetimes, told: Iterable[Told], allocations: int | None) -> dict[int, Category]:
-    """Return the blocks that were spoken of; what was said last of a block stands.
+def _labelled_blocks(
+    trace: Trace, table: Lifetimes, labels: Iterable[BlockLabel], allocations: int | None
+) -> dict[int, Category]:
+    """Return the category of each labelled block; the last label of a block counts.
 
-    That it was received from other ranks is only said of blocks of which nothing else is.
+    A communication label counts only where a block has no other.
     """
     is_alloc = trace.action == Action.ALLOC
     before = 0 if allocations is None else allocations - int(is_alloc.sum())
@@ -123,7 +125,7 @@ def _told_blocks(trace: Trace, table: Lifetimes, told: Iterable[Told], allocatio
         if table.born[row] != BEFORE:
             rows_at[int(table.address[row])].append(row)
     found: dict[int, Category] = {}
-    for address, number, kind in told:
+    for address, number, kind in labels:
         rows = rows_at.get(address, [])
         position = bisect_right(rows, number, key=lambda row: int(ordinal[table.born[row]])) - 1
         if position >= 0 and (kind is not Category.COMMUNICATION or rows[position] not in found):
@@ -202,9 +204,9 @@ def _is_kept(trace: Trace, moments: Indices, born: Indices, freed: Indices) -> N
 
 
 def _moments_at(trace: Trace) -> Indices:
-    """Return each event's moment; one that says nothing, of a thread that nobody follows, has that before it."""
-    told = np.where(trace.moment_id > 0, np.arange(len(trace)), 0)
-    place = np.maximum.accumulate(told) if len(trace) else told
+    """Return each event's moment; one without any, of a thread that is not followed, has that before it."""
+    known = np.where(trace.moment_id > 0, np.arange(len(trace)), 0)
+    place = np.maximum.accumulate(known) if len(trace) else known
     return trace.moment_id[place].astype(np.int64)
 
 

@@ -23,8 +23,8 @@ _OF_A_NODE: Final = 2
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Let the collector rest inside the block, unless a program sets it there (``gc.disable()``), which lasts.
+def gc_paused() -> Iterator[None]:
+    """Pause the collector inside the block; what a program sets there (``gc.disable()``) stays.
 
     Training that collects by hand or seldom (``gc.set_threshold(...)``) holds more memory for it.
     """
@@ -38,14 +38,14 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def uncollected_import() -> Iterator[None]:
-    """Let the collector rest while modules are imported, and run once after many objects.
+def gc_paused_import() -> Iterator[None]:
+    """Pause the collector while modules are imported, and run it once after many objects.
 
     Torch makes a third of a million, nearly all of which stay; to look through them again and again takes a fifth of
     its import. The one collection counts them as old, as those of a plain import would: Python looks through all
     objects again when a quarter as many are new.
     """
-    with uncollected():
+    with gc_paused():
         yield
         is_due = gc.get_count()[0] > _MANY
     if is_due and gc.isenabled() and gc.get_threshold()[0]:
@@ -65,7 +65,7 @@ class KeptObjects:
     """
 
     def __init__(self) -> None:
-        with uncollected():
+        with gc_paused():
             self._stock = stock = [_Spare() for _ in range(_STOCK)]
             gc.collect(0)
         self._counts: list[int] = []
@@ -79,13 +79,13 @@ class KeptObjects:
         self._text_of_node = TextOfNode
 
     def __enter__(self) -> None:
-        """Look how many objects are counted."""
+        """Note how many objects are counted."""
         self._counts.append(gc.get_count()[0])
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Give up as many objects as were made since then."""
+        """Delete as many spare objects as were made since then."""
         self._give_up(gc.get_count()[0] - self._counts.pop())
 
     def text_of_node(self, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Follows a program that tells nothing itself, from hooks on its modules, on autograd and on its optimizers.
+"""Follows a program that reports nothing itself, by hooks on its modules, on autograd and on its optimizers.
 
 Forward is what runs from the start of an iteration and inside the root module, loss what follows it, backward what the
 autograd engine runs, optimizer what follows backward until the step is over, and other what comes then. A gradient that
@@ -29,8 +29,8 @@ from torch.optim import optimizer as optim
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
 from oomscope import virtual
-from oomscope.probe.recording.blocks import ToldBlocks, collectives_told, tensors_in
-from oomscope.probe.recording.collector import KeptObjects, uncollected
+from oomscope.probe.recording.blocks import LabelledBlocks, collectives_labelled, tensors_in
+from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import OTHER, Position
@@ -57,7 +57,7 @@ class Follower:
     def __init__(
         self,
         position: Position,
-        blocks: ToldBlocks,
+        blocks: LabelledBlocks,
         growing: GrowingContainers,
         kept: KeptObjects,
         notes: list[str],
@@ -70,7 +70,7 @@ class Follower:
         # Held weakly: what the program lets go is to be freed.
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._is_told_roots = False
+        self._roots_are_given = False
         self._parameters_run = WeakTensorKeyDictionary()
         self._leaves = WeakTensorKeyDictionary()  # whose gradients are followed: whether they are weights, not inputs
         self._optimizers = WeakIdKeyDictionary()
@@ -80,14 +80,14 @@ class Follower:
     def watch(self, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Learn the target's modules, parameters and optimizers."""
         for model in models:
-            self._is_told_roots = True
+            self._roots_are_given = True
             self._learn(_uncompiled(model))
         for optimizer in optimizers:
             self._note_optimizer(optimizer)
         self.label()
 
     def iteration_begins(self, index: int) -> None:
-        """Count microbatches anew, look what the last iteration left in lists, and tell weights that it replaced."""
+        """Count microbatches anew, look for lists that the last iteration grew, and label weights that it replaced."""
         self._microbatch = 0
         self._growing.iteration_begins()
         for model in self._roots:
@@ -96,21 +96,21 @@ class Follower:
         self._position.imply("forward", iteration=index, microbatch=0)
 
     def label(self) -> None:
-        """Tell parameters, gradients and optimizer states as they stand."""
+        """Label parameters, gradients and optimizer states as they are now."""
         for model in self._roots:
             with self.unharmed():
                 self._label_weights(model)
                 main = (getattr(each, "main_grad", None) for each in parameters(model))
-                self._blocks.tell(Category.MAIN_GRADIENT, main)
+                self._blocks.label(Category.MAIN_GRADIENT, main)
         for optimizer in self._optimizers:
             with self.unharmed():
                 self._label_states(optimizer)
 
     def label_all(self) -> None:
-        """Tell also what models hold that have not run yet: a run that ends here does not come to them."""
+        """Label also what models hold that have not run yet: a run that ends here does not reach them."""
         with self.unharmed():
             self.label()
-        with uncollected():
+        with gc_paused():
             for each in gc.get_objects():
                 if issubclass(type(each), torch.nn.Module):
                     with self.unharmed():
@@ -145,7 +145,7 @@ class Follower:
         ]
         try:
             optimizers = replaced([(optim.Optimizer, "__init__", made)])
-            with backward_through(followed), collectives_told(self._blocks), optimizers, warnings.catch_warnings():
+            with backward_through(followed), collectives_labelled(self._blocks), optimizers, warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
                 yield
         finally:
@@ -177,7 +177,7 @@ class Follower:
             self._imply("forward")
             if self._backward_depth == 0:
                 inputs = [each for each in tensors_in(given) if self._is_input(each)]
-                self._blocks.tell(Category.INPUT, inputs)
+                self._blocks.label(Category.INPUT, inputs)
                 with self._kept:
                     self._follow_gradients(inputs, are_weights=False)
 
@@ -193,7 +193,7 @@ class Follower:
         module = _uncompiled(module)
         if module in self._roots:
             return True
-        if self._is_told_roots or self._backward_depth > 0 or next(parameters(module), None) is None:
+        if self._roots_are_given or self._backward_depth > 0 or next(parameters(module), None) is None:
             return False
         with self._kept:
             self._learn(module)
@@ -201,24 +201,24 @@ class Follower:
         return True
 
     def _label_weights(self, model: torch.nn.Module) -> None:
-        self._blocks.tell(Category.KEPT, buffers(model))
-        self._tell_parameters(list(parameters(model)))
+        self._blocks.label(Category.KEPT, buffers(model))
+        self._label_parameters(list(parameters(model)))
 
-    def _tell_parameters(self, weights: list[torch.nn.Parameter]) -> None:
-        self._blocks.tell(Category.PARAMETER, weights)
+    def _label_parameters(self, weights: list[torch.nn.Parameter]) -> None:
+        self._blocks.label(Category.PARAMETER, weights)
         parts = (getattr(each, "ds_tensor", None) for each in weights)  # a rank's, of DeepSpeed's ZeRO-3
-        self._blocks.tell(Category.PARAMETER, parts)
+        self._blocks.label(Category.PARAMETER, parts)
 
     def _label_unseen(self, module: torch.nn.Module) -> None:
-        """Tell the weights of a module that has not run, which may still be in the making (``copy.deepcopy``)."""
+        """Label the weights of a module that has not run, which may still be in the making (``copy.deepcopy``)."""
         if module not in self._names:
             own = vars(module)
             held, weights = (
                 [each for each in own.get(name, {}).values() if each is not None and not is_lazy(each)]
                 for name in ("_buffers", "_parameters")
             )
-            self._blocks.tell(Category.KEPT, held)
-            self._tell_parameters(weights)
+            self._blocks.label(Category.KEPT, held)
+            self._label_parameters(weights)
 
     def _note_parameters_of(self, module: torch.nn.Module) -> None:
         """Remember what a module ran with: FSDP2 gives it whole parameters then, which collect gradients too."""
@@ -234,7 +234,7 @@ class Follower:
         self._follow_gradients(parameters(model), are_weights=True)
 
     def _follow_gradients(self, tensors: Iterable[torch.Tensor], *, are_weights: bool) -> None:
-        """Tell the gradients of leaves as they arrive."""
+        """Label the gradients of leaves as they arrive."""
         for tensor in tensors:
             if tensor.requires_grad and tensor.is_leaf:
                 if tensor not in self._leaves:
@@ -258,7 +258,7 @@ class Follower:
                 with self.unharmed():
                     models = (each for model in self._roots for each in parameters(model))
                     gradients = (each.grad for each in (*models, *self._parameters_run.keys()))
-                    self._blocks.tell(Category.GRADIENT, _distinct(gradients))
+                    self._blocks.label(Category.GRADIENT, _distinct(gradients))
                 self._microbatch += 1
                 self._imply("optimizer", microbatch=-1)
 
@@ -285,9 +285,9 @@ class Follower:
         if torch.compiler.is_compiling():
             return
         with self.unharmed():
-            self._blocks.tell(Category.GRADIENT, (parameter.grad,))
+            self._blocks.label(Category.GRADIENT, (parameter.grad,))
             if self._leaves.get(parameter) and not _is_parameter(parameter):
-                self._blocks.tell(Category.PARAMETER, (parameter,))
+                self._blocks.label(Category.PARAMETER, (parameter,))
 
     # Optimizers -----------------------------------------------------------------------------------------------
 
@@ -324,13 +324,13 @@ class Follower:
             self._follow_gradients(_stepped_by(optimizer), are_weights=True)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
-        """Tell states and parameters.
+        """Label states and parameters.
 
         Plain tensors may be copies of weights in another type: they are parameters where backward comes to them.
         """
         weights = (each for each in _stepped_by(optimizer) if _is_parameter(each))
-        self._blocks.tell(Category.PARAMETER, weights)
-        self._blocks.tell(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
+        self._blocks.label(Category.PARAMETER, weights)
+        self._blocks.label(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:
@@ -343,9 +343,9 @@ class Follower:
                 self._notes.append(note)
 
     def _imply(self, phase: str, microbatch: int | None = None) -> None:
-        """Set the phase, unless the program tells its own, is not yet training, or recomputes in backward."""
+        """Set the phase, unless the program sets its own, is not yet training, or recomputes in backward."""
         inside_backward = self._backward_depth > 0 and phase != "backward"
-        if not self._position.is_told and self._position.is_training and not inside_backward:
+        if not self._position.is_set_by_program and self._position.is_training and not inside_backward:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
 
 
@@ -426,7 +426,7 @@ def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _keyword_arguments(caller: FrameType) -> object:
-    """Return the keyword arguments of a module's call, of which torch tells global hooks nothing.
+    """Return the keyword arguments of a module's call, which torch does not pass to global hooks.
 
     Args:
         caller: the function of ``torch.nn.Module._call_impl`` that runs the hooks.

@@ -44,7 +44,7 @@ class Position:
 
     def __init__(self, announce: Callable[[str], None] | None) -> None:
         self._announce = announce
-        self._told: list[Moment] = []
+        self._set_by_program: list[Moment] = []
         self._implied = Moment("init", -1, -1)
         self._modules: list[str] = []
         self._texts: dict[str, str] = {}
@@ -53,12 +53,12 @@ class Position:
     @property
     def moment(self) -> Moment:
         """Phase, iteration and microbatch."""
-        return self._told[-1] if self._told else self._implied
+        return self._set_by_program[-1] if self._set_by_program else self._implied
 
     @property
-    def is_told(self) -> bool:
-        """Whether the program itself says in which phase it is."""
-        return bool(self._told)
+    def is_set_by_program(self) -> bool:
+        """Whether the program itself sets its phase."""
+        return bool(self._set_by_program)
 
     @property
     def is_training(self) -> bool:
@@ -82,9 +82,9 @@ class Position:
 
     @contextmanager
     def phase(self, phase: str, *, iteration: int | None = None, microbatch: int | None = None) -> Iterator[None]:
-        """Mark what runs inside as told by the program; None keeps the enclosing value."""
-        outer, depth = self.moment, len(self._told)
-        self._told.append(
+        """Set the phase of what runs inside, as the program reports it; None keeps the enclosing value."""
+        outer, depth = self.moment, len(self._set_by_program)
+        self._set_by_program.append(
             Moment(
                 phase,
                 outer.iteration if iteration is None else iteration,
@@ -95,11 +95,11 @@ class Position:
         try:
             yield
         finally:
-            del self._told[depth:]
+            del self._set_by_program[depth:]
             self.announce()
 
     def imply(self, phase: str, *, iteration: int | None = None, microbatch: int = -1) -> None:
-        """Set the phase of a program that does not tell its own; None keeps the iteration."""
+        """Set the phase of a program that does not report its own; None keeps the iteration."""
         number = self._implied.iteration if iteration is None else iteration
         self._implied = Moment(phase, number, microbatch)
         self.announce()

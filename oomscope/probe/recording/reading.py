@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from oomscope.allocator.settings import parse_version
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
+from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.probe.recording.categorise import categorise
-from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
 from oomscope.snapshot.read.build_snapshot import empty_trace
@@ -47,7 +47,7 @@ def measurement_of(
     budget: DeviceBudget,
     *,
     index: int,
-    told: Sequence[Told],
+    labels: Sequence[BlockLabel],
     allocations: int,
     workspaces: Collection[int],
     torch_version: str,
@@ -61,7 +61,7 @@ def measurement_of(
         snapshot: as it stood at the end.
         budget: the card.
         index: the card's number.
-        told: what was said of blocks.
+        labels: what blocks were labelled as.
         allocations: blocks that the allocator had handed out at the end.
         workspaces: sizes that workspaces of cuBLAS have; empty where torch does not tell.
         torch_version: of the program.
@@ -75,7 +75,7 @@ def measurement_of(
     timeline = Timeline.of(trace, snapshot.segments)
     trace = categorise(
         timeline,
-        told,
+        labels,
         allocations=allocations,
         workspaces=workspaces or CUBLAS_WORKSPACES,
         keeps_workspaces=parse_version(torch_version) <= KEEPS_WORKSPACES,
@@ -125,6 +125,6 @@ def _last_oom(snapshot: Snapshot, device: int) -> tuple[int | None, Stack, int |
         events = (trace.action == Action.OOM).nonzero()[0]
         if trace.device == device and len(events):
             event = int(events[-1])
-            stack = trace.stack_behind(event)
+            stack = trace.attributed_stack(event)
             return event, stack, int(trace.size[event])
     return None, (), None

@@ -23,8 +23,8 @@ from oomscope.capture import history
 from oomscope.capture.history import Listener
 from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
-from oomscope.probe.recording.blocks import ToldBlocks
-from oomscope.probe.recording.collector import KeptObjects, uncollected
+from oomscope.probe.recording.blocks import LabelledBlocks
+from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import graphs_are_unchanged
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower
@@ -83,7 +83,7 @@ class Recorder:
         self._pid = os.getpid()
         self._log = None if history.can_mark() else PositionLog(self._moved_on_each, max_entries=max_entries)
         self.position = Position(self._mark if is_recorded else None)
-        self.blocks = ToldBlocks(self.allocations)
+        self.blocks = LabelledBlocks(self.allocations)
         self.growing = GrowingContainers(lambda: torch.cuda.memory_allocated(device()) if is_recorded else 0)
         self._kept = KeptObjects()
         self.follower = Follower(self.position, self.blocks, self.growing, self._kept, notes)
@@ -116,7 +116,7 @@ class Recorder:
                 self.follower.label_all()  # notes its own errors
                 on_refusal(refusal)
 
-        parts: list[AbstractContextManager[None]] = [history.refusals.heard_by(refused), self._statistics_kept()]
+        parts: list[AbstractContextManager[None]] = [history.refusals.notifying(refused), self._statistics_kept()]
         parts.append(graphs_are_unchanged())
         if self._is_recorded:
             history.start(max_entries=self._max_entries)
@@ -145,11 +145,11 @@ class Recorder:
         history.stop()
 
     def document(self) -> dict[str, Any]:
-        """Return the history as it stands, in torch's schema, with the forward lines of backward."""
+        """Return the history so far, in torch's schema, with the forward lines of backward."""
         if self._log is None:
             document = history.document()
         else:
-            with uncollected():  # which frees blocks while torch makes the objects of the document
+            with gc_paused():  # which frees blocks while torch makes the objects of the document
                 counts = self._moved_on_each()
                 document = history.document()
             self._log.mark(document["device_traces"], counts)

@@ -21,7 +21,7 @@ Place = tuple[Any, str, Any]
 
 @contextmanager
 def replaced(places: Iterable[Place]) -> Iterator[None]:
-    """Set attributes while the block runs; afterwards all stand as they stood before.
+    """Set attributes while the block runs, and restore them afterwards.
 
     What a class inherits is looked up in its bases again.
     """

@@ -92,7 +92,7 @@ class Session:
             )
 
     def watch(self, model: Modules, optimizer: Optimizers) -> None:
-        """Tell parameters, gradients, optimizer states, modules and phases of the target."""
+        """Follow parameters, gradients, optimizer states, modules and phases of the target."""
         self._recorder.follower.watch(listed(model), listed(optimizer))
 
     def phase(
@@ -102,8 +102,8 @@ class Session:
         return self._recorder.position.phase(phase, iteration=iteration, microbatch=microbatch)
 
     def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the storages of ``tensors`` are for, as an observer does."""
-        self._recorder.blocks.tell(Category[role.upper()], tensors)
+        """Label the storages of ``tensors`` with ``role``, as an observer does."""
+        self._recorder.blocks.label(Category[role.upper()], tensors)
 
     @property
     def unanswered(self) -> Unanswered:
@@ -116,7 +116,7 @@ class Session:
             snapshot_of(self._document, where="torch.cuda.memory._snapshot()"),
             self._budget,
             index=INDEX,
-            told=self._recorder.blocks.told,
+            labels=self._recorder.blocks.labels,
             allocations=self._allocated,
             workspaces=history.workspace_sizes(),
             torch_version=torch.__version__,
@@ -139,7 +139,7 @@ class Session:
         )
 
     def _out_of_memory(self, refusal: Refused) -> None:
-        """Keep the segments as they stand; torch says this at the failing allocation, before it raises."""
+        """Keep the segments of this moment; torch calls this at the failing allocation, before it raises."""
         if refusal.device == INDEX:
             self._failure = (refusal, self._recorder.position.moment, self._recorder.document())
 

@@ -1,4 +1,4 @@
-"""What a run is told of its card: which backend answers a job, the card, and a session on it. No torch here."""
+"""Settings of a run: which backend measures a job, the card, and a session on it. No torch here."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SessionSettings:
         )
 
     def card_variables(self, *, ledger: str = "", peers: Peers = "alike") -> dict[str, str]:
-        """Return the variables that tell a process of its virtual card.
+        """Return the variables by which a process knows its virtual card.
 
         Args:
             ledger: the file through which several processes share the card; empty for a card of one process.

@@ -1,10 +1,10 @@
-"""A command that measures by itself: run in its checkout, and its answer read from what it leaves.
+"""A command that measures by itself: run in its checkout, and its answer is read from its status, output or files.
 
 Its exit status, its output and its snapshots count. 0 is measured, 125 cannot be tested, as for ``git bisect run``. Any
 other status is a failure, unless a snapshot or torch's own words say that memory ran out. Of the output both streams
 count, in the order in which they were written; of a line of any length only its beginning is looked at.
 
-This is the work of a probe's worker, so the one who started that ends the command and its family after a time-out.
+This is the work of a probe's worker, so the one who started that ends the command and its children after a time-out.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ def _result(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TargetError(f"{argv[0]} cannot be run: {reason}", remedy="see that the checkout has it") from None
-    said = read_output(log, start, metric)
+    output = read_output(log, start, metric)
     progress(Progress(stage="analyse"))
-    return answer(job, target, status, said, before)
+    return answer(job, target, status, output, before)
 
 
 def _environment(job: ProbeJob, target: CommandTarget) -> dict[str, str]:
@@ -184,7 +184,7 @@ def _environment(job: ProbeJob, target: CommandTarget) -> dict[str, str]:
 
 
 def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command or program: the worker's, with what it may want to know of the job.
+    """Return the environment of a command or program: the worker's, with variables about the job.
 
     ``OOMSCOPE_PROBE`` is no part of it: a command that records itself is not recorded by anybody else.
     """
@@ -202,7 +202,7 @@ def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class CommandOutput:
     """What counts of an output."""
 
     match: tuple[str, str] | None = None
@@ -211,7 +211,7 @@ class Said:
     """The last line that says, in torch's words, that memory ran out."""
 
 
-def read_output(descriptor: int, start: int, metric: re.Pattern[str] | None) -> Said:
+def read_output(descriptor: int, start: int, metric: re.Pattern[str] | None) -> CommandOutput:
     """Return what counts of the file open as ``descriptor``, from byte ``start`` on."""
     match: tuple[str, str] | None = None
     refusal: Refusal | None = None
@@ -220,7 +220,7 @@ def read_output(descriptor: int, start: int, metric: re.Pattern[str] | None) -> 
         for found in metric.finditer(line) if metric else ():
             if found[1] is not None:
                 match = (found[1], line)
-    return Said(match=match, refusal=refusal)
+    return CommandOutput(match=match, refusal=refusal)
 
 
 def _lines(descriptor: int, start: int) -> Iterator[str]:
@@ -235,21 +235,21 @@ def _lines(descriptor: int, start: int) -> Iterator[str]:
 
 
 def tail_of(descriptor: int, start: int) -> str:
-    """Return the end of the file open as ``descriptor``, of what stands after byte ``start``."""
+    """Return the end of the file open as ``descriptor``, of its content after byte ``start``."""
     size = os.fstat(descriptor).st_size
     begin = max(start, size - _TAIL)
     return os.pread(descriptor, size - begin, begin).decode(errors="replace")
 
 
-def metric_in(said: Said, pattern: str) -> tuple[int, str]:
+def metric_in(output: CommandOutput, pattern: str) -> tuple[int, str]:
     """Return the bytes that the command printed, and the line in which they stood.
 
     Raises:
         TargetError: nothing matched ``pattern``, or what did is not a size.
     """
-    if said.match is None:
+    if output.match is None:
         raise TargetError(f"the command printed nothing that {quoted(pattern)} matches", remedy=_PRINTS)
-    text, line = said.match
+    text, line = output.match
     shown = line.strip()[:_SHOWN]
     try:
         size = parse_size(text)
@@ -265,15 +265,15 @@ def metric_in(said: Said, pattern: str) -> tuple[int, str]:
 
 
 def answer(
-    job: ProbeJob, target: CommandTarget, status: int, said: Said, before: Mapping[Path, tuple[int, ...]]
+    job: ProbeJob, target: CommandTarget, status: int, output: CommandOutput, before: Mapping[Path, tuple[int, ...]]
 ) -> ProbeResult:
-    """Return what came of a command.
+    """Return the result of a command.
 
     Args:
         job: what was asked.
         target: the command.
         status: its exit status, negative for a signal.
-        said: what counts of its output.
+        output: what counts of its output.
         before: the snapshots that were there before.
 
     Raises:
@@ -292,9 +292,9 @@ def answer(
     if status != 0:
         if recorded is not None:
             return recorded
-        return _unmeasured(job, *failure_of(status)) if said.refusal is None else _by_words(job, said.refusal)
+        return _unmeasured(job, *failure_of(status)) if output.refusal is None else _by_words(job, output.refusal)
     if target.metric_regex is not None:
-        return _by_number(job, *metric_in(said, target.metric_regex))
+        return _by_number(job, *metric_in(output, target.metric_regex))
     if pattern is None:
         return _base(job, "fits")
     if recorded is None:

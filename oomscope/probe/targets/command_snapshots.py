@@ -1,8 +1,8 @@
-"""The memory snapshots that a command wrote: which of them speaks for the run, and what it says.
+"""The memory snapshots that a command wrote: which of them is reported for the run, and what it shows.
 
-A checkout may hold older files of the same names. Of several new ones (a rank each, say) the worst speaks: one with a
-failed allocation before one without, then the one with most requested bytes. It is judged as ``oomscope explain``
-judges the file.
+A checkout may hold older files of the same names. Of several new ones (a rank each, say) the worst is reported: one
+with a failed allocation before one without, then the one with most requested bytes. It is judged as ``oomscope
+explain`` judges the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SURVIVED = "the snapshot holds a failed allocation, but the command ended well:
 
 
 def stamps_of(repo: Path, pattern: str | None) -> dict[Path, tuple[int, ...]]:
-    """Return the files below ``repo`` that ``pattern`` names, with what tells one that was written anew."""
+    """Return the files below ``repo`` that ``pattern`` names, with a stamp by which one written anew is recognised."""
     found: dict[Path, tuple[int, ...]] = {}
     for path in repo.glob(pattern) if pattern is not None else ():
         if path.is_file():
@@ -82,7 +82,7 @@ def judged(job: ProbeJob, files: Sequence[Path], repo: Path, *, has_failed: bool
 
 
 def _worst_of(files: Sequence[Path], repo: Path, limit: int | None, non_torch: int) -> tuple[Analysis, str] | None:
-    """Return the recording that speaks for a run, and its file; None where no file shows anything."""
+    """Return the worst recording of a run, and its file; None where no file shows anything."""
     worst: tuple[tuple[bool, int], Analysis, str] | None = None
     for path in files:
         name = str(path.relative_to(repo))

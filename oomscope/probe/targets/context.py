@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a harness is told."""
+    """The context of a harness: the device, and the settings of the run."""
 
     device: torch.device
     """Put the model and the data here: ``cuda:0``."""
@@ -31,7 +31,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Target:
-    """What a harness returns."""
+    """The target that a harness returns."""
 
     step: Callable[[], Any]
     """Runs one iteration: forward, backward, optimizer step. Its return value is ignored."""

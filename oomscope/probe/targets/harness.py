@@ -41,7 +41,7 @@ _SIGNATURE: Final = "define it as function(ctx: oomscope.Context) -> oomscope.Ta
 
 
 class HarnessError(InputError):
-    """What is to drive the code under test cannot, whatever that code is.
+    """The harness or entry cannot drive any code, whatever is under test.
 
     A file that is no Python or has no ``setup(ctx)``, a text that is not an entry, or one that is no command.
     """
@@ -177,7 +177,7 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
 
     Args:
         setup: a harness's function, or an entry.
-        context: what it is told.
+        context: passed to it.
         where: the harness or entry, for messages.
 
     Raises:

@@ -64,7 +64,7 @@ def play_one_rank(world_size: int) -> None:
 
 
 class PeerNeededError(RuntimeError):
-    """A call needs a rank that is not there: one process plays one rank.
+    """A call needs another rank, and this process plays one rank alone.
 
     Args:
         what: the call, as the subject of the sentence.
@@ -76,7 +76,7 @@ class PeerNeededError(RuntimeError):
 
 
 class PlayedStore(Store):
-    """What the classes of stores become; it connects to nobody.
+    """Replaces the store classes of torch.distributed; it connects to no other process.
 
     Every rank is taken to do what this one does: a counter has been raised by all of them. A key that only another rank
     can write is refused by name.
@@ -171,7 +171,7 @@ class PlayedStore(Store):
 
 
 class _PlayedHostGroup:
-    """What ProcessGroupGloo becomes; making one gives torch's group without peers."""
+    """Replaces ProcessGroupGloo; making one gives torch's group without peers."""
 
     def __new__(cls, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
         options = FakeProcessGroup.Options()
@@ -194,13 +194,13 @@ def _nothing(*args: object, **kwargs: object) -> None:
 
 
 def _without_device(begin: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Leave the world unbound to a device: torch would split its communicator, and only peers tell who joins which."""
+    """Leave the world unbound to a device: torch would split its communicator, and only peers know who joins which."""
     begin(*args, **kwargs)
     c10d._get_default_group().bound_device_id = None
 
 
 def _repeated(gather: Callable[..., Any], tensor: Any, gather_list: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Fill each slot of a gather on this rank: torch receives them one by one, which says nothing of their likeness."""
+    """Fill each slot of a gather on this rank: torch receives them one by one, as if they could differ."""
     work = gather(tensor, gather_list, *args, **kwargs)
     for slot in gather_list or ():
         slot.copy_(tensor)

@@ -40,7 +40,7 @@ memory tuning guide, which measured that, advises against it: such changes come 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A change, or several together, and what came of it."""
+    """A change, or several together, and its outcome."""
 
     names: tuple[str, ...]
     variant: Variant
@@ -72,7 +72,7 @@ class Advice:
     fitting: tuple[Proposal, ...] = ()
     """Cheapest first, of equal ones those with room, then those with fewer changes; new splits of the model last."""
     insufficient: tuple[Proposal, ...] = ()
-    """What was tried in vain, in the order in which it was tried."""
+    """What was tried and does not fit, in the order in which it was tried."""
     refused: tuple[Refused, ...] = ()
     probes: int = 0
     """Variants that were probed."""
@@ -203,7 +203,7 @@ class _Adviser:
         return [change for number, change in enumerate(changes) if number not in found]
 
     def _trial(self, change: Remedy, stop: threading.Event) -> list[tuple[_Sum, Variant]]:
-        """Measure ``change``, and where fragments may stand in its way, with expandable segments too."""
+        """Measure ``change``, and where fragmentation may prevent it, with expandable segments too."""
         alone = self._measure(change.overrides, stop)
         both: _Sum = (self.free, change) if self.free is not None else ()
         if (
@@ -258,7 +258,7 @@ class _Adviser:
         return sorted(sums, key=lambda each: (-sum(saved[change.overrides] for change in each), -len(each)))
 
     def _tried(self, changes: _Sum) -> Proposal:
-        """Return what comes of ``changes``: from memory, where that was tried before."""
+        """Return the outcome of ``changes``, remembered where they were tried before."""
         overrides = overrides_of(changes)
         for known in self.tried:
             if known.variant.overrides == overrides:
@@ -272,10 +272,10 @@ class _Adviser:
     def _measured(self, overrides: Sequence[str]) -> Variant:
         ((_, variant),) = side_by_side([partial(self._measure, overrides)], 1)
         if not overrides:
-            self._tell("as it is", variant)
+            self._report_progress("as it is", variant)
         return variant
 
-    def _tell(self, name: str, variant: Variant) -> None:
+    def _report_progress(self, name: str, variant: Variant) -> None:
         self.probes += 1
         if self.announce is not None:
             self.announce(name, variant)
@@ -285,7 +285,7 @@ class _Adviser:
         return sequence_s / now_s - 1 if now_s and sequence_s is not None else None
 
     def _proposal(self, changes: _Sum, variant: Variant) -> Proposal:
-        self._tell(" + ".join(change.name for change in changes), variant)
+        self._report_progress(" + ".join(change.name for change in changes), variant)
         now = self.now.requested_bytes if self.now else None
         is_known = now is not None and variant.requested_bytes is not None
         return Proposal(

@@ -45,7 +45,7 @@ def launched(job: ProbeJob, stop: threading.Event) -> ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What came of one configuration. Sizes and times are None where nothing was measured or estimated."""
+    """The outcome of one configuration. Sizes and times are None where nothing was measured or estimated."""
 
     overrides: tuple[str, ...]
     outcome: VariantOutcome
@@ -107,7 +107,7 @@ class Variant:
 
 
 def measure_variant(load: LoadWith, overrides: Sequence[str], probe: Probe, stop: threading.Event) -> Variant:
-    """Return what comes of the configuration with ``overrides``; ``stop`` ends the probe that runs.
+    """Return the outcome of the configuration with ``overrides``; ``stop`` ends the probe that runs.
 
     All ranks that the configuration names are measured, also after one that runs out of memory: variants are compared
     by the rank that needs most, which may be another. Only an error ends it, since then nothing can be compared.

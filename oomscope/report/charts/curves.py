@@ -89,7 +89,7 @@ def curves(
     return html_chart(plot, curves=name) if name else html_chart(plot)
 
 
-def both_over_each_other(
+def overlaid_chart(
     heading: str,
     series: Sequence[Series],
     *,
@@ -106,7 +106,7 @@ def both_over_each_other(
 
 
 def curves_data(series: Sequence[Series], *, stretches: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
-    """Return what a script says of the curves: the values of all where any of them has a point, -1 beyond its end."""
+    """Return the data of the curves for a script: the values of all where any has a point, -1 beyond its end."""
     drawn = [each for each in series if each.values]
     places = np.unique(np.concatenate([np.array(each.points)[:, 0] for each in drawn]))
     columns = [_values_at(places, each, beyond=-1).astype(np.int64) for each in drawn]
@@ -156,7 +156,7 @@ def overlaid(good: ProbeResult, bad: ProbeResult) -> parts.Figure | None:
         )
     ]
     stretches = [("setup" if each < 0 else f"iteration {each}", index / len(names)) for index, each in enumerate(names)]
-    return both_over_each_other(
+    return overlaid_chart(
         "Both runs over each other",
         series,
         title="Requested and reserved bytes of the last good and the first bad run",

@@ -94,7 +94,7 @@ def flame_chart(graph: FlameGraph, name: str, *, table: str) -> Markup:
             style["--mix"] = f"{_strength(node, most)}%"
         tone = _tone(node) if graph.is_difference else node.category
         cell = box(cells, f"cell {tone}", frame_label(node.frame), tag="div", **style)
-        cell.set("title", printable(_said(node, tree[0], graph)))
+        cell.set("title", printable(_tooltip(node, tree[0], graph)))
     box(chart, "readout soft", _caption(graph), tag="p").set("aria-live", "polite")
     add_legend(chart, _legend(graph))
     return markup(chart)
@@ -174,7 +174,7 @@ def _strength(node: Node, most: int) -> int:
     return round(PALEST + (STRONGEST - PALEST) * abs(_change(node)) / most) if _change(node) else 0
 
 
-def _said(node: Node, root: Node, graph: FlameGraph) -> str:
+def _tooltip(node: Node, root: Node, graph: FlameGraph) -> str:
     """Return what a frame is and holds, in one line."""
     what = place_of(node.frame) or frame_label(node.frame)
     if graph.is_difference:

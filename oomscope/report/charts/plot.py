@@ -90,7 +90,7 @@ def round_step(rough: float) -> float:
 
 
 def _tells(ticks: Sequence[int], step: float, unit: int, digits: int) -> bool:
-    """Whether so many digits tell each tick, but for a small part of a step."""
+    """Whether so many digits show each tick, but for a small part of a step."""
     return all(abs(round(tick / unit, digits) * unit - tick) <= step / 50 for tick in ticks)
 
 

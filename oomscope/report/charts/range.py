@@ -16,8 +16,8 @@ from markupsafe import Markup
 from oomscope.bisect.search.line import Answer
 from oomscope.report.charts.html import add_legend, box, figure, markup, share
 from oomscope.report.charts.plot import Key
-from oomscope.report.commands.bisect import STANDING_TEXTS, LineView, answer_text, place_name
-from oomscope.report.commands.search_status import Standing
+from oomscope.report.commands.bisect import PLACE_STATE_TEXTS, LineView, answer_text, place_name
+from oomscope.report.commands.search_status import PlaceState
 from oomscope.report.sentences import short_hash
 
 ROOM: Final = 640
@@ -37,9 +37,9 @@ def range_chart(view: LineView) -> Markup:
     places = len(view.line.places)
     frame = box(chart, "frame", tag="div")
     strip = box(frame, "strip", tag="div")
-    for standing, first, end in _pieces(view.standings):
-        run = box(strip, f"run {standing.value}", left=share(first, places), width=share(end - first, places))
-        run.set("title", place_name(view.line, first) if end == first + 1 else STANDING_TEXTS[standing])
+    for state, first, end in _pieces(view.place_states):
+        run = box(strip, f"run {state.value}", left=share(first, places), width=share(end - first, places))
+        run.set("title", place_name(view.line, first) if end == first + 1 else PLACE_STATE_TEXTS[state])
     if view.culprit is not None:
         run = box(strip, "run culprit", left=share(view.culprit, places), width=share(1, places))
         run.set("title", place_name(view.line, view.culprit))
@@ -49,26 +49,28 @@ def range_chart(view: LineView) -> Markup:
     names = ("good end", "bad end") if view.line.merge is None else ("fork", "tip")
     for name, place in zip(names, (view.line.places[0], view.line.places[-1]), strict=True):
         box(ends, "end", f"{name} {short_hash(place.commit)}")
-    counts = {standing: view.standings.count(standing) for standing in STANDING_TEXTS}
+    counts = {state: view.place_states.count(state) for state in PLACE_STATE_TEXTS}
     keys = [
-        Key(text=f"{STANDING_TEXTS[each]} ({number:,})", style=each.value) for each, number in counts.items() if number
+        Key(text=f"{PLACE_STATE_TEXTS[each]} ({number:,})", style=each.value)
+        for each, number in counts.items()
+        if number
     ]
     add_legend(chart, keys)
     return markup(chart)
 
 
-def _pieces(states: Sequence[Standing]) -> Iterator[tuple[Standing, int, int]]:
+def _pieces(states: Sequence[PlaceState]) -> Iterator[tuple[PlaceState, int, int]]:
     """Yield what is drawn apart, with its first place and the one after its last.
 
-    That is each commit where they are few, else each stretch with one standing.
+    That is each commit where they are few, else each stretch with one state.
     """
     first = 0
-    for standing, members in groupby(states):
+    for state, members in groupby(states):
         end = first + len(list(members))
         if len(states) <= FEW:
-            yield from ((standing, place, place + 1) for place in range(first, end))
+            yield from ((state, place, place + 1) for place in range(first, end))
         else:
-            yield standing, first, end
+            yield state, first, end
         first = end
 
 

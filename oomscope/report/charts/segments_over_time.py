@@ -70,8 +70,8 @@ def area_text(area: Area) -> str:
     kind = kind_text(area.segment_type, is_private=area.is_private)
     stream = f"stream {area.stream:#x}" if area.stream else ""
     what = "addresses of an expandable segment," if area.is_expandable else "segment of"
-    told = ", ".join(filter(None, (kind, stream)))
-    return f"{what} {format_size(area.size)}{f' ({told})' if told else ''}"
+    details = ", ".join(filter(None, (kind, stream)))
+    return f"{what} {format_size(area.size)}{f' ({details})' if details else ''}"
 
 
 def _places(states: States, strip: Strip) -> tuple[list[Place], int, int]:

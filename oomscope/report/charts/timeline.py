@@ -195,7 +195,7 @@ def timeline_chart(drawing: Drawing, name: str, *, table: str, available: int | 
 
 
 def timeline_data(drawing: Drawing, bins: Bins) -> dict[str, Any]:
-    """Return what the script draws and says, as JSON values; ``bins`` are those of the drawing, or coarser ones."""
+    """Return the data of the script, as JSON values; ``bins`` are those of the drawing, or coarser ones."""
     columns = [bins.event, bins.time_us, bins.site, bins.moment, bins.reserved, *bins.requested.values()]
     return {
         "perBin": bins.per_bin,

@@ -39,7 +39,7 @@ def comment(night: GateResult) -> str:
 
 
 def comment_marker(night: GateResult) -> str:
-    """Return the first line of the comment of this suite, which nobody sees."""
+    """Return the first line of the comment of this suite, which is not displayed."""
     plain = "".join(char if char.isalnum() or char in "/._" else "-" for char in suite_path(night))
     while "--" in plain:  # would end what is hidden
         plain = plain.replace("--", "-")
@@ -47,7 +47,7 @@ def comment_marker(night: GateResult) -> str:
 
 
 def annotation_commands(night: GateResult) -> list[str]:
-    """Return workflow commands, gravest case first, at most ten; the last one says how many cases have none."""
+    """Return workflow commands, gravest case first, at most ten; the last one counts the cases without any."""
     told = [case for case in night.cases if night.ruling_of(case).tone is not Tone.GOOD]
     told.sort(key=lambda case: (night.ruling_of(case).passes, GRAVITY.index(case.status)))
     shown = told if len(told) <= MOST_ANNOTATIONS else told[: MOST_ANNOTATIONS - 1]

@@ -14,7 +14,7 @@ from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed,
 from oomscope.bisect.search.line import Answer
 from oomscope.report import parts
 from oomscope.report.commands import bisect_sentences
-from oomscope.report.commands.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
+from oomscope.report.commands.search_status import Asked, Bracket, PlaceState, asked_on, bracket_of, place_states
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.sentences import category_text, count, duration_text, known_size, short_hash, shortened
 from oomscope.report.stacks import NO_STACKS, Stacks
@@ -30,13 +30,13 @@ SUSPECTS_SHOWN: Final = 30
 SITES_SHOWN: Final = 3
 COLUMNS_SHOWN: Final = 48
 """Probes in the table of what each changed."""
-STANDING_TEXTS: Final = {
-    Standing.GOOD: "probed: good",
-    Standing.BAD: "probed: bad",
-    Standing.UNTESTABLE: "untestable",
-    Standing.BEFORE: "not probed, before a good commit",
-    Standing.AFTER: "not probed, after a bad commit",
-    Standing.OPEN: "not probed, not ruled out",
+PLACE_STATE_TEXTS: Final = {
+    PlaceState.GOOD: "probed: good",
+    PlaceState.BAD: "probed: bad",
+    PlaceState.UNTESTABLE: "untestable",
+    PlaceState.BEFORE: "not probed, before a good commit",
+    PlaceState.AFTER: "not probed, after a bad commit",
+    PlaceState.OPEN: "not probed, not ruled out",
 }
 
 
@@ -203,7 +203,7 @@ def _hunk_lines(hunk: HunkChange) -> str:
 
 
 def _suspect_table(result: BisectResult) -> parts.Table:
-    """Return the commits or keys that could not be told apart; of many the first and how many more."""
+    """Return the commits or keys among which the one at fault is not known; of many the first and how many more."""
     names = ("Commit", "Subject") if result.suspects[0].commit is not None else ("Key", "Good → bad")
     shown, more = result.suspects[:SUSPECTS_SHOWN], result.suspects[SUSPECTS_SHOWN:]
     rows: list[parts.Row] = [(bisect_sentences.suspect_name(each), each.subject, each.reason) for each in shown]
@@ -440,7 +440,7 @@ class LineView(NamedTuple):
     line: WalkedLine
     asked: tuple[Asked, ...]
     bracket: Bracket
-    standings: Sequence[Standing]
+    place_states: Sequence[PlaceState]
     culprit: int | None
     """The place of the commit at fault, if it is on this line."""
 
@@ -450,7 +450,7 @@ def view_of(walked: WalkedLine, result: BisectResult) -> LineView:
     asked = tuple(asked_on(walked, result.probes))
     culprit = walked.position.get(result.culprit.commit) if isinstance(result.culprit, CommitCulprit) else None
     bracket = Bracket(culprit - 1, culprit) if culprit else bracket_of(asked)
-    return LineView(walked, asked, bracket, standings(walked, asked, bracket), culprit)
+    return LineView(walked, asked, bracket, place_states(walked, asked, bracket), culprit)
 
 
 def place_name(walked: WalkedLine, place: int) -> str:

@@ -94,7 +94,7 @@ def suspect_name(suspect: SuspectedChange) -> str:
 
 
 def keys_text(keys: tuple[str, ...], shown: int = 2, what: str = "keys") -> str:
-    """Return a few keys by name; of more how many, the first and the last, by which two sets are told apart."""
+    """Return a few keys by name; of more how many, the first and the last, by which two sets are distinguished."""
     if len(keys) <= shown:
         return ", ".join(keys)
     return f"{len(keys)} {what}, {keys[0]} … {keys[-1]}"

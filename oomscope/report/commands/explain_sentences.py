@@ -145,7 +145,7 @@ def reserved_text(device: DeviceExplanation) -> str:
 
 
 def _on_its_own_card(device: DeviceExplanation) -> str:
-    """Return what tells recorded numbers from those of the card that would refuse a request."""
+    """Return the clause that distinguishes recorded numbers from those of the card that would refuse a request."""
     return " as recorded" if device.is_predicted else ""
 
 

@@ -13,7 +13,7 @@ from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, Ruling, Status, ruling
 from oomscope.report import parts
 from oomscope.report.commands import gate_sentences
-from oomscope.report.commands.gate_sentences import Commands, standing_text
+from oomscope.report.commands.gate_sentences import Commands, commit_text
 from oomscope.report.commands.probe import device_text, measurement_parts, rank_text, status_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, date_text, short_hash, shortened
@@ -49,7 +49,7 @@ def case_table(cases: Sequence[CaseResult], night: GateResult, *, has_commit: bo
                 case.name,
                 _verdict(case.status, night.ruling_of(case)),
                 *_case_numbers(case),
-                *([standing_text(case.standing, 80)] if has_commit else []),
+                *([commit_text(case.standing, 80)] if has_commit else []),
             )
             for case in cases
         ],
@@ -137,11 +137,12 @@ def _cause(case: CaseResult, forge: Forge | None) -> parts.Line:
     """Return why a case is not as expected: the commit at fault and the line that grew, else what was seen."""
     probe, culprit = case.probe, case.culprit
     verdict = probe.verdict.headline if case.ran_out and probe and probe.verdict else ""
-    said = shortened(verdict or gate_sentences.headline(case), 300)
+    summary = shortened(verdict or gate_sentences.headline(case), 300)
     if culprit is None or not culprit.commit:
-        return parts.Line(text=said)
+        return parts.Line(text=summary)
     place = f", at {culprit.site}" if culprit.site else ""
-    return replace(_commit_line(culprit, forge), label="", text=f", by {shortened(culprit.author, 80)}{place}. {said}")
+    author = shortened(culprit.author, 80)
+    return replace(_commit_line(culprit, forge), label="", text=f", by {author}{place}. {summary}")
 
 
 def _commit_line(culprit: Culprit, forge: Forge | None) -> parts.Line:

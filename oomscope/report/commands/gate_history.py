@@ -10,7 +10,7 @@ from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
 from oomscope.gate.night.status import ruling
 from oomscope.report import parts
 from oomscope.report.commands import gate_sentences
-from oomscope.report.commands.gate_sentences import standing_text
+from oomscope.report.commands.gate_sentences import commit_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 
@@ -26,7 +26,7 @@ def history_report(trends: Sequence[Trend]) -> Iterator[parts.Part]:
 
 
 def trend_parts(trends: Sequence[Trend], figures: Figures, nights: int | None) -> Iterator[parts.Part]:
-    """Yield how each trend stands, what is worse first, then each with its last ``nights`` (None: all).
+    """Yield the state of each trend, what is worse first, then each with its last ``nights`` (None: all).
 
     ``figures`` gives the chart of a trend; a terminal shows a curve instead.
     """
@@ -37,13 +37,13 @@ def trend_parts(trends: Sequence[Trend], figures: Figures, nights: int | None) -
         yield parts.Facts(rows=[("Trend", parts.Curve(values=[entry.value for entry in trend.entries]))])
         shown = trend.entries if nights is None else trend.entries[-nights:]
         yield _nights(trend, shown)
-        if said := remarks(shown):
+        if found := remarks(shown):
             yield parts.BLANK
-        yield from (parts.line(f"{when}  {text}", "soft") for when, text in said)
+        yield from (parts.line(f"{when}  {text}", "soft") for when, text in found)
 
 
 def _overview(trends: Sequence[Trend]) -> parts.Table:
-    """Return a row a case: how it stands, by how much it changed, when, and at which commit."""
+    """Return a row a case: its state, by how much it changed, when, and at which commit."""
     return parts.Table(
         name="overview",
         columns=columns("Case", "Verdict", "number:Last night", "number:Since first", "Largest step"),
@@ -69,7 +69,7 @@ def _nights(trend: Trend, entries: Sequence[Entry]) -> parts.Table:
                 _verdict(entry),
                 _value(trend, entry.value),
                 "" if entry.change is None else _change(trend, entry.change),
-                standing_text(entry.standing),
+                commit_text(entry.standing),
             )
             for entry in entries
         ],
@@ -116,10 +116,10 @@ def whose_text(step: Step) -> str:
     if after is None:
         return "no commit is known"
     if before is None:
-        return standing_text(step.after.standing)
+        return commit_text(step.after.standing)
     if before.commit == after.commit:
-        return f"{standing_text(step.after.standing)}, the commit of the night before"
-    return f"after {short_hash(before.commit)}, up to {standing_text(step.after.standing)}"
+        return f"{commit_text(step.after.standing)}, the commit of the night before"
+    return f"after {short_hash(before.commit)}, up to {commit_text(step.after.standing)}"
 
 
 def title(trend: Trend) -> str:
@@ -132,18 +132,18 @@ def entry_text(trend: Trend, entry: Entry) -> str:
     change = gate_sentences.change_text(trend.metric, entry.change) if entry.change else ""
     number = "" if entry.value is None else gate_sentences.value_text(trend.metric, entry.value)
     return ", ".join(
-        filter(None, (f"{night_text(entry)}: {entry.status}", number, change, standing_text(entry.standing)))
+        filter(None, (f"{night_text(entry)}: {entry.status}", number, change, commit_text(entry.standing)))
     )
 
 
 def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     """Return remarks with their nights; equal remarks of consecutive nights are merged."""
-    said = []
+    found = []
     for text, run in groupby(entries, key=remark_text):
         alike = list(run)
         when = night_text(alike[0]) + (f" to {night_text(alike[-1])}" if len(alike) > 1 else "")
-        said += [(when, text)] if text else []
-    return said
+        found += [(when, text)] if text else []
+    return found
 
 
 def night_text(entry: Entry) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Place, Standing, with_variables
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, MeasuredCommit, Place, with_variables
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.identity import baseline_beside
 from oomscope.gate.suite.metrics import METRICS
@@ -70,8 +70,8 @@ def exact_text(row: MetricRow) -> str:
 def headline(case: CaseResult) -> str:
     """Return the status of a case and what it rests on, in one line."""
     row = case.decisive
-    said = case.reason or (exact_text(row) if row is not None else "")
-    return f"{case.status}: {said}" if said else str(case.status)
+    reason = case.reason or (exact_text(row) if row is not None else "")
+    return f"{case.status}: {reason}" if reason else str(case.status)
 
 
 def case_text(case: CaseResult) -> str:
@@ -80,7 +80,7 @@ def case_text(case: CaseResult) -> str:
     return f"{headline(case)}{culprit}"
 
 
-def standing_text(standing: Standing | None, width: int | None = None) -> str:
+def commit_text(standing: MeasuredCommit | None, width: int | None = None) -> str:
     """Return a commit with a star where files differed from it, and its subject, cut to ``width``; empty for none."""
     if standing is None:
         return ""
@@ -225,7 +225,7 @@ def _accepting(names: list[str], commands: Commands) -> str:
 
 
 def _by_name(names: list[str]) -> str:
-    """Say that each of many cases is accepted by its own name, as the one that a command has."""
+    """Return the clause that each of many cases is accepted by its own name, as in the command."""
     return "" if len(names) <= NAMED else f" by its name, as this first of {len(names)}"
 
 
@@ -255,14 +255,14 @@ def culprit_text(culprit: Culprit) -> str:
 
 
 def share_text(culprit: Culprit) -> str:
-    """Say how little of the growth came with the commit; empty where all of it did, or that is not known."""
+    """Return how little of the growth came with the commit; empty where all of it did, or that is not known."""
     if culprit.brought is None or culprit.beyond is None or culprit.brought >= culprit.beyond:
         return ""
-    brought, beyond = apart(culprit.brought, culprit.beyond)
+    brought, beyond = distinct_changes(culprit.brought, culprit.beyond)
     return f"brought {brought} of {beyond}: the rest came with other commits, before it within the band or after it"
 
 
-def apart(first: int, second: int) -> tuple[str, str]:
+def distinct_changes(first: int, second: int) -> tuple[str, str]:
     """Return two growths for people, with their bytes where they would read alike and are not."""
     texts = format_size(first, signed=True), format_size(second, signed=True)
     if texts[0] != texts[1] or first == second:

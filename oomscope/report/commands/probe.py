@@ -70,8 +70,8 @@ def _room(result: ProbeResult) -> Iterator[str]:
 
 def _measured_text(result: ProbeResult) -> str:
     """Return how many iterations were measured; empty where the run did not end well."""
-    is_told = result.iterations and result.outcome == "fits" and result.available_bytes
-    return f"{count(result.iterations or 0, 'iteration')} measured" if is_told else ""
+    is_stated = result.iterations and result.outcome == "fits" and result.available_bytes
+    return f"{count(result.iterations or 0, 'iteration')} measured" if is_stated else ""
 
 
 def _much_outside(result: ProbeResult) -> int:
@@ -315,8 +315,8 @@ _NO_SUCH_CARD = ("invalid device ordinal", "But your machine only has: [")
 def failure_advice(result: ProbeResult) -> str | None:
     """Return what to do about a module or a card that is not there; None where that is not what failed."""
     failure = result.failure
-    said = failure.message + failure.detail if failure else ""
-    if result.backend == "virtual" and any(words in said for words in _NO_SUCH_CARD):
+    text = failure.message + failure.detail if failure else ""
+    if result.backend == "virtual" and any(words in text for words in _NO_SUCH_CARD):
         return (
             "the program uses more GPUs than it saw: give one process N of them with --devices N; play one of N ranks "
             "with --world-size N; or start them with torchrun"

@@ -33,7 +33,7 @@ def replay_report(replayed: ReplayTable, *, title: str = "") -> Iterator[parts.P
 
 
 def answer_text(replayed: ReplayTable) -> str:
-    """Return in one sentence what the table says."""
+    """Return the result of the table in one sentence."""
     if not replayed.fidelity.is_trusted:
         return "The replay does not repeat this recording, so no other settings are compared."
     recorded, *tried = replayed.rows
@@ -83,8 +83,8 @@ def _rules_text(replayed: ReplayTable) -> str:
     if replayed.version_source == "found":
         rules = STAND_FOR[replayed.torch_version]
         return f"{rules}, which repeat the recording best" if replayed.fidelity.matched else f"{rules}; none repeat it"
-    said = "as given" if replayed.version_source == "given" else "as the file says"
-    return f"torch {replayed.torch_version}, {said}"
+    origin = "as given" if replayed.version_source == "given" else "as the file says"
+    return f"torch {replayed.torch_version}, {origin}"
 
 
 def setting_table(replayed: ReplayTable) -> parts.Table:

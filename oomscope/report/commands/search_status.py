@@ -14,7 +14,7 @@ from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import Answer, Search
 
 
-class Standing(Enum):
+class PlaceState(Enum):
     """What is known of one place; the value is its CSS class."""
 
     GOOD = "good"
@@ -28,7 +28,7 @@ class Standing(Enum):
     """Not looked into, and may be at fault."""
 
 
-_ANSWERED = {Answer.GOOD: Standing.GOOD, Answer.BAD: Standing.BAD, Answer.UNTESTABLE: Standing.UNTESTABLE}
+_ANSWERED = {Answer.GOOD: PlaceState.GOOD, Answer.BAD: PlaceState.BAD, Answer.UNTESTABLE: PlaceState.UNTESTABLE}
 _BESIDE = frozenset({"step"})
 """Roles whose answers move no end of the range in which the culprit is: they look for bytes."""
 
@@ -39,7 +39,7 @@ class Bracket(NamedTuple):
     good: int | None = None
     bad: int | None = None
 
-    def told(self, place: int, answer: Answer) -> Bracket:
+    def with_answer(self, place: int, answer: Answer) -> Bracket:
         """Return the bracket that also knows the answer at ``place``; outside of it an answer changes nothing."""
         if (self.good is not None and place <= self.good) or (self.bad is not None and place >= self.bad):
             return self
@@ -66,7 +66,7 @@ def asked_on(line: WalkedLine, records: Iterable[ProbeRecord]) -> Iterator[Asked
             continue
         yield Asked(place, record, bracket)
         if record.role not in _BESIDE:
-            bracket = bracket.told(place, record.answer)
+            bracket = bracket.with_answer(place, record.answer)
 
 
 def bracket_of(asked: Sequence[Asked]) -> Bracket:
@@ -74,10 +74,10 @@ def bracket_of(asked: Sequence[Asked]) -> Bracket:
     if not asked:
         return Bracket()
     place, record, before = asked[-1]
-    return before if record.role in _BESIDE else before.told(place, record.answer)
+    return before if record.role in _BESIDE else before.with_answer(place, record.answer)
 
 
-def standings(line: WalkedLine, asked: Iterable[Asked], bracket: Bracket) -> list[Standing]:
+def place_states(line: WalkedLine, asked: Iterable[Asked], bracket: Bracket) -> list[PlaceState]:
     """Return what is known of each place; of one that was asked several times the answer given most often."""
     answers: dict[int, list[Answer]] = defaultdict(list)
     for each in asked:
@@ -88,12 +88,12 @@ def standings(line: WalkedLine, asked: Iterable[Asked], bracket: Bracket) -> lis
     ]
 
 
-def _unasked(place: int, bracket: Bracket) -> Standing:
+def _unasked(place: int, bracket: Bracket) -> PlaceState:
     if bracket.good is not None and place < bracket.good:
-        return Standing.BEFORE
+        return PlaceState.BEFORE
     if bracket.bad is not None and place > bracket.bad:
-        return Standing.AFTER
-    return Standing.OPEN
+        return PlaceState.AFTER
+    return PlaceState.OPEN
 
 
 RECENT: Final = 8

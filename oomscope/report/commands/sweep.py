@@ -1,4 +1,4 @@
-"""The report of ``sweep``: the combinations of a grid, and what came of each."""
+"""The report of ``sweep``: the combinations of a grid, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES: Final = "Times are estimates, a sequence's over that of the quickest row
 
 
 def outcome_text(variant: Variant) -> str:
-    """Return what came of a variant in a word or two: after an OOM its verdict.
+    """Return the outcome of a variant in a word or two: after an OOM its verdict.
 
     Where the allocator failed over fragments, and later more is needed than there is, both are said.
     """
@@ -32,7 +32,7 @@ def outcome_text(variant: Variant) -> str:
 
 
 def variant_text(variant: Variant) -> str:
-    """Return what came of one variant, in one line."""
+    """Return the outcome of one variant, in one line."""
     if variant.outcome in {"error", "refused"}:
         return variant.message
     if variant.outcome == "interrupted":
@@ -72,7 +72,7 @@ def front_numbers(sweep: Sweep) -> list[str]:
 
 
 def tally_text(sweep: Sweep) -> str:
-    """Return how many combinations there are, and what came of them."""
+    """Return how many combinations there are, and their outcomes."""
     outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
     told = [f"{outcomes.count(kind)} {kind}" for kind in _TONES if outcomes.count(kind)]
     return " · ".join([count(len(outcomes), "combination"), *told])

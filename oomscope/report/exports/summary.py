@@ -53,7 +53,7 @@ class CaseSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a command found. What it does not know, or does not speak of, is null or empty."""
+    """What a command found. What is unknown, or no part of its answer, is null or empty."""
 
     command: str
     outcome: str

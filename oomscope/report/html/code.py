@@ -30,7 +30,7 @@ def excerpts(found: Iterable[Excerpt], sites: Sequence[SiteGrowth], forge: Forge
 
 
 def link(address: str, text: str) -> Markup:
-    """Return a link that tells the other side nothing of this page."""
+    """Return a link that sends no referrer."""
     return Markup('<a href="{}" rel="noreferrer">{}</a>').format(address, printable(text))
 
 
@@ -47,7 +47,7 @@ def _excerpt(found: Excerpt, grown: Grown, forge: Forge | None, commit: str) -> 
 
 
 def _line(line: CodeLine, grown: Sequence[SiteGrowth]) -> Markup:
-    said = ", ".join(f"{format_size(row.delta_bytes, signed=True)} {category_text(row.category)}" for row in grown)
+    sizes = ", ".join(f"{format_size(row.delta_bytes, signed=True)} {category_text(row.category)}" for row in grown)
     tone = "bad" if sum(row.delta_bytes for row in grown) > 0 else "good"
     return Markup(
         '<tr class="{}"><td class="number">{}</td><td><code>{}{}</code></td><td class="{}">{}</td></tr>'
@@ -57,5 +57,5 @@ def _line(line: CodeLine, grown: Sequence[SiteGrowth]) -> Markup:
         line.mark,
         printable(line.text),
         tone,
-        said,
+        sizes,
     )

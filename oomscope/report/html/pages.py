@@ -18,7 +18,7 @@ from oomscope.probe.demand import recorded_peak
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report import parts
-from oomscope.report.charts.curves import Series, both_over_each_other, curves, overlaid
+from oomscope.report.charts.curves import Series, curves, overlaid, overlaid_chart
 from oomscope.report.charts.flame import FlameGraph, flame_chart, flame_data
 from oomscope.report.charts.html import embedded, html_chart
 from oomscope.report.charts.range import range_chart
@@ -235,7 +235,7 @@ def _overlay_figure(device: DeviceDifference, name: str) -> Iterator[parts.Figur
             Series(label="B", values=found.after, style="second"),
         )
         over = "the iterations" if found.aligned_by == "iteration" else "the events"
-        yield both_over_each_other(
+        yield overlaid_chart(
             f"Requested memory over {over}",
             series,
             title="Requested bytes of A and B",
@@ -266,7 +266,7 @@ def bisect_page(result: BisectResult, *, title: str, forge: Forge | None = None)
 
 
 def _addresses(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None) -> Callable[[Site], str]:
-    """Return what says where a line can be seen, of files that are known to be the commit's."""
+    """Return a function that links a line, of files that are known to be the commit's."""
     if forge is None or not isinstance(culprit, CommitCulprit):
         return lambda _: ""
     paths, commit = {each.path for each in (*culprit.hunks, *culprit.around)}, culprit.commit
@@ -274,16 +274,16 @@ def _addresses(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None)
 
 
 def _change_figures(culprit: CommitCulprit | KeysCulprit | None, forge: Forge | None) -> Iterator[parts.Figure]:
-    """Yield what the commit at fault says and changes, then the code around lines that grew elsewhere."""
+    """Yield the message and the changes of the commit at fault, then the code around lines that grew elsewhere."""
     if not isinstance(culprit, CommitCulprit):
         return
-    said = Markup('<pre class="message">{}</pre>').format(printable(culprit.message)) if culprit.message else Markup("")
+    body = Markup('<pre class="message">{}</pre>').format(printable(culprit.message)) if culprit.message else Markup("")
     if forge is not None:
-        said += Markup("<p>{}</p>").format(link(forge.commit(culprit.commit), f"{culprit.commit[:10]} on {forge.host}"))
-    if said or culprit.hunks:
+        body += Markup("<p>{}</p>").format(link(forge.commit(culprit.commit), f"{culprit.commit[:10]} on {forge.host}"))
+    if body or culprit.hunks:
         yield parts.Figure(
             title="The commit at fault",
-            markup=said + excerpts(culprit.hunks, culprit.sites, forge, culprit.commit),
+            markup=body + excerpts(culprit.hunks, culprit.sites, forge, culprit.commit),
             hint=f"{count(culprit.left_out, 'hunk or file', 'hunks or files')} left out." if culprit.left_out else "",
         )
     if culprit.around:

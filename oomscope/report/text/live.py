@@ -10,19 +10,19 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from oomscope.bisect.results.reporter import SearchPlan, Work
+from oomscope.bisect.results.reporter import RunningProbe, SearchPlan
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.printable import printable
 from oomscope.report.commands.search_status import (
     Asked,
     Bracket,
-    Standing,
+    PlaceState,
     asked_on,
     bracket_of,
+    place_states,
     probes_left,
     seconds_left,
-    standings,
 )
 from oomscope.report.sentences import count, short_hash, stage_text
 from oomscope.report.text.ticker import rounded_text
@@ -30,20 +30,20 @@ from oomscope.report.text.ticker import rounded_text
 WIDEST: Final = 100
 """Columns at most: a wider strip is no easier to read."""
 RUNNING: Final = "running"
-_ORDER: Final = (RUNNING, Standing.BAD, Standing.GOOD, Standing.UNTESTABLE, Standing.OPEN)
+_ORDER: Final = (RUNNING, PlaceState.BAD, PlaceState.GOOD, PlaceState.UNTESTABLE, PlaceState.OPEN)
 """What a column shows that stands for several commits: the first of these that one of them is."""
 _SIGNS: Final = {
     RUNNING: ("▸", ">", "bold"),
-    Standing.BAD: ("✗", "x", "red"),
-    Standing.GOOD: ("✓", "+", "green"),
-    Standing.UNTESTABLE: ("?", "?", "yellow"),
-    Standing.OPEN: ("━", "=", "yellow"),
-    Standing.BEFORE: ("·", ".", "dim green"),
-    Standing.AFTER: ("·", ".", "dim red"),
+    PlaceState.BAD: ("✗", "x", "red"),
+    PlaceState.GOOD: ("✓", "+", "green"),
+    PlaceState.UNTESTABLE: ("?", "?", "yellow"),
+    PlaceState.OPEN: ("━", "=", "yellow"),
+    PlaceState.BEFORE: ("·", ".", "dim green"),
+    PlaceState.AFTER: ("·", ".", "dim red"),
 }
 """Sign, sign in ASCII, and style: what a sign means is not told by its colour alone."""
 
-Cell = Standing | str
+Cell = PlaceState | str
 
 
 class Strip:
@@ -65,7 +65,7 @@ class Strip:
 
     def cells(self, width: int) -> list[Cell]:
         """Return what each of ``width`` columns shows."""
-        states: list[Cell] = list(standings(self.line, self.asked, self.bracket))
+        states: list[Cell] = list(place_states(self.line, self.asked, self.bracket))
         for place in self.running:
             states[place] = RUNNING
         count = len(states)
@@ -77,11 +77,11 @@ class Strip:
         edges = [column * count // width for column in range(width + 1)]
         return [_shown(states[first:end]) for first, end in pairwise(edges)]
 
-    def _beside(self, place: int) -> Standing:
-        """Return what is shown beside the sign of ``place`` where it has several columns."""
+    def _beside(self, place: int) -> PlaceState:
+        """Return what fills the further columns of ``place``, beside its sign."""
         if self.bracket.good is not None and place <= self.bracket.good:
-            return Standing.BEFORE
-        return Standing.AFTER if self.bracket.bad is not None and place >= self.bracket.bad else Standing.OPEN
+            return PlaceState.BEFORE
+        return PlaceState.AFTER if self.bracket.bad is not None and place >= self.bracket.bad else PlaceState.OPEN
 
 
 def _shown(states: Sequence[Cell]) -> Cell:
@@ -100,7 +100,7 @@ class Watched:
     """How many of them came before the plan."""
     asked: str = ""
     """The commit or keys that the search waits for."""
-    running: tuple[Work, ...] = ()
+    running: tuple[RunningProbe, ...] = ()
     since: tuple[tuple[int, float], ...] = ()
     """For each slot that runs, when that began, in seconds of any clock."""
 
@@ -153,7 +153,7 @@ def progress_text(watched: Watched, asked: tuple[Asked, ...], bracket: Bracket, 
     return text if seconds is None else f"{text}, about {rounded_text(seconds)} for all of them"
 
 
-def work_text(work: Work, watched: Watched, now: float) -> str:
+def work_text(work: RunningProbe, watched: Watched, now: float) -> str:
     """Return what runs in a slot, how far it is and for how long, and last what may be cut off: what it measures."""
     label = work.label or (watched.asked if work.is_asked else "")
     what = f"probe {len(watched.records) + 1}" if work.is_asked else "ahead"
@@ -166,7 +166,7 @@ def work_text(work: Work, watched: Watched, now: float) -> str:
     return f"{work.slot + 1}  {', '.join(part for part in parts if part)}: {label}"
 
 
-def _places_running(line: WalkedLine, running: tuple[Work, ...]) -> list[int]:
+def _places_running(line: WalkedLine, running: tuple[RunningProbe, ...]) -> list[int]:
     """Return the places that are being probed; a label begins with the commit's short hash."""
     names = {short_hash(name): place for name, place in line.position.items() if name}
     found = (names.get(work.label.partition(" ")[0]) for work in running)

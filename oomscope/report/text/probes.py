@@ -61,7 +61,7 @@ class ProbeLine:
 
 
 def log_report(account: JournalState, standing: SearchStatus, path: str) -> RenderableType:
-    """Return where a search stands, and its answers."""
+    """Return the state of a search, and its answers."""
     return Group(*_log_parts(account, standing, path))
 
 

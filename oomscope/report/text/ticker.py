@@ -19,8 +19,8 @@ INSTANT_S: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doing:
-    """What is known of a piece of work at one moment. Times are seconds of any clock."""
+class WorkState:
+    """The state of a piece of work at one moment. Times are seconds of any clock."""
 
     what: str
     began: float
@@ -34,13 +34,13 @@ class Doing:
     """Whether nothing follows what is counted; else the estimate is a lower bound."""
 
 
-def ticker_text(doing: Doing, now: float) -> str:
+def ticker_text(work: WorkState, now: float) -> str:
     """Return ``cfg.yaml: step 1 of 2, 3 s, at least 4 s more``."""
-    stage = f"{doing.stage} {doing.done:,} of {doing.total:,}".lstrip() if doing.total else doing.stage
-    parts = [f"{printable(doing.what)}: {stage}" if stage else printable(doing.what), f"{now - doing.began:.0f} s"]
-    left = seconds_for(doing.moments, doing.total - doing.done, now)
+    stage = f"{work.stage} {work.done:,} of {work.total:,}".lstrip() if work.total else work.stage
+    parts = [f"{printable(work.what)}: {stage}" if stage else printable(work.what), f"{now - work.began:.0f} s"]
+    left = seconds_for(work.moments, work.total - work.done, now)
     if left is not None:
-        parts.append(f"{'about' if doing.is_all else 'at least'} {rounded_text(left)} more")
+        parts.append(f"{'about' if work.is_all else 'at least'} {rounded_text(left)} more")
     return ", ".join(parts)
 
 

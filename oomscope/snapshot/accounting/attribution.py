@@ -1,4 +1,4 @@
-"""Say what requested bytes belong to: category, code line, module, stack. Every table sums exactly to what it explains.
+"""Attributes requested bytes to category, code line, module, stack. Every table sums exactly to what it explains.
 
 What cannot be attributed (no stack, alive before the recording began) is a row of its own, never spread over others.
 """
@@ -200,7 +200,7 @@ def stacks_of(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
     kept = [block.stack for _, block in active_blocks(segments)] if older else []
     for born, block in zip(table.born[rows].tolist(), table.segment_block[rows].tolist(), strict=True):
         if born != BEFORE:
-            yield trace.stack_behind(born)
+            yield trace.attributed_stack(born)
         else:
             yield kept[block] if block >= 0 else ()
 

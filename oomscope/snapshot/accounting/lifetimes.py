@@ -147,7 +147,7 @@ def _match_final_blocks(columns: Columns, end: int, blocks: Sequence[Block]) -> 
 
 
 def _tenancies(trace: Trace) -> tuple[Columns, Indices]:
-    """Return the blocks that events tell of, and the events that contradict the others.
+    """Return the blocks that events show, and the events that contradict the others.
 
     By address, events are cut into tenancies, each ``alloc free_requested free_completed`` or a part of that.
     The first tenancy of an address may lack its beginning, the last one its end. A completion without a request tells

@@ -38,7 +38,7 @@ class PhasePeak(NamedTuple):
 
 
 class ReservedPeak(NamedTuple):
-    """How much the allocator held at most, and the moment that tells how much of it was overhead.
+    """How much the allocator held at most, and the moment at which its overhead is measured.
 
     It is the moment with most requested bytes among those within one large segment (20 MiB) of the maximum. Otherwise a
     small segment that is allocated late would move it to a moment at which little is requested.

@@ -256,7 +256,7 @@ def side_by_side(
     pairs = pair_lines(_lines(before), _lines(after), unchanged=unchanged)
     twins = {old: new for old, new in pairs if old and new}
     numbers = {frame: number for number, frame in enumerate(after.frames)}
-    known = [numbers.setdefault(_twin(frame, twins), len(numbers)) for frame in before.frames]
+    known = [numbers.setdefault(_counterpart(frame, twins), len(numbers)) for frame in before.frames]
     totals: dict[tuple[tuple[int, ...], int, str, str], list[list[int]]] = {}
     for side, live in enumerate((before, after)):
         for row in live.rows:
@@ -291,6 +291,6 @@ def _place(frame: Frame) -> Place:
     return Place(frame.filename, frame.name, frame.line)
 
 
-def _twin(frame: Frame, twins: dict[Place, Place]) -> Frame:
+def _counterpart(frame: Frame, twins: dict[Place, Place]) -> Frame:
     twin = twins.get(_place(frame))
     return Frame(twin.file, twin.line, twin.function) if twin else frame

@@ -76,11 +76,11 @@ FEWEST_LINES: Final = 3
 
 
 def no_text(file: str) -> None:
-    """Say that no source is at hand."""
+    """Return None: no source is at hand."""
 
 
 def none_unchanged(before: str, after: str) -> bool:
-    """Say that no file is known to be unchanged."""
+    """Return False: no file is known to be unchanged."""
     return False
 
 

@@ -109,7 +109,7 @@ class Side(Inferred):
         timeline, trace, event = self.timeline, self.timeline.trace, self.event
         inside = event >= 0
         moment = trace.moment_of(event)
-        stack = trace.stack_behind(event) if inside else ()
+        stack = trace.attributed_stack(event) if inside else ()
         failed = np.flatnonzero(trace.action == Action.OOM)
         return Facts(
             device=trace.device,

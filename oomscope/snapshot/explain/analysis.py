@@ -105,7 +105,7 @@ def analyse(
 
 @dataclass(frozen=True)
 class Analysis(Inferred):
-    """One device of the snapshot, with what its replay and its verdict tell beside what is inferred."""
+    """One device of the snapshot, with its replay and its verdict beside what is inferred."""
 
     torch_version: str | None
     limit: int | None
@@ -147,7 +147,7 @@ class Analysis(Inferred):
         return verdict if failed else self._without_failure(verdict)
 
     def _rest_after(self, failure: FailedRequest | None) -> RestOfIteration | None:
-        """Return what the last whole iteration tells of the rest of the one that failed."""
+        """Return what the last whole iteration shows of the rest of the one that failed."""
         if failure is None or failure.event is None:
             return None
         ends = self.iterations.ends  # one step alone shows a first iteration, but no more

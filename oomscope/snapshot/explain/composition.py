@@ -44,7 +44,7 @@ class Describer:
     def __call__(self, row: int) -> tuple[Site, str]:
         """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
         born = int(self._timeline.lifetimes.born[row])
-        stack = self._older[row] if born == BEFORE else self._timeline.trace.stack_behind(born)
+        stack = self._older[row] if born == BEFORE else self._timeline.trace.attributed_stack(born)
         if stack not in self._sites:
             self._sites[stack] = site_of(stack)
         site = self._sites[stack] or site_without_stack(self._timeline, born)

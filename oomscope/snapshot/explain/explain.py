@@ -1,7 +1,7 @@
-"""Explain a snapshot of anybody's: why it ran out of memory or what room it has, and what its bytes are.
+"""Explain a snapshot: why the job ran out of memory or how much room it had, and what its bytes are.
 
-Here the analysis of each device (:mod:`oomscope.snapshot.explain.analysis`) is written down as plain values, which
-reports, tables and JSON read; what the file cannot tell is among them.
+The analysis of each device (:mod:`oomscope.snapshot.explain.analysis`) becomes plain values, which reports, tables and
+JSON read; caveats name what the file cannot tell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from oomscope.units import Bytes, format_size
 
 
 def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str) -> Explanation:
-    """Return what the analyses of a snapshot's devices tell."""
+    """Return the explanation made of the analyses of a snapshot's devices."""
     rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
     return Explanation(file=file, devices=tuple(map(_device, found)), rank=rank)
 
@@ -85,7 +85,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
 
 
 def _pins(analysis: Analysis) -> Pins | None:
-    """Return what pins segments; on a smaller card they would lie otherwise, and it is not told."""
+    """Return what pins segments; nothing on a smaller card, where blocks would lie elsewhere."""
     here = analysis.of_interest
     if not here.knows_all_blocks or analysis.cut_short is not None:
         return None
@@ -99,7 +99,7 @@ def _place(timeline: Timeline, event: int, describe: Describe, *, failed: bool =
         return Place(phase="", iteration=-1, site=None, category="")
     trace = timeline.trace
     moment = trace.moment_of(event)
-    asked = site_of(trace.stack_behind(event))
+    asked = site_of(trace.attributed_stack(event))
     site, category = describe(int(row[0])) if len(row) else (asked, "")
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
 

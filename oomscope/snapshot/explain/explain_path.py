@@ -41,7 +41,7 @@ def explain_path(
     limits: Limits | None = None,
     announce: Announce = lambda _stage, _done, _total: None,
 ) -> Explained:
-    """Return what a file tells, or what the files of a folder do.
+    """Return the explanation of a file, or of the files of a folder.
 
     Args are those of :func:`~oomscope.snapshot.explain.analysis.analyse`, and ``limits`` what reading a file may take.
     In a folder ``device`` None means the device of each file that holds most.
@@ -83,8 +83,8 @@ def _explain_ranks(folder: Path, asked: dict[str, Any], limits: Limits | None, a
             refusals.append(error)
             unread.append(Unread(file=str(file), reason=error.message))
             continue
-        told = snapshot.provenance.rank if snapshot.provenance else -1
-        rank = told if told >= 0 else named.rank
+        recorded = snapshot.provenance.rank if snapshot.provenance else -1
+        rank = recorded if recorded >= 0 else named.rank
         if rank is None or rank in ranks.values():
             left_out.append(LeftOut(file=str(file), rank=rank))
             continue

@@ -79,7 +79,7 @@ class PendingBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolBytes:
-    """A private pool (``torch.cuda.MemPool``, CUDA graphs): its segments serve nobody else."""
+    """A private pool (``torch.cuda.MemPool``, CUDA graphs): its segments serve no other pool."""
 
     pool_id: tuple[int, int]
     segments: int
@@ -228,7 +228,7 @@ def _composition_json(parts: Composition) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation(Document):
-    """What a snapshot file tells."""
+    """The explanation of a snapshot file."""
 
     file: str
     devices: tuple[DeviceExplanation, ...]

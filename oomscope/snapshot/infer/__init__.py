@@ -1,1 +1,1 @@
-"""What the program was doing at each event, and what its blocks are for, told by evidence."""
+"""What the program was doing at each event, and what its blocks are for, inferred by evidence."""

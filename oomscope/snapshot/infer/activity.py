@@ -23,8 +23,8 @@ from oomscope.snapshot.infer.spans import spans_of
 from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
 
 
-class Doing(IntEnum):
-    """A phase of training, as far as a stack can tell it."""
+class Phase(IntEnum):
+    """A phase of training, as far as a stack shows it."""
 
     UNKNOWN = 0
     FORWARD = 1
@@ -34,7 +34,7 @@ class Doing(IntEnum):
 
 
 class Mark(IntFlag):
-    """What one frame of a stack says."""
+    """What one frame of a stack shows."""
 
     NOTHING = 0
     FORWARD = 1
@@ -71,22 +71,22 @@ class Mark(IntFlag):
 
 
 PHASES: Final = {
-    Mark.FORWARD: Doing.FORWARD,
-    Mark.BACKWARD: Doing.BACKWARD,
-    Mark.OPTIMIZER: Doing.OPTIMIZER,
-    Mark.ZERO_GRAD: Doing.ZERO_GRAD,
+    Mark.FORWARD: Phase.FORWARD,
+    Mark.BACKWARD: Phase.BACKWARD,
+    Mark.OPTIMIZER: Phase.OPTIMIZER,
+    Mark.ZERO_GRAD: Phase.ZERO_GRAD,
 }
 OF_METADATA: Final = {
-    "forward": Doing.FORWARD,
-    "loss": Doing.FORWARD,
-    "backward": Doing.BACKWARD,
-    "optimizer": Doing.OPTIMIZER,
+    "forward": Phase.FORWARD,
+    "loss": Phase.FORWARD,
+    "backward": Phase.BACKWARD,
+    "optimizer": Phase.OPTIMIZER,
 }
 """Phases as oomscope's own recordings name them."""
 
 
 class Clue(NamedTuple):
-    """A frame whose path and function match says ``mark``."""
+    """A frame whose path and function match has the mark ``mark``."""
 
     mark: Mark
     path: re.Pattern[str]
@@ -138,20 +138,20 @@ CPP_CLUES: Final = (
 """Functions of torch/csrc/autograd, torch/csrc/distributed and ATen's BLAS and foreach, as the unwinder names them."""
 
 _ANNOTATED: Final = (
-    (re.compile(r"^Optimizer\.zero_grad#|zero_grad", re.IGNORECASE), Doing.ZERO_GRAD),
-    (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Doing.OPTIMIZER),
-    (re.compile(r"^\W*backward\b", re.IGNORECASE), Doing.BACKWARD),
-    (re.compile(r"^\W*forward\b", re.IGNORECASE), Doing.FORWARD),
+    (re.compile(r"^Optimizer\.zero_grad#|zero_grad", re.IGNORECASE), Phase.ZERO_GRAD),
+    (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Phase.OPTIMIZER),
+    (re.compile(r"^\W*backward\b", re.IGNORECASE), Phase.BACKWARD),
+    (re.compile(r"^\W*forward\b", re.IGNORECASE), Phase.FORWARD),
 )
 """Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words. The
 first match counts."""
-_MODEL_RUNS: Final = (Doing.FORWARD, Doing.BACKWARD)
-_STEPPING: Final = (Doing.OPTIMIZER, Doing.ZERO_GRAD)
+_MODEL_RUNS: Final = (Phase.FORWARD, Phase.BACKWARD)
+_STEPPING: Final = (Phase.OPTIMIZER, Phase.ZERO_GRAD)
 """What is over with its span."""
 
 
-def _phase_of(mark: Mark) -> Doing:
-    return next((what for phase, what in PHASES.items() if phase in mark), Doing.UNKNOWN)
+def _phase_of(mark: Mark) -> Phase:
+    return next((what for phase, what in PHASES.items() if phase in mark), Phase.UNKNOWN)
 
 
 def _mark_of(frame: Frame) -> Mark:
@@ -164,16 +164,16 @@ def _mark_of(frame: Frame) -> Mark:
 
 
 class StackReader:
-    """Reads stacks, each function once: no line of it tells more than another."""
+    """Reads stacks, each function once: its lines make no difference."""
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str], Mark] = {}
         self._makes_states: set[str] = set()
         """Files of the functions read so far that make an optimizer's states."""
 
-    def __call__(self, stack: Stack) -> tuple[Doing, Mark]:
-        """Return what the program does under ``stack`` (by its innermost telling frame), and all that frames say."""
-        doing, said, is_anyones = Doing.UNKNOWN, Mark.NOTHING, True
+    def __call__(self, stack: Stack) -> tuple[Phase, Mark]:
+        """Return the phase under ``stack`` (by its innermost frame with a mark), and the marks of all frames."""
+        doing, marks, is_anyones = Phase.UNKNOWN, Mark.NOTHING, True
         for frame in stack:
             function = frame.filename, frame.name
             if function not in self._functions:
@@ -181,13 +181,13 @@ class StackReader:
                 if Mark.STATE_INIT in self._functions[function]:
                     self._makes_states.add(frame.filename)
             mark = self._functions[function]
-            said |= mark
-            if is_anyones and (what := _phase_of(mark)) != Doing.UNKNOWN:
+            marks |= mark
+            if is_anyones and (what := _phase_of(mark)) != Phase.UNKNOWN:
                 is_anyones = Mark.FUNCTIONAL in mark
-                doing = Doing.FORWARD if doing == Doing.FORWARD and Mark.CALLS_CLOSURE in mark else what
-        if doing == Doing.FORWARD and Mark.BACKWARD in said:
-            return Doing.BACKWARD, said | Mark.RECOMPUTE
-        return doing, said
+                doing = Phase.FORWARD if doing == Phase.FORWARD and Mark.CALLS_CLOSURE in mark else what
+        if doing == Phase.FORWARD and Mark.BACKWARD in marks:
+            return Phase.BACKWARD, marks | Mark.RECOMPUTE
+        return doing, marks
 
     def only_updates(self, stack: Stack) -> bool:
         """Return whether ``stack`` is in a step of an optimizer, in a file in which another function makes the states.
@@ -205,16 +205,16 @@ class Activity(NamedTuple):
     """What the program was doing, event by event and block by block."""
 
     at: NDArray[np.int8]
-    """:class:`Doing` at each event of the trace."""
+    """:class:`Phase` at each event of the trace."""
     after: NDArray[np.int8]
-    """:class:`Doing` that was last told before or at each event; unknown too from the end of an annotated step on where
-    no forward or backward is told before the next one."""
+    """:class:`Phase` last known before or at each event; unknown too from the end of an annotated step on where
+    no forward or backward is known before the next one."""
     span: Indices
     """Number of the run of events that do the same."""
     silent_steps: Indices
     """Annotated steps without an event that ended before each event, and before the end."""
     own: NDArray[np.int8]
-    """:class:`Doing` of each row of the lifetimes, by its own stack or metadata alone."""
+    """:class:`Phase` of each row of the lifetimes, by its own stack or metadata alone."""
     marks: NDArray[np.int32]
     """:class:`Mark` of each row of the lifetimes."""
 
@@ -232,15 +232,15 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     doing_of_stack = np.array([doing for doing, _ in of_stack], dtype=np.int8)
     mark_of_stack = np.array([mark for _, mark in of_stack], dtype=np.int32)
     asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
-    told = np.where(asks, doing_of_stack[trace.stack_id], 0).astype(np.int8)
+    by_stack = np.where(asks, doing_of_stack[trace.stack_id], 0).astype(np.int8)
     annotated, is_past, silent_steps = _of_annotations(trace, annotations)
     event = _of_moments(trace)
-    event = np.where(event > 0, event, _with_closures(annotated, told, is_past)).astype(np.int8)
+    event = np.where(event > 0, event, _with_closures(annotated, by_stack, is_past)).astype(np.int8)
     if len(trace.stacks) > 1:  # autograd's threads have no Python frames (torch/csrc/autograd/engine.cpp)
         in_engine = asks & (trace.stack_id == 0) & np.isin(_carried_on(event), _MODEL_RUNS)
-        event[in_engine & (event == 0)] = Doing.BACKWARD
+        event[in_engine & (event == 0)] = Phase.BACKWARD
     at = _carried_on(event, is_past)
-    event = np.where((event == 0) & (annotated == Doing.OPTIMIZER), at, event)
+    event = np.where((event == 0) & (annotated == Phase.OPTIMIZER), at, event)
     after = np.where(at > 0, at, _between_steps(event))
     own, marks = _of_blocks(timeline, event, mark_of_stack, read)
     span = np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)]
@@ -248,16 +248,18 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
 
 
 def _of_moments(trace: Trace) -> NDArray[np.int8]:
-    known = [OF_METADATA.get(moment.phase, Doing.UNKNOWN) for moment in trace.moments]
+    known = [OF_METADATA.get(moment.phase, Phase.UNKNOWN) for moment in trace.moments]
     return np.array(known, dtype=np.int8)[trace.moment_id]
 
 
-def _with_closures(annotated: NDArray[np.int8], told: NDArray[np.int8], is_past: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Return what spans and stacks say of each event; in a step, nothing where no stack tells what goes on."""
-    stepping = annotated == Doing.OPTIMIZER
+def _with_closures(
+    annotated: NDArray[np.int8], by_stack: NDArray[np.int8], is_past: NDArray[np.bool_]
+) -> NDArray[np.int8]:
+    """Return what spans and stacks say of each event; in a step, nothing where no stack shows a phase."""
+    stepping = annotated == Phase.OPTIMIZER
     begins = stepping & (np.append(True, ~stepping[:-1]) | is_past)
-    in_step = np.where(np.isin(told, _MODEL_RUNS), told, np.where((told > 0) | begins, Doing.OPTIMIZER, 0))
-    return np.where(stepping, in_step, np.where(annotated > 0, annotated, told))
+    in_step = np.where(np.isin(by_stack, _MODEL_RUNS), by_stack, np.where((by_stack > 0) | begins, Phase.OPTIMIZER, 0))
+    return np.where(stepping, in_step, np.where(annotated > 0, annotated, by_stack))
 
 
 def _of_annotations(
@@ -275,7 +277,7 @@ def _of_annotations(
         if what is not None:
             doing[first:past] = what
             is_past[past] |= what in _STEPPING
-            silent_steps[past] += what == Doing.OPTIMIZER and first == past
+            silent_steps[past] += what == Phase.OPTIMIZER and first == past
     return doing, is_past[:-1], np.cumsum(silent_steps)
 
 
@@ -288,8 +290,8 @@ def _carried_on(doing: NDArray[np.int8], is_past: NDArray[np.bool_] | None = Non
 
 def _between_steps(doing: NDArray[np.int8]) -> NDArray[np.int8]:
     """Return the last known value where a forward or backward is the next to be known but for ``zero_grad``."""
-    following = _carried_on(np.where(doing == Doing.ZERO_GRAD, 0, doing)[::-1])[::-1]
-    return np.where(np.isin(following, (Doing.FORWARD, Doing.BACKWARD)), _carried_on(doing), 0).astype(np.int8)
+    following = _carried_on(np.where(doing == Phase.ZERO_GRAD, 0, doing)[::-1])[::-1]
+    return np.where(np.isin(following, (Phase.FORWARD, Phase.BACKWARD)), _carried_on(doing), 0).astype(np.int8)
 
 
 def _of_blocks(

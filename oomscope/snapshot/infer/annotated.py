@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from oomscope.snapshot.accounting.lifetimes import Indices
-from oomscope.snapshot.infer.activity import Doing, Mark, StackReader
+from oomscope.snapshot.infer.activity import Mark, Phase, StackReader
 from oomscope.snapshot.infer.spans import spans_of
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.trace import Action, Annotation, Stack, Trace
@@ -55,11 +55,11 @@ class _Step(NamedTuple):
 
 
 def annotated_ends(trace: Trace, annotations: Sequence[Annotation]) -> AnnotatedEnds:
-    """Return the last event of each iteration; none where no span or no time tells."""
+    """Return the last event of each iteration; none where no span or no time shows one."""
     spans = [span for span in spans_of(trace, annotations) if span.past > 0]
     if any(mark.name.startswith(PROFILER_STEP) for mark in annotations):
         return AnnotatedEnds(_events_before([span.past for span in spans if span.name.startswith(PROFILER_STEP)]))
-    steps = _told_apart([_step(trace, *span) for span in spans if span.name.startswith(OPTIMIZER_STEP)])
+    steps = _distinguishable([_step(trace, *span) for span in spans if span.name.startswith(OPTIMIZER_STEP)])
     return AnnotatedEnds(_events_before(_iterations(trace, steps)), _are_one_a_key(steps))
 
 
@@ -68,16 +68,16 @@ def _events_before(events: list[int]) -> Indices:
 
 
 def _step(trace: Trace, name: str, first: int, past: int) -> _Step:
-    """Return what the allocations between two events tell of a step."""
+    """Return what the allocations between two events show of a step."""
     allocations = first + np.flatnonzero(trace.action[first:past] == Action.ALLOC)
     stacks = [trace.stacks[stack] for stack in np.unique(trace.stack_id[allocations]).tolist()]
     read = StackReader()
-    told = [read(stack) for stack in stacks]
+    phases_and_marks = [read(stack) for stack in stacks]
     return _Step(
         optimizer=name,
         caller=next(filter(None, map(_caller, stacks)), None),
-        makes_states=any(Mark.STATE_INIT in said for _, said in told),
-        runs_model=any(doing in (Doing.FORWARD, Doing.BACKWARD) for doing, _ in told),
+        makes_states=any(Mark.STATE_INIT in marks for _, marks in phases_and_marks),
+        runs_model=any(doing in (Phase.FORWARD, Phase.BACKWARD) for doing, _ in phases_and_marks),
         first=first,
         past=past,
     )
@@ -89,7 +89,7 @@ def _caller(stack: Stack) -> Site | None:
     return site_of(stack[wrappers[-1] + 1 :]) if wrappers else None
 
 
-def _told_apart(steps: list[_Step]) -> list[_Step]:
+def _distinguishable(steps: list[_Step]) -> list[_Step]:
     """Return the steps without callers where these are not known of every step of the class."""
     untold = {step.optimizer for step in steps if step.caller is None}
     return [step._replace(caller=None) if step.optimizer in untold else step for step in steps]
@@ -133,7 +133,7 @@ def _begin(runs: list[list[_Step]]) -> list[bool]:
 
 
 def _are_one_a_key(steps: list[_Step]) -> bool:
-    """Whether nothing speaks for two optimizers of one class that are called by one line, or by lines unknown.
+    """Whether no evidence shows two optimizers of one class that are called by one line, or by lines unknown.
 
     An optimizer makes its states in its first step.
     """

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
+from oomscope.snapshot.infer.activity import Activity, Phase, activity_of
 from oomscope.snapshot.infer.category_rules import RULES, Confidence
 from oomscope.snapshot.infer.life import Life, Mask, life_of
 from oomscope.snapshot.trace import Category
 
 MOST_STATES: Final = 3
-"""States a parameter that are believed: Adam's two, and a master copy or ``max_exp_avg_sq``."""
+"""States a parameter that are plausible: Adam's two, and a master copy or ``max_exp_avg_sq``."""
 
 
 NO_RULE: Final = "no rule"
@@ -70,7 +70,7 @@ class Evidence:
         return cls(**columns, rules=_NAMES)
 
     def found(self, rows: Mask, category: Category, confidence: Confidence, rule: str) -> None:
-        """Note what a rule tells of those among ``rows`` that are still unknown."""
+        """Note the category that a rule gives those of ``rows`` that are still unknown."""
         chosen = rows & (self.category == Category.UNKNOWN)
         self.category[chosen], self.confidence[chosen] = category, confidence
         self.rule[chosen] = self.rules.index(rule)
@@ -101,15 +101,15 @@ def categorise(timeline: Timeline, activity: Activity | None = None) -> Evidence
 
 
 def _count_sizes(evidence: Evidence, life: Life, table: Lifetimes) -> None:
-    """Tell persistent blocks that nothing else told of: by the sizes of gradients, or where nothing runs backward."""
-    stays = life.lasting | (life.steps_outlived > 0) | (life.freed_in == Doing.OPTIMIZER)
-    persistent = (evidence.category == Category.UNKNOWN) & life.older & stays & ~life.made_in(Doing.FORWARD)
-    gradients = _at_once((evidence.category == Category.GRADIENT) & (life.own == Doing.BACKWARD), table)
+    """Categorise persistent blocks that no rule has: by the sizes of gradients, or where nothing runs backward."""
+    stays = life.lasting | (life.steps_outlived > 0) | (life.freed_in == Phase.OPTIMIZER)
+    persistent = (evidence.category == Category.UNKNOWN) & life.older & stays & ~life.made_in(Phase.FORWARD)
+    gradients = _at_once((evidence.category == Category.GRADIENT) & (life.own == Phase.BACKWARD), table)
     parameters, states = census(life.size, table.freed, persistent, gradients)
     evidence.found(parameters, Category.PARAMETER, Confidence.LOW, CENSUS_PARAMETER)
     evidence.found(states, Category.OPTIMIZER_STATE, Confidence.LOW, CENSUS_STATE)
     does = set(np.unique(life.own[~life.older]).tolist())
-    if Doing.FORWARD in does and not does & {Doing.BACKWARD, Doing.OPTIMIZER}:
+    if Phase.FORWARD in does and not does & {Phase.BACKWARD, Phase.OPTIMIZER}:
         evidence.found(life.older & life.lasting, Category.PARAMETER, Confidence.LOW, RUNS_FORWARD_ONLY)
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.infer.activity import Doing, Mark
+from oomscope.snapshot.infer.activity import Mark, Phase
 from oomscope.snapshot.infer.gradient_sizes import fits_parameter
 from oomscope.snapshot.infer.life import Life, Mask
 from oomscope.snapshot.trace import Category
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     holds: Callable[[Life], Mask]
 
 
-FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD = Doing.FORWARD, Doing.BACKWARD, Doing.OPTIMIZER, Doing.ZERO_GRAD
+FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD
 LOW, MEDIUM, HIGH = Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH
 STATE, MAIN_GRADIENT = Category.OPTIMIZER_STATE, Category.MAIN_GRADIENT
 PARAMETER, GRADIENT, ACTIVATION = Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION
@@ -73,12 +73,12 @@ def _moved_with_module(b: Life) -> Mask:
 
 
 def _alive_after_two_steps(b: Life) -> Mask:
-    untold = (b.own == Doing.UNKNOWN) & (b.born_in != Doing.UNKNOWN)
+    untold = (b.own == Phase.UNKNOWN) & (b.born_in != Phase.UNKNOWN)
     return np.asarray((b.made_in(FORWARD) | untold) & (b.steps_outlived > 1))
 
 
 def _given_up_before_anything(b: Life) -> Mask:
-    return np.asarray((b.own == Doing.UNKNOWN) & (b.born_in != Doing.UNKNOWN) & b.same_span)
+    return np.asarray((b.own == Phase.UNKNOWN) & (b.born_in != Phase.UNKNOWN) & b.same_span)
 
 
 def _before_next_forward(b: Life) -> Mask:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oomscope.snapshot.infer.activity import Doing, Mark
+from oomscope.snapshot.infer.activity import Mark, Phase
 from oomscope.snapshot.infer.life import Life, Mask
 
 _MAKES_PARAMETERS = Mark.MODULE_MOVE | Mark.CONSTRUCTION | Mark.GRAD_BUFFER
@@ -21,11 +21,11 @@ def fits_parameter(b: Life) -> Mask:
 
     Of more blocks than there are parameters, the oldest: gradients of activations pass.
     """
-    stays = b.lasting & ~b.cut_off & ~np.isin(b.own, (Doing.BACKWARD, Doing.OPTIMIZER, Doing.ZERO_GRAD))
+    stays = b.lasting & ~b.cut_off & ~np.isin(b.own, (Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD))
     stays &= ~b.marked(Mark.BUCKETS)
-    parameters = stays & (b.of_setup | b.older | (b.marked(_MAKES_PARAMETERS) & ~b.made_in(Doing.FORWARD)))
-    whole = b.made_in(Doing.BACKWARD) & ~b.same_span & ~b.cut_off
-    left = b.made_in(Doing.BACKWARD) & b.cut_off & ~b.same_span
+    parameters = stays & (b.of_setup | b.older | (b.marked(_MAKES_PARAMETERS) & ~b.made_in(Phase.FORWARD)))
+    whole = b.made_in(Phase.BACKWARD) & ~b.same_span & ~b.cut_off
+    left = b.made_in(Phase.BACKWARD) & b.cut_off & ~b.same_span
     if not (parameters | whole).any():
         return left
     others = np.unique(b.size[whole | b.marked(Mark.COMMUNICATION)])

@@ -16,7 +16,7 @@ import numpy as np
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.accounting.timeline import iterations_of as recorded_iterations
-from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
+from oomscope.snapshot.infer.activity import Activity, Phase, activity_of
 from oomscope.snapshot.infer.annotated import AnnotatedEnds, annotated_ends
 from oomscope.snapshot.infer.categorise import Evidence, categorise
 from oomscope.snapshot.infer.category_rules import Confidence
@@ -66,7 +66,7 @@ class Inferred:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The curves, with moments told by evidence where the recording has none."""
+        """The curves, with inferred moments where the recording has none."""
         return self.bare.at_moments_of(with_moments(self.recorded, self.activity, self.iterations))
 
     @cached_property
@@ -85,10 +85,10 @@ def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Tr
         return trace
     numbers = _numbers(trace, iterations)
     moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
-    phases = {doing: doing.name.lower() for doing in Doing} | {Doing.UNKNOWN: ""}
-    used, place = counted((numbers + 1) * len(Doing) + activity.at)
-    pairs = (divmod(each, len(Doing)) for each in used)
-    ids = [moments.id_of(Moment(phases[Doing(doing)], number - 1, -1)) for number, doing in pairs]
+    phases = {doing: doing.name.lower() for doing in Phase} | {Phase.UNKNOWN: ""}
+    used, place = counted((numbers + 1) * len(Phase) + activity.at)
+    pairs = (divmod(each, len(Phase)) for each in used)
+    ids = [moments.id_of(Moment(phases[Phase(doing)], number - 1, -1)) for number, doing in pairs]
     return replace(trace, moment_id=np.array(ids, dtype=np.int32)[place], moments=moments.items())
 
 
@@ -133,10 +133,10 @@ def _after_steps(timeline: Timeline, activity: Activity) -> Indices:
 
     A step in which the recording ends has ended where it allocates as often as the one before it that did so least.
     """
-    stepping = np.append(activity.at == Doing.OPTIMIZER, False)
+    stepping = np.append(activity.at == Phase.OPTIMIZER, False)
     ends = np.flatnonzero(stepping[:-1] & ~stepping[1:])
     if not len(ends) or ends[-1] < len(activity.at) - 1:
         return ends
-    born = timeline.lifetimes.born[activity.own == Doing.OPTIMIZER]
+    born = timeline.lifetimes.born[activity.own == Phase.OPTIMIZER]
     allocations = np.bincount(np.searchsorted(ends, born[born != BEFORE]), minlength=len(ends))
     return ends if len(ends) > 1 and allocations[-1] >= allocations[:-1].min() else ends[:-1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.infer.activity import Activity, Doing, Mark
+from oomscope.snapshot.infer.activity import Activity, Mark, Phase
 from oomscope.snapshot.sites import is_python
 from oomscope.snapshot.trace import Action, Trace
 
@@ -25,12 +25,12 @@ class Life(NamedTuple):
     size: Indices
     """Requested bytes."""
     own: NDArray[np.int8]
-    """:class:`Doing` that its own stack or metadata tells."""
+    """:class:`Phase` by its own stack or metadata."""
     born_in: NDArray[np.int8]
-    """:class:`Doing` carried on from the last allocation that told; unknown before the first, and after an annotated
-    step that no forward or backward is seen to follow."""
+    """:class:`Phase` carried on from the last allocation that shows one; unknown before the first, and after an
+    annotated step that no forward or backward is seen to follow."""
     freed_in: NDArray[np.int8]
-    """:class:`Doing` when it was given up; unknown where it never was."""
+    """:class:`Phase` when it was given up; unknown where it never was."""
     marks: NDArray[np.int32]
     """:class:`Mark` of its stack."""
     older: Mask
@@ -38,9 +38,9 @@ class Life(NamedTuple):
     lasting: Mask
     """Alive when the recording ended."""
     same_span: Mask
-    """Given up in the run of events, all of one kind of doing, in which it was born."""
+    """Given up in the run of events, all of one phase, in which it was born."""
     at_setup: Mask
-    """Made before anything told what the program does."""
+    """Made before any event showed what the program does."""
     brief: Mask
     """Given up before anything else was allocated."""
     follows: Mask
@@ -51,10 +51,10 @@ class Life(NamedTuple):
     steps_outlived: Indices
     """Optimizer steps that began and ended during its life."""
     alone: Mask
-    """No other block that lasts to the end was made on the same stream, by the same kind of doing, in the same size."""
+    """No other block that lasts to the end was made on the same stream, in the same phase, in the same size."""
     like_temporaries: Mask
     """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run of
-    known doing, and one of these was as old then as it is."""
+    known phase, and one of these was as old then as it is."""
     like_gone: Mask
     """All blocks of its stack whose end is known were given up in their run, and there are some."""
     like_kept: Mask
@@ -63,21 +63,21 @@ class Life(NamedTuple):
     """Of the lines that make contiguous buffers in one function, its is the first."""
 
     def marked(self, mark: Mark) -> Mask:
-        """Return which blocks have a frame that says ``mark``."""
+        """Return which blocks have a frame with ``mark``."""
         return np.asarray((self.marks & mark) != 0)
 
-    def made_in(self, doing: Doing) -> Mask:
-        """Return which blocks a stack or metadata says to be made while ``doing``."""
-        return np.asarray(self.own == doing)
+    def made_in(self, phase: Phase) -> Mask:
+        """Return which blocks a stack or metadata says to be made while ``phase``."""
+        return np.asarray(self.own == phase)
 
-    def between(self, doing: Doing) -> Mask:
-        """Return which blocks nothing tells of, but that were made after ``doing`` began and before anything else."""
-        return np.asarray((self.own == Doing.UNKNOWN) & (self.born_in == doing) & ~self.older)
+    def between(self, phase: Phase) -> Mask:
+        """Return which blocks without evidence of their own were made after ``phase`` began, before another did."""
+        return np.asarray((self.own == Phase.UNKNOWN) & (self.born_in == phase) & ~self.older)
 
     @property
     def of_setup(self) -> Mask:
         """Which blocks were made before any forward, backward or step, and are there to stay."""
-        return self.between(Doing.UNKNOWN) & self.at_setup & (self.lasting | (self.steps_outlived > 0))
+        return self.between(Phase.UNKNOWN) & self.at_setup & (self.lasting | (self.steps_outlived > 0))
 
 
 def life_of(timeline: Timeline, activity: Activity) -> Life:
@@ -85,8 +85,8 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     trace, table = timeline.trace, timeline.lifetimes
     end = len(trace)
     older, lasting = table.born == BEFORE, table.freed >= table.end
-    at, after = (np.append(each, np.int8(Doing.UNKNOWN)) for each in (activity.at, activity.after))
-    told = np.append(np.maximum.accumulate(activity.at != Doing.UNKNOWN), True)
+    at, after = (np.append(each, np.int8(Phase.UNKNOWN)) for each in (activity.at, activity.after))
+    told = np.append(np.maximum.accumulate(activity.at != Phase.UNKNOWN), True)
     span = np.append(activity.span, activity.span[-1:] if end else [0])
     born = np.where(older, end, table.born)
     freed = np.where(lasting | (table.freed < 0), end, table.freed)
@@ -98,7 +98,7 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
     begun, ended = _steps(activity)
     before, following = _neighbours(trace, born)
     stacks = np.append(trace.stack_id, -1)
-    in_known_span = same_span & (at[born] != Doing.UNKNOWN)
+    in_known_span = same_span & (at[born] != Phase.UNKNOWN)
     like = numbered(stack, table.size)
     ends_known = _count(~cut_off, like)
     line = numbered(activity.own, stack)
@@ -136,7 +136,7 @@ def _last_failure(trace: Trace, activity: Activity, born: Indices) -> int:
     if not len(failed):
         return len(trace)
     last = int(failed[-1])
-    later = born[(born > last) & (activity.own != Doing.UNKNOWN)]
+    later = born[(born > last) & (activity.own != Phase.UNKNOWN)]
     return len(trace) if np.any(activity.span[later] == activity.span[last]) else last
 
 
@@ -167,7 +167,7 @@ def _neighbours(trace: Trace, born: Indices) -> tuple[Indices, Indices]:
 
 def _steps(activity: Activity) -> tuple[Indices, Indices]:
     """Return how many optimizer steps have begun, and how many have ended, at each event and at the end."""
-    stepping = activity.at == Doing.OPTIMIZER
+    stepping = activity.at == Phase.OPTIMIZER
     begun = np.cumsum(stepping & ~np.append(False, stepping[:-1])) if len(stepping) else np.zeros(0, np.int64)
     ended = begun - stepping
     begun, ended = (np.append(each, each[-1:] if len(each) else [0]) for each in (begun, ended))

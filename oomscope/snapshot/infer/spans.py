@@ -1,4 +1,4 @@
-"""The spans of a trace that annotations tell: torch's own round steps of optimizers, those of ``record_function``."""
+"""The spans of a trace by its annotations: torch's own round steps of optimizers, those of ``record_function``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take what whole runs under other settings showed into a verdict: only what ran to the end is a cure.
+"""Merge the outcomes of whole runs under other settings into a verdict: only a run to the end is a cure.
 
 A replay ends where the recording does, at the failure; a run goes on, and under another setting may fail later. So the
 row of a run takes the place of the replay's row of the same setting, and the cures are named anew.

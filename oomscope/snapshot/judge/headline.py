@@ -10,9 +10,9 @@ from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect, Verdict
 from oomscope.units import format_size
 
 ELSEWHERE_TEXTS: Final[dict[FailedIn, str]] = {
-    "outside": "A library's own device allocation failed{said}, not PyTorch's allocator",
-    "host": "Host memory ran out{said}, not the device's",
-    "program": "The program raised torch.OutOfMemoryError{said}, but no allocation of PyTorch's allocator failed",
+    "outside": "A library's own device allocation failed{message}, not PyTorch's allocator",
+    "host": "Host memory ran out{message}, not the device's",
+    "program": "The program raised torch.OutOfMemoryError{message}, but no allocation of PyTorch's allocator failed",
 }
 MESSAGE_LENGTH: Final = 160
 """Characters of an error's text that are quoted: libraries tell long stories."""
@@ -46,16 +46,16 @@ def sentences(first: str, *clauses: str) -> str:
 
 
 def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str) -> str:
-    """Return the sentences on a failure that the caching allocator had no part in, with what the error said."""
-    said = message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 1]}…"
-    what_failed = ELSEWHERE_TEXTS[failed_in].format(said=f' ("{said}")' if said else "")
+    """Return the sentences on a failure that the caching allocator had no part in, with the message of the error."""
+    shown = message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 1]}…"
+    what_failed = ELSEWHERE_TEXTS[failed_in].format(message=f' ("{shown}")' if shown else "")
     live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
     held = f"the device held {live} live, {reserved} reserved, of {format_size(verdict.available_bytes)} available"
     return sentences(what_failed, held, leak_text(verdict.leak))
 
 
 def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
-    """Return the sentences on a run in which nothing failed; ``verdict`` tells of the peak of requested bytes."""
+    """Return the sentences on a run in which nothing failed; ``verdict`` is that of the peak of requested bytes."""
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} requested, {reserved} reserved"
     if highest.reserved_bytes > verdict.reserved_bytes:
@@ -92,7 +92,7 @@ def leak_text(leak: LeakSuspect | None) -> str:
 
 
 def _why(verdict: Verdict, requested_bytes: int) -> str:
-    """Return the clause on what was missing; of free memory the table says where it was."""
+    """Return the clause on what was missing; of free memory the table shows where it was."""
     if verdict.kind == "capacity" and verdict.available_is_bound:
         return "more than the memory fraction that was set allows"
     free = verdict.available_bytes - verdict.live_requested_bytes
@@ -148,7 +148,7 @@ def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:
 
 
 class Refused(NamedTuple):
-    """The request that the recorded card refused, and another one may serve."""
+    """The request that the recorded card refused, and that another card may serve."""
 
     requested_bytes: int
     live_bytes: int
@@ -181,7 +181,7 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
 
 
 def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None) -> Verdict:
-    """Return a verdict of headroom as it is on a card that the user names, where it says something else there.
+    """Return a verdict of headroom as it is on a card that the user names, where it differs there.
 
     More requested bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than
     the card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.

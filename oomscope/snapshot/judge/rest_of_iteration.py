@@ -29,7 +29,7 @@ MOST_STARTS: Final = 1000
 def rest_of_iteration(
     timeline: Timeline, ends: Indices, category: NDArray[np.int8], failed: int
 ) -> RestOfIteration | None:
-    """Return what the iteration that failed at the ``oom`` event ``failed`` needs in all; None where nothing tells.
+    """Return what the iteration that failed at the ``oom`` event ``failed`` needs in all; None where nothing shows it.
 
     ``ends`` are the last events of whole iterations, ``category`` is that of each row of the lifetimes.
     """

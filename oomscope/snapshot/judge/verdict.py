@@ -51,7 +51,7 @@ class FailedRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedElsewhere:
-    """A failure for want of memory that the caching allocator had no part in; it ends the trace."""
+    """A failure for lack of memory that the caching allocator had no part in; it ends the trace."""
 
     failed_in: FailedIn
     message: str = ""
@@ -134,7 +134,7 @@ def ending_failure(trace: Trace) -> FailedRequest | None:
 
 @dataclass(frozen=True)
 class _Case:
-    """What is known of the run, whatever became of it."""
+    """What is known of the run, whatever its outcome."""
 
     timeline: Timeline
     device: Device
@@ -164,7 +164,7 @@ class _Case:
         return replace(verdict, headline=headroom_headline(verdict, self.timeline.reserved_peak()))
 
     def elsewhere(self, failure: FailedElsewhere) -> Verdict:
-        """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
+        """Return the verdict where the failure was not the caching allocator's: no replay can show it."""
         last = len(self.timeline.trace) - 1
         verdict = self._verdict(
             "host" if failure.failed_in == "host" else "outside",

@@ -1,1 +1,1 @@
-"""Files of anybody to traces: bounded, checked, without running anything of theirs. The child must stay light."""
+"""Reads untrusted snapshot files into traces, bounded and checked, in a light child process; nothing in them is run."""

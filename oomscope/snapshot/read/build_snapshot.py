@@ -146,12 +146,12 @@ class _File:
         moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
         modules: Interned[str] = Interned("")
         stack_id = numbered("stack", lambda number: stacks.id_of(self._stacks[number]))
-        said = {number: from_text(self._texts[number]) for number in counted(column("user_metadata", np.int32))[0]}
+        metadata = {number: from_text(self._texts[number]) for number in counted(column("user_metadata", np.int32))[0]}
         # What an event's metadata says counts before its ``forward_frames``.
-        told_module = numbered("user_metadata", lambda number: modules.id_of(said[number].module))
-        told_stack = numbered("user_metadata", lambda number: stacks.id_of(said[number].forward_stack))
+        metadata_module = numbered("user_metadata", lambda number: modules.id_of(metadata[number].module))
+        metadata_stack = numbered("user_metadata", lambda number: stacks.id_of(metadata[number].forward_stack))
         module_behind = numbered("forward_module", lambda number: modules.id_of(self._texts[number]))
-        stack_behind = numbered("forward_stack", lambda number: stacks.id_of(self._stacks[number]))
+        attributed_stack = numbered("forward_stack", lambda number: stacks.id_of(self._stacks[number]))
         columns: dict[str, Any] = {
             "device": device,
             "action": codes[text_id],
@@ -160,10 +160,10 @@ class _File:
             "stream": column("stream", np.int64),
             "time_us": column("time_us", np.int64),
             "stack_id": stack_id,
-            "moment_id": numbered("user_metadata", lambda number: moments.id_of(said[number].moment)),
-            "category": numbered("user_metadata", lambda number: said[number].category).astype(np.int8),
-            "module_id": np.where(told_module > 0, told_module, module_behind),
-            "forward_stack_id": np.where(told_stack > 0, told_stack, stack_behind),
+            "moment_id": numbered("user_metadata", lambda number: moments.id_of(metadata[number].moment)),
+            "category": numbered("user_metadata", lambda number: metadata[number].category).astype(np.int8),
+            "module_id": np.where(metadata_module > 0, metadata_module, module_behind),
+            "forward_stack_id": np.where(metadata_stack > 0, metadata_stack, attributed_stack),
             "pool_id": column("pool", np.int32),
             "stacks": stacks.items(),
             "moments": moments.items(),

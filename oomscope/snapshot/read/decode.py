@@ -115,7 +115,7 @@ def printable(text: str) -> str:
 
 
 class _Metered(io.RawIOBase):
-    """Counts what goes by, tells the total before the bytes are used, and ends the reading at the limit."""
+    """Counts the bytes read, reports the total before they are used, and ends the reading at the limit."""
 
     def __init__(self, source: Any, limit: int, consumed: Consumed) -> None:
         self._source = source
@@ -125,7 +125,7 @@ class _Metered(io.RawIOBase):
         """Bytes so far."""
 
     def readable(self) -> bool:
-        """Say that this is a source."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -121,9 +121,9 @@ def _batch(
     reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, forward: ForwardFrames
 ) -> dict[str, Column]:
     values = _values(reader.mappings(batch, place))
-    said = values["user_metadata"]
-    if set(map(type, said)) != {str}:  # somebody else's; ours is text
-        said = [text if type(text) is str else "" for text in said]
+    texts = values["user_metadata"]
+    if set(map(type, texts)) != {str}:  # somebody else's; ours is text
+        texts = [text if type(text) is str else "" for text in texts]
     forward_stack, forward_module = forward.columns(values["forward_frames"])
     return {
         "action": reader.text_numbers(values["action"], f"{place}.action"),
@@ -133,7 +133,7 @@ def _batch(
         "time_us": reader.integers(values["time_us"], "q", f"{place}.time_us"),
         "stack": reader.stack_numbers(values["frames"], f"{place}.frames"),
         "pool": _pool_numbers(reader, values["pool_id"], pools, f"{place}.pool_id"),
-        "user_metadata": reader.text_numbers(said, f"{place}.user_metadata"),
+        "user_metadata": reader.text_numbers(texts, f"{place}.user_metadata"),
         "forward_stack": forward_stack,
         "forward_module": forward_module,
     }

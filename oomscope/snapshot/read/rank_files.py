@@ -91,15 +91,15 @@ def rank_files(folder: Path) -> list[RankFile]:
 
 
 def _process(file: RankFile) -> tuple[int, str]:
-    """By which files are put together: ranks, then those of which no name tells the rank."""
+    """By which files are put together: ranks, then those whose names show no rank."""
     return (1 << 63, file.stem) if file.rank is None else (file.rank, "")
 
 
 def rank_numbers(names: Sequence[str]) -> list[int | None]:
-    """Return the rank that each of some file names stands for; None where that cannot be told."""
-    told = [_RANK.search(name) for name in names]
-    if any(told):
-        return [int(match[1]) if match else None for match in told]
+    """Return the rank that each of some file names stands for; None where that is not known."""
+    matches = [_RANK.search(name) for name in names]
+    if any(matches):
+        return [int(match[1]) if match else None for match in matches]
     stem_of = dict(zip(names, _stems(names), strict=True))
     stems = list(dict.fromkeys(stem_of.values()))
     rows = [[int(number) for number in re.findall(r"\d+", stem)] for stem in stems]
@@ -115,7 +115,7 @@ def rank_numbers(names: Sequence[str]) -> list[int | None]:
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Return the names of files without their endings and what tells the files of one process apart."""
+    """Return the names of files without their endings and what distinguishes the files of one process."""
     bare = [_ENDING.sub("", name) for name in names]
     return [_stem(name, frozenset(bare)) for name in bare]
 

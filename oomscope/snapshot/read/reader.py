@@ -46,7 +46,7 @@ class Reader:
         self._stack_at: dict[tuple[int, ...], int] = {}
 
     def error(self, place: str, expected: str) -> SnapshotError:
-        """Return the error that says what ``place`` should have been."""
+        """Return the error that ``place`` is not what was expected."""
         return SnapshotError(f"{place} is no {expected}", where=self.where, remedy=REMEDY)
 
     def mapping(self, value: object, place: str) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _stacks(reader: Reader) -> dict[str, Column]:
 
 
 def _own(reader: Reader, value: object) -> Any:
-    """Return what oomscope's recording says of itself; None where that is damaged, which is no reason to refuse."""
+    """Return the provenance that oomscope recorded; None where that is damaged, which is no reason to refuse."""
     try:
         return _plain(reader, value, KEY, [FREE_VALUES])
     except SnapshotError:

@@ -38,7 +38,7 @@ def most_in_small_pool(timeline: Timeline) -> int:
 
 @once
 def is_ascend(timeline: Timeline) -> bool:
-    """Say whether a recording is of an Ascend NPU.
+    """Return whether a recording is of an Ascend NPU.
 
     CUDA's allocator puts a neighbour right behind a block whose size is a multiple of 512 bytes, torch_npu's 512 bytes
     further; at least eight neighbours must agree.

@@ -69,8 +69,8 @@ def budget_of(
         outside = f"{format_size(non_torch)} of it outside PyTorch" if non_torch else "nothing of it outside PyTorch"
         device = Device(total_bytes=limit, non_torch_bytes=non_torch)
         return Budget(device=device, source=f"a card of {format_size(limit)} as given, {outside}")
-    told, event = _told(snapshot, timeline), last_failure(timeline.trace)
-    return (told or UNKNOWN) if event is None else _at_failure(timeline, event, settings, told)
+    recorded, event = _recorded(snapshot, timeline), last_failure(timeline.trace)
+    return (recorded or UNKNOWN) if event is None else _at_failure(timeline, event, settings, recorded)
 
 
 def last_failure(trace: Trace) -> int | None:
@@ -79,8 +79,8 @@ def last_failure(trace: Trace) -> int | None:
     return int(failures[-1]) if len(failures) else None
 
 
-def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, told: Budget | None) -> Budget:
-    """Return what a failed allocation shows: what was held then, and what the driver said was free.
+def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, recorded: Budget | None) -> Budget:
+    """Return what a failed allocation shows: what was held then, and what the driver reported as free.
 
     Where enough was free, a memory fraction refused the request: the one that the recording tells, if it can have; else
     the limit lies below what the request would have taken.
@@ -91,9 +91,10 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
     if free < wanted:
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
-    if told is not None and told.device.fraction is not None and told.device.available_bytes < held + wanted:
-        source = f"the memory fraction in force, {told.device.fraction:.3g} of {told.source}"
-        return replace(told, source=source, by_fraction=True)
+    device = None if recorded is None else recorded.device
+    if recorded and device and device.fraction is not None and device.available_bytes < held + wanted:
+        source = f"the memory fraction in force, {device.fraction:.3g} of {recorded.source}"
+        return replace(recorded, source=source, by_fraction=True)
     source = (
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )
@@ -101,7 +102,7 @@ def _at_failure(timeline: Timeline, event: int, settings: AllocatorSettings, tol
     return Budget(device=Device(total_bytes=most), source=source, by_fraction=True, most_bytes=most)
 
 
-def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:
+def _recorded(snapshot: Snapshot, timeline: Timeline) -> Budget | None:
     cards = snapshot.provenance.cards if snapshot.provenance else ()
     card = next((card for card in cards if card.index == timeline.trace.device), None)
     if card is None or card.total_bytes < 0 or card.free_bytes < 0:

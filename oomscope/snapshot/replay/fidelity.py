@@ -94,7 +94,7 @@ class Fidelity(Document):
 
 
 class Step(NamedTuple):
-    """One dealing with the driver, without its address, which is the driver's choice."""
+    """One call of the driver, without its address, which the driver chooses."""
 
     action: str
     size: int
@@ -199,12 +199,12 @@ def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, 
 
 
 def switches_expandable(timeline: Timeline) -> bool:
-    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways."""
+    """Return whether expandable segments were switched on or off during the trace: memory is taken in both ways."""
     return bool(np.isin((Action.SEGMENT_ALLOC, Action.SEGMENT_MAP), timeline.trace.action).all())
 
 
 class _Reasons:
-    """Why the replay does otherwise, as far as the file lets it be known."""
+    """Why the replay differs, as far as the file shows."""
 
     def __init__(
         self, timeline: Timeline, requests: Requests, settings: AllocatorSettings, first_divergence: int | None

@@ -127,7 +127,7 @@ class _Layout:
         )
 
     def _blocks(self, owner: Owner, start: int, end: int) -> Iterator[AllocatorBlock]:
-        """Yield the blocks of a segment, those that nobody held included."""
+        """Yield the blocks of a segment, those that were free included."""
         first, beyond = bisect_left(self._addresses, start), bisect_left(self._addresses, end)
         self._placed += beyond - first
         at = start

@@ -61,8 +61,8 @@ def pools_of(timeline: Timeline) -> Pools:
         of_block = _named_by_events(timeline, of_event, ids)
     else:
         taken = np.flatnonzero(np.isin(trace.action, TAKEN))
-        of_event[taken] = _told_by_segments(timeline, ids, trace.address[taken], taken)
-        of_block = _told_by_segments(timeline, ids, table.address, table.born)
+        of_event[taken] = _by_segments(timeline, ids, trace.address[taken], taken)
+        of_block = _by_segments(timeline, ids, table.address, table.born)
         born = table.born > BEFORE
         of_event[table.born[born]] = of_block[born]
     return Pools(of_block=of_block, of_event=of_event, ids=ids, are_named=trace.names_pools)
@@ -82,9 +82,7 @@ def _named_by_events(timeline: Timeline, of_event: Indices, ids: tuple[PoolId, .
     return of_block
 
 
-def _told_by_segments(
-    timeline: Timeline, ids: tuple[PoolId, ...], address: NDArray[np.uint64], since: Indices
-) -> Indices:
+def _by_segments(timeline: Timeline, ids: tuple[PoolId, ...], address: NDArray[np.uint64], since: Indices) -> Indices:
     """Return the pool of the final segment at each address, the default one where it was given back after ``since``."""
     trace = timeline.trace
     given_back = np.flatnonzero(np.isin(trace.action, GIVEN_BACK))

@@ -44,7 +44,7 @@ def recorded_conf(snapshot: Snapshot, device: int) -> str:
     return ",".join(f"{key}:{value}" for key, value in _settings(snapshot, device))
 
 
-def unheeded_conf(snapshot: Snapshot) -> tuple[str, ...]:
+def ignored_conf(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the parts of the recorded text that are ill-formed or have no rules here, and so are left out."""
     return tuple(f"{key}:{value}" for key, value in _text(snapshot.allocator_settings) if not _is_known(key, value))
 
@@ -109,15 +109,15 @@ class Recording:
     fidelity: Fidelity
     baseline: Replay
     """The replay on the recorded card."""
-    unheeded: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     """Recorded settings that are ill-formed or have no rules here."""
 
     @property
     def settings_doubt(self) -> str | None:
         """Which recorded settings are left out, for people; None where none is."""
-        if not self.unheeded:
+        if not self.ignored:
             return None
-        return f"recorded settings that are ill-formed or have no rules here are left out: {', '.join(self.unheeded)}"
+        return f"recorded settings that are ill-formed or have no rules here are left out: {', '.join(self.ignored)}"
 
 
 def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:
@@ -129,12 +129,12 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
     Raises:
         AllocatorConfError: that version, or every version, lacks one of the recorded settings.
     """
-    told = snapshot.provenance.torch_version if snapshot.provenance else ""
-    source = "given" if torch_version else "recorded" if told else "found"
+    recorded = snapshot.provenance.torch_version if snapshot.provenance else ""
+    source = "given" if torch_version else "recorded" if recorded else "found"
     conf = recorded_conf(snapshot, timeline.trace.device)
     candidates: list[Recording] = []
     refusal: AllocatorConfError | None = None
-    for version in (torch_version or told,) if source != "found" else STAND_FOR:
+    for version in (torch_version or recorded,) if source != "found" else STAND_FOR:
         rules = Rules(conf=conf, torch_version=version)
         try:
             settings = rules.settings()
@@ -171,12 +171,12 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
         budget=budget,
         fidelity=fidelity,
         baseline=baseline,
-        unheeded=unheeded_conf(snapshot),
+        ignored=ignored_conf(snapshot),
     )
 
 
 def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings, requests: Requests) -> Budget:
-    """Return what the file says of the card, or else what the driver's refusals show of it.
+    """Return what the file states of the card, or else what the driver's refusals show of it.
 
     A refusal bounds the card from above, the most that was ever reserved bounds it from below. Whatever lies between is
     served and refused alike in the recorded run; a card of the lower bound promises nothing that the true one lacks.

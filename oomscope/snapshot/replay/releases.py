@@ -1,4 +1,4 @@
-"""Memory given back to the driver: asked for by the program (``empty_cache``), or the price of a request that failed.
+"""Memory given back to the driver: by the program (``empty_cache``), or by the allocator for a request that failed.
 
 The events are the same. A call of ``empty_cache`` is a request like any other, and made again whatever the settings;
 what a failed request released shows how much the device had to give, and is not repeated where there is more.
@@ -63,7 +63,7 @@ def releases_of(timeline: Timeline) -> tuple[Release, ...]:
 
 
 def _holds_empty_cache(timeline: Timeline, stack: int) -> bool:
-    """Say whether a stack holds torch's ``empty_cache``, under its Python or its C++ name."""
+    """Return whether a stack holds torch's ``empty_cache``, under its Python or its C++ name."""
     names = (frame.name for frame in timeline.trace.stacks[stack])
     return any("empty_cache" in name or "emptyCache" in name for name in names)
 

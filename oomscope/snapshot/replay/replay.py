@@ -54,7 +54,7 @@ class Device:
         return left if self.fraction is None else min(left, int(self.fraction * self.total_bytes))
 
     def without_other_processes(self) -> Device:
-        """Return the same card with nobody else on it; a fraction that made room for the others grows by them."""
+        """Return the same card without other processes; a fraction that made room for them grows by their bytes."""
         fraction = self.fraction
         if fraction is not None:
             fraction = min(1.0, fraction + self.other_process_bytes / self.total_bytes)

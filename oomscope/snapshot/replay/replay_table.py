@@ -34,7 +34,7 @@ AFRESH: Final = "begun afresh"
 
 @dataclass(frozen=True, kw_only=True)
 class Caveat:
-    """Something that the file cannot tell, and what is made of it."""
+    """Something that the file does not record, and what is assumed of it."""
 
     code: str
     """``no_card``, ``bounded_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``,

@@ -13,7 +13,7 @@ import pytest
 from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.vcs.ranges import FileRange
 from oomscope.config.load import load_config
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
@@ -59,12 +59,12 @@ class World:
     def __init__(self, tmp_path: Path) -> None:
         self.good, self.bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
         self.good.write_text(GOOD)
-        self.places = Places(tmp_path / "state")
+        self.state_dirs = StateDirs(tmp_path / "state")
         self.probe = FormulaProbe()
 
     def bisect(self, changed: str, /, **options: Any) -> BisectResult:
         self.bad.write_text(changed)
-        request = ConfigRequest(range=FileRange(good=self.good, bad=self.bad), places=self.places, **options)
+        request = ConfigRequest(range=FileRange(good=self.good, bad=self.bad), state_dirs=self.state_dirs, **options)
         result = bisect_configs(request, probe=self.probe, environment={})
         json.dumps(result.to_json())
         return result
@@ -213,7 +213,10 @@ def with_deadline(world: World, probes: int) -> BisectResult:
     bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
     world.bad.write_text(bad.replace("backend: virtual", "backend: virtual, seed: 7"))
     request = ConfigRequest(
-        range=FileRange(good=world.good, bad=world.bad), places=world.places, use_cache=False, deadline_s=60 * probes
+        range=FileRange(good=world.good, bad=world.bad),
+        state_dirs=world.state_dirs,
+        use_cache=False,
+        deadline_s=60 * probes,
     )
     return bisect_configs(request, probe=probe, environment={}, clock=lambda: now[0])
 

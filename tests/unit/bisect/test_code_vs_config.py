@@ -44,7 +44,7 @@ class World(worlds.World):
         before = fingerprint(self.repo.path)
         result = bisect_code_vs_config(self.request(good, **options), path, probe=run, environment={})
         assert fingerprint(self.repo.path) == before
-        assert not list(self.places.checkouts.iterdir())
+        assert not list(self.state_dirs.checkouts.iterdir())
         json.dumps(result.to_json())
         return result
 
@@ -103,7 +103,7 @@ def test_the_configuration_alone(world: World) -> None:
         ("batch: 0.1\n", "", ("0.1", "(absent)"), f"# remove batch from {PATH}"),
     ],
 )
-def test_a_key_that_one_file_lacks_is_told_from_null(
+def test_a_key_that_one_file_lacks_is_distinguished_from_null(
     world: World, before: str, after: str, texts: tuple[str, str], command: str
 ) -> None:
     good = world.commit(100, f"model: {{width: 1}}\nlr: 1\n{before}")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.line import Answer
 from oomscope.errors import ExitCode, UsageError
 from oomscope.probe.demand import requested_bytes
@@ -104,7 +104,7 @@ def test_the_cures_of_the_culprit_are_run_whole(world: World) -> None:
     assert 1200 in [record.peak.requested_bytes for record in result.probes if record.peak]
 
 
-def test_what_a_failed_probe_said_is_kept_beside_the_results(
+def test_the_output_of_a_failed_probe_is_kept_beside_the_results(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -124,10 +124,10 @@ def test_what_a_failed_probe_said_is_kept_beside_the_results(
         skipped = result.untestable[0]
         assert skipped.log is not None
         log = Path(skipped.log)
-        assert log.parent == world.places.logs
+        assert log.parent == world.state_dirs.logs
         assert log.name.startswith(hashes[1][:10])
         assert log.read_text() == "Traceback\n  train.py, line 1 \N{SNOWMAN}"
-        assert len(list(world.places.logs.iterdir())) == 1
+        assert len(list(world.state_dirs.logs.iterdir())) == 1
     assert not list(temporary.iterdir())
 
 
@@ -138,7 +138,7 @@ def test_a_place_for_state_in_gits_own_directory_is_refused(world: World, tmp_pa
     world.repo.git("worktree", "add", "--quiet", "--detach", str(tree))
     before = fingerprint(git_directory)
     for repo, root in ((world.repo.path, link / "state"), (tree, git_directory)):
-        request = replace(world.request(good), repo=repo, places=Places(root))
+        request = replace(world.request(good), repo=repo, state_dirs=StateDirs(root))
         with pytest.raises(UsageError, match=r"git's own directory.*give --state a directory outside"):
             bisect_commits(request, probe=world.probe, environment={})
     assert fingerprint(git_directory) == before

@@ -93,7 +93,9 @@ def test_a_side_that_a_partial_clone_left_out_is_refused_with_the_remedy(world: 
     good, bad = (world.repo.commit(f"seq {size}", {"conf/train.yaml": CONFIG % size}) for size in (512, 1024))
     sides = (FileAt(revision=commit, path="conf/train.yaml") for commit in (good, bad))
     request = ConfigRequest(
-        range=FileRange(good=next(sides), bad=next(sides)), repo=partial_clone(world, [bad]), places=world.places
+        range=FileRange(good=next(sides), bad=next(sides)),
+        repo=partial_clone(world, [bad]),
+        state_dirs=world.state_dirs,
     )
     with pytest.raises(GitError, match="git fetch --refetch --no-filter"):
         bisect_configs(request, probe=config_probe, environment={})

@@ -13,7 +13,7 @@ from oomscope.bisect.change_bisect import bisect_configs, bisect_environment
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
@@ -69,7 +69,7 @@ def test_a_harness_under_two_environments(tmp_path: Path, repo: Repo) -> None:
         revision="HEAD",
         subject=harness_code(harness, SETTINGS),
         layers=(EnvironmentDeltas(low=ENVIRONMENT.low, high={**ENVIRONMENT.high, "WORKERS": "16"}),),
-        places=Places(tmp_path / "state"),
+        state_dirs=StateDirs(tmp_path / "state"),
     )
     probe = Probe()
     result = bisect_environment(request, probe=probe, environment={})
@@ -88,7 +88,7 @@ def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
     request = ConfigRequest(
         range=FileRange(**files),
         layers=(EnvironmentDeltas(low={name: "1", "LOG": "0"}, high={name: "4", "LOG": "1"}),),
-        places=Places(tmp_path / "state"),
+        state_dirs=StateDirs(tmp_path / "state"),
     )
     probe = Probe()
     result = bisect_configs(request, probe=probe, environment={})
@@ -102,7 +102,10 @@ def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
 def test_sides_without_a_difference_are_refused(tmp_path: Path, repo: Repo) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(CONFIG % 100)
-    means: Any = {"layers": (EnvironmentDeltas(low={"A": "1"}, high={"A": "1"}),), "places": Places(tmp_path / "state")}
+    means: Any = {
+        "layers": (EnvironmentDeltas(low={"A": "1"}, high={"A": "1"}),),
+        "state_dirs": StateDirs(tmp_path / "state"),
+    }
     at_head = FileAt(revision="HEAD", path="conf/a.yaml")
     for ends in (FileRange(good=file, bad=file), FileRange(good=at_head, bad=at_head)):
         with pytest.raises(UsageError, match="do not differ"):
@@ -115,7 +118,9 @@ def test_sides_without_a_difference_are_refused(tmp_path: Path, repo: Repo) -> N
 def test_commits_between_which_no_key_changes_are_searched(tmp_path: Path, repo: Repo) -> None:
     repo.commit("elsewhere", {"other": "1"})
     good, bad = (FileAt(revision=revision, path="conf/a.yaml") for revision in ("HEAD~1", "HEAD"))
-    request = ConfigRequest(range=FileRange(good=good, bad=bad), repo=repo.path, places=Places(tmp_path / "state"))
+    request = ConfigRequest(
+        range=FileRange(good=good, bad=bad), repo=repo.path, state_dirs=StateDirs(tmp_path / "state")
+    )
     assert bisect_configs(request, probe=Probe(), environment={}).outcome == "no_culprit"
 
 
@@ -125,7 +130,7 @@ def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo
     ends = FileRange(
         good=FileAt(revision="HEAD~2", path="conf/a.yaml"), bad=FileAt(revision="main", path="conf/a.yaml")
     )
-    request = ConfigRequest(range=ends, repo=repo.path, places=Places(tmp_path / "state"))
+    request = ConfigRequest(range=ends, repo=repo.path, state_dirs=StateDirs(tmp_path / "state"))
     result = bisect_configs(request, probe=Probe(), environment={})
     assert keys_of(result) == {"data.seq_length": (100, 2000, 1900)}
     assert (result.good, result.bad) == ("HEAD~2:conf/a.yaml", "main:conf/a.yaml")

@@ -15,7 +15,7 @@ from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.reporter import SearchPlan
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.run.experiment import Deadline, Workplace
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.targets.subjects import OwnCode, own_code_of
 from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.ranges import RevisionRange
@@ -87,7 +87,7 @@ class World:
         self.repo = Repo(tmp_path / "repo")
         self.harness = tmp_path / "harness.py"
         self.harness.write_text("# drives it\n")
-        self.places = Places(tmp_path / "state")
+        self.state_dirs = StateDirs(tmp_path / "state")
         self.probe = FakeProbe()
         self.listener = Listener()
 
@@ -96,11 +96,11 @@ class World:
 
     def request(self, good: str, **options: Any) -> CommitRequest:
         options = {"repo": self.repo.path, "subject": harness_code(self.harness, SETTINGS), **options}
-        return CommitRequest(range=RevisionRange(good=good, bad="HEAD"), places=self.places, **options)
+        return CommitRequest(range=RevisionRange(good=good, bad="HEAD"), state_dirs=self.state_dirs, **options)
 
     def bisect(self, good: str, **options: object) -> BisectResult:
         result = bisect_commits(self.request(good, **options), probe=self.probe, reporter=self.listener, environment={})
-        assert not list(self.places.checkouts.iterdir()), "no clone is left"
+        assert not list(self.state_dirs.checkouts.iterdir()), "no clone is left"
         return result
 
 

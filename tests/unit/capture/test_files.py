@@ -105,6 +105,6 @@ def test_packed_as_the_name_says(tmp_path: Path, ending: str) -> None:
         (None, "1,000 events, 2.00 KiB"),
     ],
 )
-def test_the_price_is_told(ring: int | None, said: str) -> None:
+def test_the_cost_of_writing_is_reported(ring: int | None, said: str) -> None:
     written = Written(path=Path("s.pickle"), seconds=0.42, file_bytes=2048, events=1000, max_entries=ring)
     assert said in str(written)

@@ -62,7 +62,7 @@ def test_a_failure_is_written_where_it_happens_and_passes_through(allocator) -> 
     assert allocator.log[-1] == "stop"
 
 
-def test_of_several_failures_the_first_is_kept_and_the_end_tells_the_last(allocator) -> None:
+def test_of_several_failures_the_first_is_kept_and_the_end_reports_the_last(allocator) -> None:
     @oomscope.record()
     def train() -> None:
         for size in (1, 2):

@@ -67,7 +67,7 @@ def test_a_program_that_uses_cuda_leaves_a_snapshot(python, tmp_path: Path) -> N
     assert done.stderr.count("oomscope: wrote") == 1
 
 
-def test_a_program_that_does_not_leaves_nothing_and_hears_nothing(python, tmp_path: Path) -> None:
+def test_a_program_without_cuda_leaves_no_file_and_sees_no_message(python, tmp_path: Path) -> None:
     done = python("import torch; print('ran')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
     assert snapshots(tmp_path) == []

@@ -16,7 +16,7 @@ def test_the_ring_is_compared_with_the_second_step() -> None:
     assert said == [None, ("history of 1,000,000 events covers about 33.3 steps", False), None]
 
 
-def test_many_steps_are_told_without_tenths() -> None:
+def test_many_steps_are_reported_without_tenths() -> None:
     counts = iter([0, 45])
     coverage = Coverage(1_000_000, lambda: next(counts))
     coverage.after(1)

@@ -175,7 +175,7 @@ def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
         (["advise", "--preset", "gpt-tiny", "recompute.recompute_granularity=full"], "R3"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_measured(arguments: list[str], said: str, capsys) -> None:
+def test_mistakes_are_reported_before_anything_is_measured(arguments: list[str], said: str, capsys) -> None:
     assert run(arguments) == ExitCode.USAGE
     assert said in capsys.readouterr().err
 

@@ -120,7 +120,7 @@ def test_a_harness_over_commits(searched: Searched, harness: str, tmp_path: Path
     assert request.range == RevisionRange(good="v1", bad="v2")
     assert (request.repo, request.paths, request.first_parent) == (tmp_path, ("src", "-x"), True)
     assert (request.bad, request.deadline_s, request.use_cache) == (Bad(name="requested", threshold=GiB), 60.0, False)
-    assert request.places.root == tmp_path / "state"
+    assert request.state_dirs.root == tmp_path / "state"
     assert isinstance(request.subject, OwnCode)
     assert request.subject.settings.device.limit == 7 * GiB
     assert set(request.subject.overrides) == {"device.stream_lag=2", "device.limit=7GiB", "probe.iterations=4"}

@@ -11,8 +11,8 @@ import pytest
 
 from oomscope.bisect.journal.journal_state import begun_event
 from oomscope.bisect.journal.store import JournalStore
-from oomscope.bisect.run.places import Places
-from oomscope.bisect.run.runner import Here
+from oomscope.bisect.run.runner import LocalRunner
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.cli.main import run
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -55,13 +55,13 @@ def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
     made = Searches(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
-    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: LocalRunner(run=made.measure))
     monkeypatch.chdir(made.repo.path)
     return made
 
 
 def store() -> JournalStore:
-    return JournalStore(Places.default().journals)
+    return JournalStore(StateDirs.default().journals)
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict:
@@ -97,7 +97,7 @@ def test_a_search_of_another_repository_is_named(searches: Searches, tmp_path: P
     assert run(["bisect", "resume", "1", "--quiet"]) == 0, "by its number it goes on from anywhere"
 
 
-def test_resume_takes_the_newest_and_asks_nothing_twice(searches: Searches, capsys) -> None:
+def test_resume_takes_the_newest_and_repeats_no_probe(searches: Searches, capsys) -> None:
     searches.interrupted(2, "--fresh")
     searches.interrupted(len(searches.ran) + 3, "--fresh", "--bad", "requested>1500B")
     searches.ran.clear()

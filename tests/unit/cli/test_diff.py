@@ -99,7 +99,7 @@ def test_what_is_hidden_is_nowhere(files: list[str], tmp_path: Path, printed: li
         (["--html", "a.pickle"], "name one file"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(arguments, message, files, tmp_path, capsys, monkeypatch) -> None:
+def test_what_cannot_be_done_is_one_line(arguments, message, files, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["diff", *files, *arguments]) == 2
     error = capsys.readouterr().err

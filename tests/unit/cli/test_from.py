@@ -59,7 +59,7 @@ def test_check_names_what_is_not_modelled_and_where(arguments: Path, capsys) -> 
 
 @pytest.mark.parametrize("command", [["config", "show"], ["config", "check"], ["advise"], ["sweep", "recompute=none"]])
 @pytest.mark.usefixtures("_played")
-def test_what_is_not_understood_is_said_once(command: list[str], arguments: Path, capsys) -> None:
+def test_what_is_not_understood_is_reported_once(command: list[str], arguments: Path, capsys) -> None:
     arguments.write_text(f"{TINY}  --no-such-argument: 3\n")
     assert run([*command, "--from", "megatron", str(arguments)]) == 0
     assert capsys.readouterr().err.count("no_such_argument is 3") == 1

@@ -231,7 +231,7 @@ def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys
     assert "backend: cuda" in kept.read_text()
 
 
-def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, device: Device, capsys) -> None:
+def test_cases_that_only_the_baseline_has_are_reported_and_removed(suite: Path, device: Device, capsys) -> None:
     suite.write_text("cases: [{name: tiny, preset: gpt-tiny}]")
     kept = suite.with_name("memory.baseline.yaml")
     code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--result", "night.json")

@@ -13,7 +13,7 @@ import pytest
 from oomscope.bisect import commit_bisect
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.vcs.ranges import parse_range
 from oomscope.cli.bisect.command import bisect, search_of
@@ -106,7 +106,7 @@ def test_the_search_is_from_the_last_green_commit(repo: Path, asked: list, capsy
     assert (request.range.good, request.range.bad, str(request.bad)) == (good, head, bad)
     assert (request.subject.path, request.subject.overrides) == ("configs/train.yaml", ("probe.backend=virtual",))
     assert request.repo.resolve() == (repo / "configs").resolve()
-    assert (request.jobs, request.places) == (1, Places.default())
+    assert (request.jobs, request.state_dirs) == (1, StateDirs.default())
     assert (case["culprit"]["outcome"], case["culprit"]["message"]) == ("no_culprit", "both ends are good")
 
 
@@ -147,7 +147,7 @@ def test_the_good_end_is_of_this_history_whatever_branches_and_clocks_say(
     assert case["culprit"]["message"].startswith("no green night of this case is at an earlier commit")
 
 
-def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, capsys, monkeypatch) -> None:
+def test_the_share_of_the_growth_that_came_with_the_commit_is_reported(repo: Path, capsys, monkeypatch) -> None:
     found = CommitCulprit(
         commit="c" * 40,
         subject="Widen",
@@ -242,7 +242,7 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(
     commit(repo, "Longer", {"train.yaml": f"{arguments}# longer\n"})
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
     assert night(capsys, repo, "--bisect", "--jobs", "2", "--state", str(tmp_path / "state"))[0] == ExitCode.REGRESSION
-    assert {(request.jobs, request.places) for request in asked} == {(2, Places(tmp_path / "state"))}
+    assert {(request.jobs, request.state_dirs) for request in asked} == {(2, StateDirs(tmp_path / "state"))}
     file, entry, number, harness = (request.subject for request in asked)
     assert (file.path, file.dialect) == ("train.yaml", "megatron")
     assert entry.target_at("there") == EntryTarget(entry="tiny.train:build", repo="there")
@@ -255,7 +255,7 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(
         assert parse_range(search.ends) == request.range
         assert search.options.repo == request.repo == request.repo.resolve()
         assert (search.subject(), search.bad) == (request.subject, request.bad)
-        assert (search.jobs, search.places) == (request.jobs, request.places)
+        assert (search.jobs, search.state_dirs) == (request.jobs, request.state_dirs)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_an_interrupted_search_loses_nothing_of_the_night(repo: Path, capsys, mo
     assert (points[-1].case.culprit is None) == isinstance(stop, SystemExit)
 
 
-def test_changes_in_no_commit_are_told_and_are_no_green_end(repo: Path, asked: list, capsys, monkeypatch) -> None:
+def test_changes_in_no_commit_are_reported_and_are_no_green_end(repo: Path, asked: list, capsys, monkeypatch) -> None:
     (repo / "configs/train.yaml").write_text(f"{TRAIN}# not committed\n")
     _, case = night(capsys, repo)
     assert case["standing"]["dirty"]

@@ -115,9 +115,7 @@ def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
     assert Path("mine.md").read_text() in before
 
 
-def test_a_summary_that_nobody_asked_for_and_that_cannot_be_written_is_told_and_changes_nothing(
-    capsys, monkeypatch
-) -> None:
+def test_an_automatic_summary_that_cannot_be_written_is_reported_and_changes_nothing(capsys, monkeypatch) -> None:
     step = Path("step.md")
     step.write_text("x" * MiB)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))

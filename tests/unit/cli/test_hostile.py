@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from oomscope.bisect.run.runner import Here
+from oomscope.bisect.run.runner import LocalRunner
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.tuning import variants
@@ -175,7 +175,7 @@ def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
     made = Searches(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: LocalRunner(run=made.measure))
     monkeypatch.chdir(made.repo.path)
     return made
 

@@ -134,7 +134,7 @@ def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("path", [(), ("bisect",), ("gate",)])
-def test_the_line_of_a_command_is_its_own(path: tuple[str, ...]) -> None:
+def test_the_help_line_of_a_command_is_its_own(path: tuple[str, ...]) -> None:
     group: click.Command | None = entry.cli
     for name in path:
         group = entry.cli.get_command(click.Context(entry.cli), name)
@@ -153,7 +153,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def test_while_it_is_imported(monkeypatch, capsys) -> None:
+def test_ctrl_c_while_the_program_is_imported(monkeypatch, capsys) -> None:
     monkeypatch.delitem(sys.modules, "oomscope.cli.main")
     monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
     with pytest.raises(SystemExit) as left:
@@ -162,7 +162,7 @@ def test_while_it_is_imported(monkeypatch, capsys) -> None:
     assert capsys.readouterr().err == "oomscope: interrupted\n"
 
 
-def test_before_a_command_has_begun(monkeypatch, capsys) -> None:
+def test_ctrl_c_before_a_command_has_begun(monkeypatch, capsys) -> None:
     def pressed() -> None:
         raise KeyboardInterrupt
 
@@ -213,7 +213,7 @@ def test_what_the_system_refuses_is_one_line(number: int, name: object, code: Ex
     assert len(str(error)) < 500
 
 
-def test_a_full_disk_in_a_place_that_nobody_guards(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_full_disk_where_no_code_handles_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full", "/state/x")
 

@@ -18,7 +18,7 @@ RECORDED = Path("fixtures/snapshots")
 SEARCH = """
 import sys, time
 from oomscope.bisect import commit_bisect
-from oomscope.bisect.results.reporter import SearchPlan, Work
+from oomscope.bisect.results.reporter import SearchPlan, RunningProbe
 from oomscope.cli.main import run
 from tests.unit.report import long_searches
 
@@ -29,7 +29,8 @@ def bisect(request, *, reporter):
     for record in long_searches.THOUSAND.probes[:6]:
         name = f"{record.commit[:10]} \\x1b]0;title\\x07{record.subject}"
         reporter.probing(name, record.number)
-        reporter.at_work((Work(slot=0, label=name, is_asked=True), Work(slot=1, label="ahead", is_asked=False)))
+        ahead = RunningProbe(slot=1, label="ahead", is_asked=False)
+        reporter.at_work((RunningProbe(slot=0, label=name, is_asked=True), ahead))
         time.sleep(0.1)
         reporter.at_work(())
         reporter.probed(record)

@@ -53,7 +53,7 @@ def test_rules_that_repeat_nothing_are_not_called_best(file: Path, tmp_path: Pat
     assert "Rules torch up to 2.11; none repeat it" in " ".join(out.split())
 
 
-def test_what_is_done_otherwise_is_told_in_groups(file: Path, tmp_path: Path, capsys) -> None:
+def test_differences_from_the_recording_are_reported_in_groups(file: Path, tmp_path: Path, capsys) -> None:
     unlike = replace(load_snapshot(file), allocator_settings={"expandable_segments": True})
     path = write_snapshot(unlike, tmp_path / "unlike.pickle")
     assert run(["replay", str(path)]) == 0
@@ -88,7 +88,7 @@ def test_without_settings_those_worth_trying_are_tried(file: Path, capsys) -> No
     assert "295.00 MiB (a card of 295.00 MiB as given" in out
 
 
-def test_settings_of_several_options_are_told_apart_from_several_settings(capsys) -> None:
+def test_settings_of_several_options_are_distinguished_from_several_settings(capsys) -> None:
     snapshot = Path(__file__).parents[3] / "fixtures" / "tour" / "snap-0.oom.pickle.gz"
     several = "max_split_size_mb:256,roundup_power2_divisions:8"
     assert run(["replay", str(snapshot), "--conf", "expandable_segments:True", "--conf", several]) == 0

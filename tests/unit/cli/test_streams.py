@@ -97,7 +97,7 @@ def test_a_full_disk_is_one_line_and_74(program, what: str) -> None:
     assert shell(f"{program} {what} --git-bisect > /dev/full")[0] == 128 + 74
 
 
-def test_a_closed_standard_output_is_told_before_anything_is_done(program) -> None:
+def test_a_closed_standard_output_is_reported_before_anything_is_done(program) -> None:
     code, _, err = shell(f"{program} say_much >&-")
     assert code == 74
     assert err == "oomscope: standard output: is closed; send it to a file or to /dev/null\n"

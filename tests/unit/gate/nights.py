@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.night.result import CaseResult, GateResult, Standing
+from oomscope.gate.night.result import CaseResult, GateResult, MeasuredCommit
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.metrics import values_of
 from oomscope.gate.suite.schema import MetricBands
@@ -128,5 +128,5 @@ def case_result(number: int = 0, status: Status = Status.SAME, *, name: str = "t
         outcome="fits",
         expected_outcome="fits",
         values=values_of(result),
-        standing=Standing(commit=f"{number:040x}", subject=f"Change {number}"),
+        standing=MeasuredCommit(commit=f"{number:040x}", subject=f"Change {number}"),
     )

@@ -37,7 +37,7 @@ def test_what_is_the_same_changes_nothing() -> None:
     assert made.baseline == BEFORE
 
 
-def test_what_is_the_same_inside_its_band_does_not_let_the_baseline_creep() -> None:
+def test_what_is_the_same_inside_its_band_does_not_move_the_baseline() -> None:
     wide = suite(case(bands={"peak_requested": {"warn": "8MiB", "fail": "16MiB"}}))
     made = accepted(measured(GiB + 6 * MiB, reserved=GiB), asked=wide)
     assert (made.accepted, made.left, made.baseline) == ((), {}, BEFORE)
@@ -99,7 +99,7 @@ def test_what_was_not_measured_is_never_accepted(result) -> None:
     assert made.left
 
 
-def test_a_first_measurement_that_ran_out_of_memory_must_be_meant() -> None:
+def test_a_first_measurement_that_ran_out_of_memory_is_accepted_only_by_name() -> None:
     result = out_of_memory(GiB, demand=2 * GiB)
     assert accepted(result, before=Baseline()).left["tiny"].startswith("out of memory")
     assert accepted(result, before=Baseline(), named=("tiny",)).accepted == ("tiny",)

@@ -30,7 +30,7 @@ def test_no_band_is_narrower_than_the_default_or_the_spread(metric: str, size: i
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, KiB), min_size=2, max_size=6))
-def test_no_repeat_is_told_of_by_its_own_bands(noise) -> None:
+def test_no_repeat_lies_beyond_its_own_bands(noise) -> None:
     results = [measured(GiB + more) for more in noise]
     made = found(*results)
     expected = baseline(case(), results[0])

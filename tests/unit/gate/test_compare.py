@@ -93,7 +93,7 @@ def test_a_program_that_failed_before_it_imported_torch_is_named_with_the_last_l
     assert compare_case(case(), result, expected).reason == f"{failure.message}: No module named 'data'"
 
 
-def test_what_differs_is_said() -> None:
+def test_differences_of_conditions_are_named() -> None:
     expected = baseline(case(), measured(GiB))
     other = compare_case(case(), measured(GiB, versions={"torch": "2.14.0"}), expected)
     assert other.reason == "accepted under other conditions: torch 2.13.0, now 2.14.0"

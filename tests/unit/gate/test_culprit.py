@@ -14,9 +14,9 @@ import pytest
 
 from oomscope.bisect.results.reporter import SilentReporter
 from oomscope.gate.checkouts import home_of
-from oomscope.gate.culprit import Searching, culprit_of
+from oomscope.gate.culprit import SearchSettings, culprit_of
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import Culprit, Standing
+from oomscope.gate.night.result import Culprit, MeasuredCommit
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.suite import load_suite
 from tests.unit.bisect.repos import Repo
@@ -56,11 +56,11 @@ def searched(repo: Repo, suite: str, state: Path) -> Culprit:
     file.write_text(suite)
     (case,) = load_suite(file).cases
     rows = (MetricRow(name="peak_requested", status=Status.WORSE, expected=1101, measured=1301, warn=0, fail=0),)
-    worse = replace(case_result(1, Status.WORSE), rows=rows, standing=Standing(commit=repo.head, subject="Go on"))
+    worse = replace(case_result(1, Status.WORSE), rows=rows, standing=MeasuredCommit(commit=repo.head, subject="Go on"))
     red = replace(night(1, worse), suite=str(file), home=home_of(file))
-    book = cast("Any", SimpleNamespace(green_commits=lambda *_: [repo.git("rev-parse", "main~2")]))
+    ledger = cast("Any", SimpleNamespace(green_commits=lambda *_: [repo.git("rev-parse", "main~2")]))
     return culprit_of(
-        worse, case, red, Searching(book=book, reporter=lambda: nullcontext(SilentReporter()), state=state)
+        worse, case, red, SearchSettings(ledger=ledger, reporter=lambda: nullcontext(SilentReporter()), state=state)
     )
 
 
@@ -76,7 +76,7 @@ def test_commits_are_linked_repaired_and_built_as_the_suite_says(repo: Repo, tmp
     assert not (repo.path / "data" / "data").exists()
 
 
-def test_a_file_that_git_does_not_keep_is_said_to_need_a_key_of_the_suite(repo: Repo, tmp_path: Path) -> None:
+def test_a_file_that_git_does_not_track_needs_a_key_of_the_suite(repo: Repo, tmp_path: Path) -> None:
     found = searched(repo, SUITE, tmp_path / "state")
     assert found.outcome == "ends_invalid", found.message
     where = f"{repo.path / 'ci' / 'memory.yaml'}:2"

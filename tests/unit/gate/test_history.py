@@ -40,7 +40,7 @@ def test_changes_are_from_one_measured_night_to_the_next() -> None:
     assert [entry.change for entry in trend.entries] == [None, None, MiB]
 
 
-def test_under_other_conditions_the_trend_begins_afresh() -> None:
+def test_under_other_conditions_the_trend_starts_anew() -> None:
     moved = case_result(2, live=2 * GiB)
     assert moved.key is not None
     moved = replace(moved, key=replace(moved.key, torch="9.9"))
@@ -92,7 +92,7 @@ def grown(*values: int) -> Trend:
         ((0, 3, 0), 0, (2, 3)),
     ],
 )
-def test_the_step_to_tell_is_the_largest_towards_where_the_trend_went(values, change, step) -> None:
+def test_the_reported_step_is_the_largest_in_the_direction_of_the_trend(values, change, step) -> None:
     trend = grown(*values)
     found = trend.step
     assert trend.change == change

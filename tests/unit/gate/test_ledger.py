@@ -72,7 +72,7 @@ def test_a_green_commit_is_another_clean_one_under_the_same_key(tmp_path: Path) 
         assert ledger.green_commits(moved, SUITE) == set()
 
 
-def test_of_several_nights_of_a_commit_the_last_that_told_counts(tmp_path: Path) -> None:
+def test_of_several_nights_of_a_commit_the_last_that_measured_counts(tmp_path: Path) -> None:
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         for number, status in enumerate([Status.SAME, Status.WORSE, Status.UNTESTABLE]):
             ledger.put(night(number, case_result(7, status)))

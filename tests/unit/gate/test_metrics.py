@@ -15,7 +15,7 @@ from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import measured, out_of_memory, peak
 
 
-def test_what_a_run_tells_that_fits() -> None:
+def test_metrics_of_a_run_that_fits() -> None:
     result = measured(GiB, reserved=GiB + MiB, pinned_bytes=7, flops={"model": 3, "recompute": 1}, non_torch_bytes=9)
     assert result.reserved_peak is not None
     result = replace(result, reserved_peak=replace(result.reserved_peak, largest_free_bytes=512))

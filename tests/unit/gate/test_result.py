@@ -83,7 +83,7 @@ def test_a_time_is_one_in_utc_and_xml_can_hold_it() -> None:
     assert ET.fromstring(junit_document(shown)).find("testsuite").get("timestamp") == "2026-02-03T04:05:06"
 
 
-def test_cases_that_are_no_longer_watched_are_told_in_every_form() -> None:
+def test_cases_that_are_no_longer_watched_are_reported_in_every_form() -> None:
     said = "not watched, since only the baseline has them: gone; oomscope gate update removes them"
     assert said in summary(WHOLE, 60_000)
     assert said in night_page(WHOLE)

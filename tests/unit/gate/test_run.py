@@ -213,7 +213,7 @@ def test_cases_side_by_side_come_in_the_order_of_the_suite() -> None:
 STAGES = "preset: gpt-tiny\nparallel: {pipeline_model_parallel_size: PP}\nmodel: {num_layers: 8}\n"
 
 
-def test_numbers_of_another_rank_are_said_to_be(tmp_path: Path) -> None:
+def test_numbers_of_another_rank_are_marked(tmp_path: Path) -> None:
     def measured_with(stages: int, accepted: Baseline) -> CaseResult:
         (tmp_path / "train.yaml").write_text(STAGES.replace("PP", str(stages)))
         played_rank = replace(EXPECTED, rank=stages - 1, world_size=stages)

@@ -93,7 +93,7 @@ def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
         ("error", None, 133),
     ],
 )
-def test_git_bisect_is_told_good_bad_untestable_or_stop(outcome: str, kind: str | None, code: int) -> None:
+def test_git_bisect_gets_good_bad_untestable_or_stop(outcome: str, kind: str | None, code: int) -> None:
     failure = Failure(kind=kind, message="") if kind else None
     assert git_bisect_code(ProbeResult(backend="virtual", outcome=outcome, failure=failure)) == code
 
@@ -155,7 +155,7 @@ def test_a_harness_has_its_own_world() -> None:
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_cards_failures_and_what_a_harness_is_told_are_listed() -> None:
+def test_cards_failures_and_the_context_of_a_harness_are_listed() -> None:
     page = (DOCS / "probe.md").read_text()
     table = page.split("\n## A harness\n")[1].split("\n##")[0]
     for name, card in CARDS.items():

@@ -20,7 +20,7 @@ from oomscope.probe.machine.checks import check_card, check_environment
 from oomscope.probe.machine.environment import (
     allocator_conf,
     child_environment,
-    told_variables,
+    variables_to_repeat,
 )
 from oomscope.probe.machine.fingerprint import hash_of
 from oomscope.probe.recording import settings
@@ -173,9 +173,9 @@ def test_what_a_job_sets_comes_on_top_and_null_takes_away() -> None:
     assert "HF_HOME" not in child
 
 
-def test_what_another_machine_has_to_set_is_told_but_not_which_cards_were_seen() -> None:
+def test_variables_for_another_machine_leave_out_which_cards_were_visible() -> None:
     given = {"HOME": "/home/ada", "CUDA_VISIBLE_DEVICES": "3", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert told_variables(given) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert variables_to_repeat(given) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 @pytest.fixture

@@ -442,5 +442,5 @@ def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) ->
 
 def _run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make each run in this process, which then sees the sessions; its environment stays as it is."""
-    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)
+    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.InlineRun)
     monkeypatch.setattr(measure_module.children, "variables", lambda _environment: {})

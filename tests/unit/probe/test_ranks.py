@@ -79,7 +79,7 @@ ANOTHER = "only rank 0 of 8 was measured; --rank N measures another"
         (0, {"world_size": 1}, ""),
     ],
 )
-def test_ranks_that_may_need_more_and_were_not_measured_are_told(rank: int, fields: dict, said: str) -> None:
+def test_ranks_that_may_need_more_and_were_not_measured_are_reported(rank: int, fields: dict, said: str) -> None:
     assert ranks_left_out(replace(result(rank), **fields)) == said
 
 

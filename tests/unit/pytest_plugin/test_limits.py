@@ -118,7 +118,7 @@ def test_two_lines(metric: str, first: str, second: str) -> None:
     assert complaint(limit(metric, 10), result()) == f"{first}\n{second}"
 
 
-def test_overhead_is_of_the_moment_that_tells_it() -> None:
+def test_overhead_is_that_of_its_own_moment() -> None:
     run = result()
     assert run.reserved_peak is not None
     run = replace(run, reserved_peak=replace(run.reserved_peak, reserved_then_bytes=90 * MiB))

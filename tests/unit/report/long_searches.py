@@ -98,11 +98,11 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
     plain = state.ranges[0].search
     while (wanted := plain.wanted) is not None:
         ask(wanted, "search")
-        plain = plain.told(wanted, records[-1].answer)
-        state = state.told(wanted, records[-1].peak)
+        plain = plain.with_answer(wanted, records[-1].answer)
+        state = state.with_answer(wanted, records[-1].peak)
     while (wanted := state.wanted) is not None:
         ask(wanted, "step")
-        state = state.told(wanted, records[-1].peak)
+        state = state.with_answer(wanted, records[-1].peak)
     names = [place.commit for place in line.places]
     steps = tuple(
         StepRow(

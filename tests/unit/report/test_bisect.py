@@ -119,7 +119,7 @@ def test_no_culprit_is_an_answer() -> None:
     assert bisect_sentences.search_text(alone).startswith("the bad end alone, bad = ")
 
 
-def test_no_answer_accuses_nobody() -> None:
+def test_without_an_answer_no_commit_is_blamed() -> None:
     text = rendered(searches.NO_ANSWER)
     assert text.startswith("\nNO ANSWER\nthe deadline passed before both ends were checked\n")
     assert "at fault" not in text
@@ -174,7 +174,7 @@ def test_suspects_are_named_with_their_reason_and_a_long_list_is_cut() -> None:
     assert "data.seq_length   100 → 300    the deadline passed" in text
 
 
-def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -> None:
+def test_reserved_bytes_beyond_the_card_are_reported_as_those_without_a_limit() -> None:
     assert dict(bisect_sentences.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
     result = searches.COMMITS.first_bad.result
     whole = replace(result, demand_peak=results.PEAK)
@@ -247,7 +247,7 @@ def test_steps_between_two_good_ends_are_the_answer() -> None:
     assert "the bad end is good" not in out
 
 
-def test_a_good_bad_end_that_leaks_is_told() -> None:
+def test_a_good_bad_end_that_leaks_is_reported() -> None:
     ends = [
         replace(searches.PROBES[0], role="good end"),
         replace(searches.PROBES[0], role="bad end", leak_bytes=16 << 20),

@@ -86,7 +86,7 @@ def test_segments_too_narrow_are_one_piece_that_says_so() -> None:
     assert said in strip.caption
 
 
-def test_a_map_of_one_line_and_what_the_script_is_told() -> None:
+def test_a_map_of_one_line_and_the_data_of_the_script() -> None:
     strip = strip_of(plan([(30 * MiB, "parameter"), (10 * MiB, ""), (40 * MiB, PENDING)]))
     chart = ET.fromstring(segment_chart(strip, "map", table="lines", when="at the end"))
     paths = {path.get("class"): path.get("d") for path in chart.iter("path")}

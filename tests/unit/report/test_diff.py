@@ -32,7 +32,7 @@ def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
         assert row in text
 
 
-def test_lines_that_all_moved_are_said_to_have_moved() -> None:
+def test_lines_that_all_moved_are_reported_as_moved() -> None:
     (device,) = GREW.devices
     moved = tuple(row for row in device.lines if not row.differs and row.moved)
     assert "1 line unchanged, moved" in folded([line_table(moved, shown=1)])
@@ -52,7 +52,7 @@ def test_one_table_can_be_chosen(by, row: str) -> None:
     assert printed(diff_report(GREW, by=by)).count(" all\n") == 1
 
 
-def test_equal_and_smaller_peaks_are_said_to_be_so() -> None:
+def test_equal_and_smaller_peaks_are_called_so() -> None:
     assert headline(EQUAL.devices[0]) == "THE PEAK IS EQUAL: 770.00 MiB requested, and of the same lines"
     rolled = ((10, 7, "roll", Category.ACTIVATION), (20, 8, "roll", Category.ACTIVATION))
     other = diff(Named("a", snapshot(BEFORE)), Named("b", snapshot((*BEFORE[:3], *rolled, *BEFORE[4:]))))

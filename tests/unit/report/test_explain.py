@@ -83,7 +83,7 @@ def failed_holding(confidence: str = "high", iterations: int = 1) -> DeviceExpla
     )
 
 
-def test_what_to_reduce_is_told_after_a_whole_iteration_where_categories_are_sure_enough() -> None:
+def test_what_to_reduce_is_named_after_a_whole_iteration_where_categories_are_sure_enough() -> None:
     assert advice(failed_holding()) == (
         "free at least 2.00 GiB of the 5.00 GiB of activations and the request that failed: smaller batch, shorter "
         "sequences, recompute, offload; or of the 20.00 GiB of parameters: sharding, offload"
@@ -167,7 +167,7 @@ def test_a_setting_under_which_the_job_fails_is_not_advised() -> None:
         assert setting_advice(replace(device, verdict=replace(device.verdict, tried=fixes))) is None
 
 
-def test_a_flat_timeline_is_said_in_words() -> None:
+def test_a_flat_timeline_is_described_in_words() -> None:
     machine = Machine(GiB)
     older = machine.alloc(900 * MiB)
     machine.builder = TraceBuilder()

@@ -12,7 +12,7 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.ledger.history import trends
 from oomscope.gate.night.compare import MetricRow
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Standing
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, MeasuredCommit
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Home
 from oomscope.report.commands import gate_history
@@ -161,7 +161,7 @@ def test_odd_names_reach_the_suite_which_says_that_it_has_no_such_case(
     assert "no case is called '-x; $y'" in capsys.readouterr().err
 
 
-HOSTILE = Standing(commit="c" * 40, subject='<script>alert("x")</script>', dirty=True)
+HOSTILE = MeasuredCommit(commit="c" * 40, subject='<script>alert("x")</script>', dirty=True)
 
 
 def found():

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oomscope.bisect.results.reporter import SearchPlan, Work
+from oomscope.bisect.results.reporter import RunningProbe, SearchPlan
 from oomscope.bisect.results.sections import LinePlace, WalkedLine
 from oomscope.bisect.search.line import Answer, Search
 from oomscope.probe.job import Progress
 from oomscope.report.commands.search_status import (
     Bracket,
-    Standing,
+    PlaceState,
     asked_on,
     bracket_of,
+    place_states,
     probes_left,
     seconds_left,
-    standings,
 )
 from oomscope.report.text.live import RUNNING, Strip, Watched, live_view
 from oomscope.report.text.ticker import rounded_text
@@ -51,17 +51,17 @@ def test_the_bracket_is_that_of_the_search(drawn) -> None:
     while (wanted := search.wanted) is not None:
         answer = Answer.UNTESTABLE if wanted in broken else Answer.BAD if wanted >= culprit else Answer.GOOD
         records.append(record(wanted, answer))
-        search = search.told(wanted, answer)
+        search = search.with_answer(wanted, answer)
     asked = list(asked_on(line, records))
     bracket = bracket_of(asked)
     assert bracket == (search.good, search.bad)
-    found = standings(line, asked, bracket)
-    for place, standing in enumerate(found):
-        if standing is Standing.OPEN:
+    found = place_states(line, asked, bracket)
+    for place, state in enumerate(found):
+        if state is PlaceState.OPEN:
             assert search.good < place < search.bad
-        if standing in {Standing.BEFORE, Standing.GOOD}:
+        if state in {PlaceState.BEFORE, PlaceState.GOOD}:
             assert place < culprit
-        if standing in {Standing.AFTER, Standing.BAD}:
+        if state in {PlaceState.AFTER, PlaceState.BAD}:
             assert place >= culprit
 
 
@@ -69,13 +69,13 @@ def test_probes_for_steps_leave_the_bracket_alone() -> None:
     records = [record(0, Answer.GOOD), record(9, Answer.BAD), record(4, Answer.BAD, "step")]
     asked = list(asked_on(line_of(9), records))
     assert bracket_of(asked) == Bracket(0, 9)
-    assert standings(line_of(9), asked, Bracket(0, 9))[4] is Standing.BAD
+    assert place_states(line_of(9), asked, Bracket(0, 9))[4] is PlaceState.BAD
 
 
 def test_a_place_asked_several_times_has_the_answer_given_most_often() -> None:
     answers = [Answer.BAD, Answer.GOOD, Answer.GOOD]
     asked = list(asked_on(line_of(4), [record(2, answer) for answer in answers]))
-    assert standings(line_of(4), asked, Bracket())[2] is Standing.GOOD
+    assert place_states(line_of(4), asked, Bracket())[2] is PlaceState.GOOD
 
 
 def test_a_commit_that_measures_the_same_as_its_place_is_found_there() -> None:
@@ -99,7 +99,7 @@ def text_of(watched: Watched, now: float = 0.0, *, width: int = 100, encoding: s
 
 @settings(max_examples=30)
 @given(st.integers(1, 70), st.data())
-def test_no_more_probes_are_needed_than_are_said_to_be_left(last: int, data) -> None:
+def test_no_more_probes_are_needed_than_are_announced(last: int, data) -> None:
     culprit = data.draw(st.integers(1, last))
     plan, search = plan_of(last), Search.over(last)
     records = [record(0, Answer.GOOD, "good end"), record(last, Answer.BAD, "bad end")]
@@ -109,13 +109,13 @@ def test_no_more_probes_are_needed_than_are_said_to_be_left(last: int, data) -> 
         said.append(probes_left(plan, records, asked, bracket_of(asked)))
         assert said[-1] <= search.probes_left
         records.append(record(place, Answer.BAD if place >= culprit else Answer.GOOD))
-        search = search.told(place, records[-1].answer)
+        search = search.with_answer(place, records[-1].answer)
     assert all(left >= needed for left, needed in zip(said, range(len(said), 0, -1), strict=True))
     asked = list(asked_on(plan.line, records))
     assert probes_left(plan, records, asked, bracket_of(asked)) is None
 
 
-def test_time_is_told_by_what_was_really_run() -> None:
+def test_time_is_estimated_from_probes_that_really_ran() -> None:
     slow = replace(searches.PROBES[0], wall_s=10.0)
     cached = replace(slow, cached=True, wall_s=0.0)
     assert seconds_left(4, [cached], 0.0) is None
@@ -148,8 +148,8 @@ def test_the_view_of_a_search_side_by_side() -> None:
     plan = plan_of(8)
     records = (record(0, Answer.GOOD, "good end"), record(8, Answer.BAD, "bad end"), record(4, Answer.GOOD))
     running = (
-        Work(slot=0, label=f"{6:010d} six", is_asked=True, progress=Progress(stage="step", done=1, total=2)),
-        Work(slot=1, label=f"{7:010d} seven", is_asked=False),
+        RunningProbe(slot=0, label=f"{6:010d} six", is_asked=True, progress=Progress(stage="step", done=1, total=2)),
+        RunningProbe(slot=1, label=f"{7:010d} seven", is_asked=False),
     )
     line = replace(
         plan.line, places=tuple(replace(place, commit=place.commit[30:] + "0" * 30) for place in plan.line.places)

@@ -87,7 +87,7 @@ def replayed(*mismatches: Mismatch) -> ReplayTable:
     )
 
 
-def test_what_only_one_side_of_a_replay_does_is_told_in_groups() -> None:
+def test_events_of_one_side_of_a_replay_are_reported_in_groups() -> None:
     def mismatch(event: int, recorded: bool, reason: str) -> Mismatch:
         return Mismatch(recorded=recorded, event=event, action="segment_map", size=event * MiB, stream=0, reason=reason)
 

@@ -16,7 +16,7 @@ from oomscope.bisect.results.sections import StepsWanted
 from oomscope.gate.ledger.history import Trend, trends
 from oomscope.gate.ledger.ledger import Point
 from oomscope.gate.night.compare import compare_metric
-from oomscope.gate.night.result import CaseResult, Culprit, GrownLine, Standing
+from oomscope.gate.night.result import CaseResult, Culprit, GrownLine, MeasuredCommit
 from oomscope.gate.night.status import GRAVITY, Status
 from oomscope.gate.suite.identity import Series
 from oomscope.gate.suite.metrics import EXACT
@@ -138,7 +138,7 @@ def red(text: str = "Grow", name: str = "tiny") -> CaseResult:
     )
     compared_row = compare_metric("peak_requested", GiB, GiB + MiB, EXACT)
     case = replace(case_result(1, Status.WORSE, name=name), rows=(compared_row,), outcome="oom", probe=results.OOM)
-    standing = Standing(commit="c" * 40, subject=text, dirty=True)
+    standing = MeasuredCommit(commit="c" * 40, subject=text, dirty=True)
     return replace(case, culprit=culprit, reason=f"out of memory {text}", notes=(text,), standing=standing)
 
 

@@ -129,7 +129,7 @@ def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
     assert not any(line.endswith(" ") for line in text.splitlines())
 
 
-def test_settings_that_were_run_are_told_from_replays() -> None:
+def test_settings_that_were_run_are_distinguished_from_replays() -> None:
     text = printed(probe_report(results.CONFIRMED))
     assert re.search(r"expandable_segments:True +run +ran to the end +7\.00 GiB", text)
     assert re.search(r"max_split_size_mb:64 +run +failed in .* 9\.00 GiB", text)
@@ -150,7 +150,7 @@ def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
 
 
 @pytest.mark.parametrize("said", ["invalid device ordinal", "requested gpu: [0, 1] But your machine only has: [0]"])
-def test_a_program_that_wants_more_cards_is_told_how_to_have_them(said: str) -> None:
+def test_a_program_that_needs_more_cards_gets_the_option_for_them(said: str) -> None:
     failed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="exit", message=said))
     (*_, advice) = printed(probe_report(failed)).splitlines()
     assert "--devices N" in advice

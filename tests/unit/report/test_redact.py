@@ -45,7 +45,7 @@ REPORT = Report(
 )
 
 
-def test_paths_become_names_that_tell_files_apart() -> None:
+def test_paths_become_names_that_distinguish_files() -> None:
     report = redacted(REPORT, "paths")
     assert [(site.file, site.line, site.function) for site in report.sites[:3]] == [
         ("model.py", 88, "forward"),

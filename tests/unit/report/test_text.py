@@ -102,7 +102,7 @@ def sizes(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_narrow_terminal_is_told_the_same_sizes(name: str) -> None:
+def test_a_narrow_terminal_shows_the_same_sizes(name: str) -> None:
     report = list(REPORTS[name])
     wide = on_terminal(report, 200)
     for width in (40, 60, 80):

@@ -103,7 +103,7 @@ def test_of_a_configuration_a_command_looks_for_changes() -> None:
     )
 
 
-def test_nothing_is_said_of_a_run_that_fits_or_of_which_too_little_is_known() -> None:
+def test_a_run_that_fits_or_of_which_too_little_is_known_gets_no_advice() -> None:
     assert what_to_reduce(TRAINED, 34 * GiB) is None
     assert what_to_reduce({"unknown": 20 * GiB, "parameter": 5 * GiB, "activation": 5 * GiB}, 20 * GiB) is None
     assert what_to_reduce({"communication": 20 * GiB, "parameter": 5 * GiB}, 15 * GiB) is None

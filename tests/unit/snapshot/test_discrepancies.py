@@ -87,7 +87,7 @@ ALLOC, FREE, DONE = Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED
         ),
     ],
 )
-def test_each_cause_is_told_with_its_bytes(events, held, cause, blocks, size, difference):
+def test_each_cause_is_reported_with_its_bytes(events, held, cause, blocks, size, difference):
     found = Timeline.of(trace_of(*events), (held,)).reconciliation
     (reason,) = found.reasons
     assert (reason.cause, reason.blocks, reason.bytes) == (cause, blocks, size)

@@ -228,7 +228,7 @@ def test_spans_of_spring_2024_become_annotations():
 
 
 @pytest.mark.parametrize("told", [{}, {"pool_id": (0, 0)}], ids=["before 2026", "of 2026"])
-def test_the_default_pool_is_told_or_not(told):
+def test_the_default_pool_may_be_named_or_not(told):
     event = {"action": "alloc", "addr": 1, "size": 2, "stream": 0} | told
     [trace] = snapshot_of({"segments": [], "device_traces": [[event]]}, where="x").traces
     assert trace.pools == ((0, 0),)
@@ -247,7 +247,7 @@ def test_unknown_actions_and_foreign_keys_are_kept_and_reported():
 # --- what a recording says of itself ---------------------------------------------------------------------------
 
 
-TOLD = Provenance(
+RECORDED = Provenance(
     reason="oom",
     rank=3,
     world_size=8,
@@ -266,19 +266,19 @@ ROWS = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=3)
 VALUES = ROWS | st.lists(ROWS, max_size=3)
 
 
-def test_it_travels_in_the_file(tmp_path: Path) -> None:
-    path = write_snapshot(Snapshot(segments=(), traces=(), provenance=TOLD), tmp_path / "s.pickle")
-    assert load_snapshot(path).provenance == TOLD
+def test_provenance_is_written_and_read_back(tmp_path: Path) -> None:
+    path = write_snapshot(Snapshot(segments=(), traces=(), provenance=RECORDED), tmp_path / "s.pickle")
+    assert load_snapshot(path).provenance == RECORDED
 
 
 @pytest.mark.parametrize("damage", [{"rank": "3"}, {"rank": True}, {"cards": 5}, {"cards": [{"name": "H200"}]}])
-def test_what_is_damaged_is_unknown(damage: dict[str, object]) -> None:
-    read = provenance_of(TOLD.to_json() | damage)
+def test_damaged_provenance_is_unknown(damage: dict[str, object]) -> None:
+    read = provenance_of(RECORDED.to_json() | damage)
     assert read is not None
     assert (read.rank, len(read.cards)) in {(-1, 1), (3, 0)}
-    assert read.refused == TOLD.refused
+    assert read.refused == RECORDED.refused
 
 
-@given(st.dictionaries(st.sampled_from(sorted(TOLD.to_json())), VALUES))
-def test_nothing_in_it_can_fail(damage: dict[str, object]) -> None:
-    assert isinstance(provenance_of(TOLD.to_json() | damage), Provenance)
+@given(st.dictionaries(st.sampled_from(sorted(RECORDED.to_json())), VALUES))
+def test_no_provenance_fails_to_load(damage: dict[str, object]) -> None:
+    assert isinstance(provenance_of(RECORDED.to_json() | damage), Provenance)

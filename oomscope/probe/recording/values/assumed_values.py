@@ -1,28 +1,10 @@
 """Answers of a virtual card on which control flow depends, where only one is likely in a real training.
 
-**Infinities and NaNs.** Many programs ask before a step whether the loss or the norm of the gradients is finite, and
-leave the step out where it is not; so does torch's GradScaler. Of the two answers a step that is taken needs more
-memory (the first one makes the optimizer's states), and it is what all but a few steps of a real training do. So
-``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
-result on the card. The same holds for what is asked of such results: any, all, and, or, not, and for copies of another
-type. A number of which that was asked is a loss or a norm: compared with 0 or an infinity it counts as positive. What
-the card holds, as of data with missing entries, is answered as it is; more floating-point numbers than are followed
-count as finite as well.
-
-**Arguments of distributions.** ``torch.distributions`` asks of each argument and sample whether it lies where it must
-(a probability from 0 to 1), and raises where it does not. It does, in a program that trains. So does
-``gaussian_nll_loss`` of variances.
-
-**Ranks of SyncBatchNorm.** It leaves out ranks without samples, and selects the others on the card. None is without.
-
-**Redrawing.** ``torch.nn.init.trunc_normal_`` draws again what lies outside its bounds, and asks the card after each
-round whether anything does. A round allocates two tensors of the size of its argument, so the number of rounds matters;
-it follows from the bounds. Versions of torch that draw once ask nothing.
-
-**Printing.** ``print(loss)`` reads values to choose digits and, of floating-point numbers, selects on the card
-those that are not 0. What is printed decides nothing of the memory that a program needs: values that the card does not
-hold are printed as ``?``, and those that it holds from the host. The few KiB that such a selection takes are left out.
-Where torch first converts a whole tensor to print it (fp8, lazy negation or conjugation), it is left to torch.
+Unknown losses and norms count as finite: most steps of a training are taken, and a step that is taken needs more
+memory. Arguments that torch checks count as valid, and every rank of SyncBatchNorm has samples. ``trunc_normal_`` draws
+again as often as its bounds make likely. The operations run as they are, with what they allocate; then the answer is
+copied to their result on the card. Tensors are printed from the host, unknown values as ``?``. See "A training program,
+as it is" in docs/probe.md.
 """
 
 from __future__ import annotations
@@ -87,7 +69,7 @@ def _once(note: Callable[[str], None], text: str) -> Callable[[], None]:
 
 
 def finite_numbers(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Answer such questions while the block runs; ``note`` is told, once, where one was asked."""
+    """Answer such questions while the block runs; ``note`` is called once, if one was asked."""
     tell = _once(note, NOTE)
     places = []
     for owner in (torch, torch.Tensor):
@@ -110,7 +92,7 @@ def _standing_for(function: Callable[..., Any], owner: object, name: str, ours: 
 
 @contextmanager
 def arguments_are_valid(note: Callable[[str], None]) -> Iterator[None]:
-    """Let what torch checks of arguments hold while the block runs; ``note`` is told, once, where it checked.
+    """Let what torch checks of arguments hold while the block runs; ``note`` is called once, if it checked.
 
     For ``gaussian_nll_loss`` :func:`finite_numbers` answers.
     """
@@ -172,7 +154,7 @@ def _answered(**answers: bool) -> Iterator[None]:
 
 
 def no_skipped_step(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Let GradScaler take each step while the block runs; ``note`` is told, once, where it does."""
+    """Let GradScaler take each step while the block runs; ``note`` is called once, if it did."""
     tell = _once(note, GRADIENTS_NOTE)
 
     def takes(self: object, optimizer: torch.optim.Optimizer, state: object, *args: Any, **kwargs: Any) -> Any:

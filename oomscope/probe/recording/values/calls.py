@@ -11,7 +11,7 @@ import torch
 
 from oomscope import virtual
 from oomscope.probe.recording.values.card_bytes import (
-    Kept,
+    PreserveHeld,
     ends_of,
     hold,
     is_held,
@@ -100,7 +100,7 @@ class Operation:
         Schemas of others do not always say what their operations change: after those the card knows less.
         """
         if self._reads_only:
-            return Kept(written)
+            return PreserveHeld(written)
         for each in written:
             unhold(each)
         return nullcontext()
@@ -111,7 +111,7 @@ class Operation:
         return any(isinstance(each, torch.Tensor) and not each.is_cuda for each in changed)
 
     def is_certainly_unknown(self, operands: Sequence[torch.Tensor]) -> bool:
-        """Whether a look at the operands tells that the host does not compute the operation."""
+        """Whether the operands show that the host does not compute the operation."""
         if self.is_small is None or self._is_special:
             return False
         return self._is_left_alone or any(map(is_left_alone, operands)) or self._is_large_product(operands)
@@ -303,7 +303,7 @@ class Call:
         return over_zeros
 
     def _drawing(self) -> AbstractContextManager[None]:
-        """Draw random numbers by where the card's generator stands."""
+        """Draw random numbers from the state of the card's generator."""
         if not self._operation.draws:
             return nullcontext()
         given = [each for each in (*self._args, *self._kwargs.values()) if isinstance(each, torch.Generator)]
@@ -416,7 +416,7 @@ def on_card(values: Iterable[Any]) -> list[torch.Tensor]:
 
 @contextmanager
 def _drawing_like(generator: torch.Generator) -> Iterator[None]:
-    """Draw from the host's generator as if it were this one of the card; afterwards it stands where it stood.
+    """Draw from the host's generator as if it were this one of the card, and restore its state afterwards.
 
     What is computed again from the same state, as by checkpoints, draws the same.
     """

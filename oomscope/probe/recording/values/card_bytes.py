@@ -24,7 +24,7 @@ def shares_memory() -> bool:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether sizes and strides tell where on the card the elements of a tensor are."""
+    """Return whether sizes and strides show where on the card the elements of a tensor are."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.is_cuda
@@ -78,8 +78,8 @@ def unhold_new(tensor: torch.Tensor) -> None:
             virtual.unhold_new(part.data_ptr(), size)
 
 
-class Kept:
-    """Holds after a block what became unknown in it because this thread gave pointers to kernels. Blocks may nest.
+class PreserveHeld:
+    """Restores after a block what became unknown in it because this thread passed pointers to kernels. Blocks may nest.
 
     Args:
         written: what is unknown after the block all the same; the block may add to it.

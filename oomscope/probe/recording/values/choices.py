@@ -45,22 +45,22 @@ def choices_are_assumed(note: Callable[[str], None], place: Callable[[], str | N
         note: told, at the end of the block, which lines made even choices; of other draws at once.
         place: returns the line of the program that runs now.
     """
-    told = _Told(note, place)
+    assumed = _AssumedChoices(note, place)
 
     def chosen(choosing: Callable[..., Any], run: Callable[..., Any], *how: Any, **more: Any) -> Any:
-        return choosing(run, told, *how, **more)
+        return choosing(run, assumed, *how, **more)
 
     operations: dict[str, Callable[..., Any]] = {"topk": _topk, "argmax": _argmax, "multinomial": _multinomial}
     try:
         with operations_replaced({name: functools.partial(chosen, each) for name, each in operations.items()}):
             yield
     finally:
-        if told.is_even:
-            note(even_note(told.places))
+        if assumed.is_even:
+            note(even_note(assumed.places))
 
 
 def even_note(places: Sequence[str]) -> str:
-    """Return what is said of even choices that these lines made."""
+    """Return the note on even choices that these lines made."""
     at = f" at {', '.join(places[:_MOST_PLACES])}" if places else ""
     rest = " and elsewhere" if len(places) > _MOST_PLACES else ""
     return (
@@ -69,8 +69,8 @@ def even_note(places: Sequence[str]) -> str:
     )
 
 
-class _Told:
-    """What was assumed so far, and by which lines of the program."""
+class _AssumedChoices:
+    """Choices that were assumed so far, and the lines of the program that made them."""
 
     def __init__(self, note: Callable[[str], None], place: Callable[[], str | None]) -> None:
         self.drawn = functools.cache(note)
@@ -90,40 +90,44 @@ class _Told:
             self._places[place] = None
 
 
-def _topk(run: Callable[..., Any], told: _Told, scores: torch.Tensor, k: int, *how: Any) -> Any:
+def _topk(run: Callable[..., Any], assumed: _AssumedChoices, scores: torch.Tensor, k: int, *how: Any) -> Any:
     dim = how[0] if how else -1
     is_choice = _is_choice(scores, dim, k)
     chosen = run(scores, k, *how)
     if is_choice:
-        _choose(scores.shape[dim], chosen[1].movedim(dim, -1), told)
+        _choose(scores.shape[dim], chosen[1].movedim(dim, -1), assumed)
     return chosen
 
 
-def _argmax(run: Callable[..., Any], told: _Told, scores: torch.Tensor, dim: int | None = None, *how: Any) -> Any:
+def _argmax(
+    run: Callable[..., Any], assumed: _AssumedChoices, scores: torch.Tensor, dim: int | None = None, *how: Any
+) -> Any:
     is_choice = dim is not None and _is_choice(scores, dim)
     chosen = run(scores, dim, *how)
     if dim is not None and is_choice:
         is_kept = bool(how and how[0])
-        _choose(scores.shape[dim], chosen.movedim(dim, -1) if is_kept else chosen.unsqueeze(-1), told)
+        _choose(scores.shape[dim], chosen.movedim(dim, -1) if is_kept else chosen.unsqueeze(-1), assumed)
     return chosen
 
 
-def _multinomial(run: Callable[..., Any], told: _Told, chances: torch.Tensor, *how: Any, **more: Any) -> Any:
+def _multinomial(
+    run: Callable[..., Any], assumed: _AssumedChoices, chances: torch.Tensor, *how: Any, **more: Any
+) -> Any:
     is_choice = _is_choice(chances, -1, how[0])
     chosen = run(chances, *how, **more)
     if is_choice:
-        _choose(chances.shape[-1], chosen, told)
+        _choose(chances.shape[-1], chosen, assumed)
     elif _is_writable(chosen):
-        _draw(chances.shape[-1], chosen, told)
+        _draw(chances.shape[-1], chosen, assumed)
     return chosen
 
 
-def _draw(entries: int, chosen: torch.Tensor, told: _Told) -> None:
+def _draw(entries: int, chosen: torch.Tensor, assumed: _AssumedChoices) -> None:
     """Write entries into ``chosen``, a row's beside each other."""
     first, span = 0, entries
     if entries >= _LEAST_VOCABULARY and chosen.shape[-1] <= entries // 2:
         first, span = entries // 4, entries // 2
-        told.drawn(DRAWN_NOTE)
+        assumed.drawn(DRAWN_NOTE)
     unknown = int(chosen.view(-1)[:1].cpu())
     numbers = torch.arange(chosen.numel(), device="cpu") + _FIRST_DRAWN.get(unknown, len(_FIRST_DRAWN))
     with OnHost():
@@ -131,7 +135,7 @@ def _draw(entries: int, chosen: torch.Tensor, told: _Told) -> None:
 
 
 def _is_choice(scores: torch.Tensor, dim: int, count: int = 1) -> bool:
-    """Whether rows choose ``count`` among few entries by ``scores`` that nobody knows, and each entry gets its share.
+    """Whether rows choose ``count`` among few entries by unknown ``scores``, and each entry gets its share.
 
     One row, or a few, do not: what a decoder says next, or what a policy does, is not known.
     """
@@ -146,10 +150,10 @@ def _is_writable(chosen: torch.Tensor) -> bool:
     return is_plain(chosen) and not torch.cuda.is_current_stream_capturing()
 
 
-def _choose(entries: int, chosen: torch.Tensor, told: _Told) -> None:
+def _choose(entries: int, chosen: torch.Tensor, assumed: _AssumedChoices) -> None:
     """Write even choices into ``chosen``: rows × what a row chooses."""
     if not _is_writable(chosen):
         return
     with OnHost():
         write(chosen, torch.arange(chosen.numel(), device="cpu").remainder_(entries).view(chosen.shape))
-    told.even()
+    assumed.even()

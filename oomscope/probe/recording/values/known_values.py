@@ -28,7 +28,7 @@ from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, replaced
 from oomscope.probe.recording.values.calls import COPY, Call, Operation, on_card
 from oomscope.probe.recording.values.card_bytes import (
-    Kept,
+    PreserveHeld,
     hold,
     is_held,
     on_host,
@@ -226,7 +226,7 @@ def _coalesce(run: Function, tensor: torch.Tensor) -> torch.Tensor:
         given = on_host(values) if knows_values else torch.zeros(values.shape, device="cpu")
         how: dict[str, Any] = {"device": "cpu", "check_invariants": False}
         expected = torch.sparse_coo_tensor(on_host(indices), given, tensor.shape, **how).coalesce()
-    with Kept([]), virtual.expecting(*counts(expected._nnz())):
+    with PreserveHeld([]), virtual.expecting(*counts(expected._nnz())):
         result: torch.Tensor = run(tensor)
     with OnHost():
         write(result._indices(), expected._indices())

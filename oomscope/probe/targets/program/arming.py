@@ -1,4 +1,4 @@
-"""How a started program comes by its card and its recorder: its environment asks for them when it imports torch.
+"""How a started program gets its card and its recorder: its environment asks for them when it imports torch.
 
 Every Python process of the program pays for what is imported here, and most of them never import torch.
 """
@@ -59,7 +59,7 @@ def arm_from_environment() -> None:
     random.seed(_seed())  # before the program can: what it seeds itself, counts
     AroundImport("numpy.random", then=_seed_numpy).install()
     import_compiler_late()
-    AroundImport("torch", before=_before_torch, within=_uncollected_import, then=_after_torch).install()
+    AroundImport("torch", before=_before_torch, within=_gc_paused_import, then=_after_torch).install()
 
 
 def _seed() -> int:
@@ -78,7 +78,7 @@ def _seed_numpy() -> None:
 
 
 def _before_torch() -> None:
-    """Take the card into this process; one that cannot have it ends here, and its receipt says why."""
+    """Load the card into this process; a process that cannot have it ends here, and its receipt says why."""
     from oomscope.errors import MachineUnfitError, OomscopeError
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
@@ -101,14 +101,14 @@ def _before_torch() -> None:
     except OomscopeError as error:
         from pathlib import Path
 
-        from oomscope.probe.targets.program.ending import EnoughSeen
+        from oomscope.probe.targets.program.ending import EnoughIterations
         from oomscope.probe.targets.program.receipt import Receipt, path_of
 
         sys.stderr.write(f"oomscope: {error}\n")
         mine = Receipt.of_this_process()
         mine.unfit, mine.state = str(error), "ended"
         mine.write(path_of(Path(settings.folder), mine.pid))
-        raise EnoughSeen from None
+        raise EnoughIterations from None
 
 
 def have_a_card_each(environment: MutableMapping[str, str]) -> None:
@@ -121,10 +121,10 @@ def have_a_card_each(environment: MutableMapping[str, str]) -> None:
         environment[VARIABLE] = ";".join(keys)
 
 
-def _uncollected_import() -> AbstractContextManager[None]:
-    from oomscope.probe.recording.collector import uncollected_import
+def _gc_paused_import() -> AbstractContextManager[None]:
+    from oomscope.probe.recording.collector import gc_paused_import
 
-    return uncollected_import()
+    return gc_paused_import()
 
 
 def _after_torch() -> None:

@@ -26,23 +26,23 @@ _LONGEST_S: Final = 1.0
 _WRITERS: Final = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
-class EnoughSeen(SystemExit):
-    """The probe has seen as many iterations as it was to; the program is to end."""
+class EnoughIterations(SystemExit):
+    """The program has made as many iterations as the probe asked for, and is ended."""
 
 
 def stop() -> None:
-    """Raise :class:`EnoughSeen` on the main thread, and on this one where Python started it.
+    """Raise :class:`EnoughIterations` on the main thread, and on this one where Python started it.
 
     From another thread the main thread gets it at its next instruction: one that waits for a backward pass when that
     has ended.
     """
     here, main = threading.current_thread(), threading.main_thread()
     if here is main:
-        raise EnoughSeen
+        raise EnoughIterations
     if main.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main.ident), ctypes.py_object(EnoughSeen))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main.ident), ctypes.py_object(EnoughIterations))
     if not _is_foreign(here):
-        raise EnoughSeen
+        raise EnoughIterations
 
 
 def _is_foreign(thread: threading.Thread) -> bool:
@@ -94,7 +94,7 @@ def skip_collection_at_exit() -> None:
 
 
 def _switches_of_autograd() -> dict[str, str] | None:
-    """Return what the kernel counted of each of autograd's threads, by number; None where one of them wants to run."""
+    """Return what the kernel counted of each of autograd's threads, by number; None where one is ready to run."""
     found = {}
     with contextlib.suppress(OSError):
         for task in Path("/proc/self/task").iterdir():

@@ -1,4 +1,4 @@
-"""One process of a started program: its steps are counted, its receipt is kept, and it is ended after enough of them.
+"""One process of a started program: its steps are counted, its receipt is written, and it is ended after enough.
 
 The program comes first: what goes wrong here is a note in the receipt, never an exception in the program.
 """
@@ -205,9 +205,9 @@ class MeasuredProcess:
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card
-        self._tell_imports()
+        self._report_imports()
 
-    def _tell_imports(self) -> None:
+    def _report_imports(self) -> None:
         found = checkout_imports.imported()
         self._receipt.from_checkout = found.replaced
         self._receipt.notes += found.notes

@@ -62,7 +62,7 @@ class ProgramSettings:
 
 @dataclass(kw_only=True)
 class Refused:
-    """A request that the caching allocator refused, as torch told its observer; bytes."""
+    """A request that the caching allocator refused, as torch reported it to its observer; bytes."""
 
     device: int
     requested_bytes: int
@@ -77,7 +77,7 @@ class Refused:
 
 @dataclass(kw_only=True)
 class Raised:
-    """What left the program's main module: an exception that nobody caught."""
+    """An exception that left the program's main module uncaught."""
 
     text: str
     """Class, message and place, in one line."""
@@ -198,14 +198,14 @@ class Receipt:
         return self.stats.get("allocated_bytes.all.peak", 0)
 
     def write(self, path: Path) -> None:
-        """Write the receipt, in place of an earlier one; nobody ever reads half of it."""
+        """Write the receipt, in place of an earlier one, whole or not at all."""
         unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
         unfinished.write_text(json.dumps(asdict(self)))
         unfinished.replace(path)
 
 
 def _number(variable: str) -> int | None:
-    """Return what a launcher such as torchrun says in an environment variable; None where it says nothing."""
+    """Return the number that a launcher such as torchrun sets in an environment variable; None without one."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else None
 

@@ -185,7 +185,7 @@ class ProgramRecording:
         return replaced([(torch.cuda.memory, "_record_memory_history", ignored)])
 
     def _refused(self, refusal: provenance.Refused) -> None:
-        """Keep the segments as they stand; torch says this at the failing allocation, before it raises.
+        """Keep the segments of this moment; torch calls this at the failing allocation, before it raises.
 
         An exception here would take the place of the one that the program is to see.
         """
@@ -204,13 +204,13 @@ class ProgramRecording:
         self._on_change()
 
     def _write(self, tag: str, device: int) -> str:
-        """Write the history, and what was told of a card's blocks; return the snapshot's file, empty if that failed."""
+        """Write the history, and the labels of a card's blocks; return the snapshot's file, empty if that failed."""
         path = Path(self._settings.folder, f"{self._stem}.{tag}.pickle")
-        told = {"told": self._recorder.blocks.told, "allocations": self._recorder.allocations(device)}
+        labels = {"labels": self._recorder.blocks.labels, "allocations": self._recorder.allocations(device)}
         try:
             with path.open("wb") as file:
                 pickle.dump(self._recorder.document(), file, protocol=4)
-            path.with_suffix(".json").write_text(json.dumps(told))
+            path.with_suffix(".json").write_text(json.dumps(labels))
         except OSError as error:
             self._receipt.notes.append(f"no snapshot could be written: {error.strerror}")
             return ""
@@ -218,6 +218,6 @@ class ProgramRecording:
 
 
 def _own_device(devices: int) -> int:
-    """Return the card that this process will use: launchers tell it before the program chooses one."""
+    """Return the card that this process will use: launchers set it before the program chooses one."""
     local = os.environ.get("LOCAL_RANK", "")
     return int(local) if local.isdecimal() and int(local) < devices else 0

@@ -1,7 +1,7 @@
 """From what the processes of a program left to what any run of a target gives: a measurement, and how the run ended.
 
-One process speaks for the program. Wrong and silent is the worst outcome: a program that put nothing on the card, kept
-its model on the CPU, or ended before its first step has no answer, whatever its exit status.
+The result of one process is reported for the program. Wrong and silent is the worst outcome: a program that put nothing
+on the card, kept its model on the CPU, or ended before its first step has no answer, whatever its exit status.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from oomscope.probe.analysis.analyse import RULES
 from oomscope.probe.analysis.failures import Refusal, out_of_memory_of
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measurement import DeviceBudget, Ending, Measurement, OutOfMemory, Unanswered
+from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.probe.recording.reading import RecordedRefusal, measurement_of
 from oomscope.probe.recording.settings import SessionSettings
-from oomscope.probe.recording.told import Told
 from oomscope.probe.result import ErrorKind, Failure, RankSummary
 from oomscope.probe.targets.command import failure_of
 from oomscope.probe.targets.program.receipt import Receipt
@@ -87,7 +87,7 @@ def ending_of(
 
 
 def _ranks(receipts: Sequence[Receipt], budget: DeviceBudget | None) -> tuple[RankSummary, ...]:
-    """Return one row a rank, of the process that speaks for it."""
+    """Return one row a rank, of the process that represents it."""
     ranks = sorted({each.rank for each in receipts if each.rank is not None and each.peak_bytes})
     speakers = (speaker for rank in ranks if (speaker := representative(receipts, rank)))
     return tuple(_summary(speaker, _device_of(speaker, receipts, budget)) for speaker in speakers)
@@ -119,13 +119,13 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
             where=receipt.snapshot,
             remedy="leave torch.cuda.memory._record_memory_history to oomscope while it measures",
         )
-    said = json.loads(Path(receipt.snapshot).with_suffix(".json").read_text())
+    sidecar = json.loads(Path(receipt.snapshot).with_suffix(".json").read_text())
     measurement = measurement_of(
         snapshot,
         device,
         index=index,
-        told=[Told(address, number, Category(category)) for address, number, category in said["told"]],
-        allocations=said["allocations"],
+        labels=[BlockLabel(address, number, Category(category)) for address, number, category in sidecar["labels"]],
+        allocations=sidecar["allocations"],
         workspaces=receipt.workspaces,
         torch_version=receipt.torch_version,
         stats=receipt.stats,
@@ -244,7 +244,7 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
 
 
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
-    """Return the process that speaks for the program; None where there is none, or none of ``rank`` if that is given.
+    """Return the process whose result is reported for the program, of ``rank`` if that is given; None without one.
 
     One that ended for want of memory comes first, then the one that reserved most of its card, or wanted most on top of
     that: it has the least margin. Then come the one that allocated most, and the one that trained. Of those that did
@@ -287,8 +287,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     if receipt.state == "ended" and (receipt.raised is not None or ended.status != 0):
         raised = f": {receipt.raised.text}" if receipt.raised else ""
         kind = "untestable" if NO_IPC in raised else kind
-        said = f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}"
-        return Failure(kind=kind, message=said, is_status_alone=not raised)
+        message = f"{who or 'the program'} ended {when}{_status_of(ended)}{raised}"
+        return Failure(kind=kind, message=message, is_status_alone=not raised)
     return _empty(ended, receipt) or _failed_rank(ended, receipt)
 
 
@@ -303,10 +303,10 @@ def _unfit(receipts: Sequence[Receipt]) -> Failure | None:
 
 def _without_torch(ended: Ended) -> Failure:
     if not ended.status:
-        said = "no process of the program imported torch"
-        return Failure(kind="nothing", message=said, unrecorded="without_torch")
-    said = f"the program failed before it imported torch{_status_of(ended)}"
-    return Failure(kind="nothing", message=said, unrecorded="failed_before_torch")
+        message = "no process of the program imported torch"
+        return Failure(kind="nothing", message=message, unrecorded="without_torch")
+    message = f"the program failed before it imported torch{_status_of(ended)}"
+    return Failure(kind="nothing", message=message, unrecorded="failed_before_torch")
 
 
 def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:
@@ -340,8 +340,8 @@ def _empty(ended: Ended, receipt: Receipt) -> Failure | None:
     if not receipt.peak_bytes:
         return Failure(kind="nothing", message="the program put nothing on the card")
     if receipt.state == "ended" and receipt.optimizers and not receipt.iterations:
-        said = f"the program ended before its first step{_status_of(ended)}"
-        return Failure(kind="nothing", message=said, unrecorded="before_a_step")
+        message = f"the program ended before its first step{_status_of(ended)}"
+        return Failure(kind="nothing", message=message, unrecorded="before_a_step")
     return None
 
 

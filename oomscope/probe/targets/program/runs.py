@@ -19,8 +19,8 @@ from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.analysis.failures import not_run
 from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, RunsOn
 from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
-from oomscope.probe.machine.forked_run import RunHere
-from oomscope.probe.machine.processes import Family, start_family
+from oomscope.probe.machine.forked_run import InlineRun
+from oomscope.probe.machine.processes import ProcessTree, start_process_tree
 from oomscope.probe.measurement import Ending
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure, ProbeResult
@@ -58,7 +58,7 @@ class ProgramRuns:
         self._backwards: int | None = None
         self._limit_s = float("inf")
 
-    def __call__(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> RunHere[Ending]:
+    def __call__(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> InlineRun[Ending]:
         """Run the program once, under ``settings``."""
 
         def run() -> Ending:
@@ -67,7 +67,7 @@ class ProgramRuns:
             except OomscopeError as error:
                 return not_run(error)
 
-        return RunHere(run)
+        return InlineRun(run)
 
     def named(self, result: ProbeResult) -> ProbeResult:
         """Return a result of these runs with the Python that ran the program."""
@@ -83,7 +83,7 @@ class ProgramRuns:
                 argv_of(self._target),
                 self._environment(settings, backend, Path(folder)),
                 Path(folder),
-                told=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
+                on_iterations=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
                 limit_s=self._limit_s,
             )
             if speaker := representative(ended.receipts):
@@ -113,7 +113,7 @@ class ProgramRuns:
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
         job, gpu = self._job, settings.gpu
-        told = ProgramSettings(
+        program_settings = ProgramSettings(
             folder=str(folder),
             backend=backend,
             card=gpu.name if gpu else None,
@@ -127,7 +127,7 @@ class ProgramRuns:
             device=settings.device,
         )
         environment = variables_of(job, os.environ)
-        environment |= arming.variables(told, environment) | checkout_imports.variables(self._target.repo)
+        environment |= arming.variables(program_settings, environment) | checkout_imports.variables(self._target.repo)
         if settings.allocator_conf:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":
@@ -138,7 +138,7 @@ class ProgramRuns:
         return environment | (place_in_world(job.rank, job.world_size) if job.world_size > 1 else {})
 
     def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
-        """Say where the program gave its allocator other settings than it was given; such a run shows no cure."""
+        """Note that the program set its allocator otherwise than it was asked to; such a run shows no cure."""
         measurement = ending.measurement
         if measurement is None or measurement.allocator_conf == settings.allocator_conf:
             return ending
@@ -170,7 +170,7 @@ def run_program(
     environment: Mapping[str, str],
     folder: Path,
     *,
-    told: Callable[[int], None],
+    on_iterations: Callable[[int], None],
     limit_s: float = float("inf"),
 ) -> Ended:
     """Run ``argv`` to its end, or until its processes have seen enough, and return how it ended.
@@ -181,20 +181,20 @@ def run_program(
         argv: the program and its arguments.
         environment: its variables, with those that let it be measured.
         folder: where its processes leave their receipts.
-        told: called with the complete iterations of the process that is farthest, whenever there are more.
+        on_iterations: called with the complete iterations of the process that is farthest, whenever there are more.
         limit_s: seconds that the program may take in all.
 
     Raises:
         TargetError: it cannot be started.
     """
     began = time.monotonic()
-    family = start_family(argv, environment=environment)
+    tree = start_process_tree(argv, environment=environment)
     try:
-        unfinished = _await(family, folder, told, limit_s)
+        unfinished = _await(tree, folder, on_iterations, limit_s)
     finally:
-        ended = family.kill()
-    if family.error:
-        raise TargetError(f"{argv[0]} cannot be run: {family.error}", remedy="see that the checkout has it")
+        ended = tree.kill()
+    if tree.error:
+        raise TargetError(f"{argv[0]} cannot be run: {tree.error}", remedy="see that the checkout has it")
     return Ended(
         status=ended.status,
         killed=unfinished == "asked to end",
@@ -205,17 +205,17 @@ def run_program(
 
 
 def _await(
-    family: Family, folder: Path, told: Callable[[int], None], limit_s: float
+    tree: ProcessTree, folder: Path, on_iterations: Callable[[int], None], limit_s: float
 ) -> Literal["", "asked to end", "overran"]:
     """Wait until the program has ended, and return an empty string, or why it is not waited for any longer."""
     stopped, iterations, deadline = 0, 0, float("inf")
     last = time.monotonic() + limit_s
-    while not family.await_end(time.monotonic() + _LOOK_S):
+    while not tree.await_end(time.monotonic() + _LOOK_S):
         receipts = read_receipts(folder)
         farthest = max((receipt.iterations for receipt in receipts), default=0)
         if farthest > iterations:
             iterations = farthest
-            told(iterations)
+            on_iterations(iterations)
         asked = sum(receipt.state == "stopped" for receipt in receipts)
         if asked > stopped:
             stopped, deadline = asked, time.monotonic() + GRACE_S

@@ -17,7 +17,7 @@ from oomscope.bisect.changes.packages import Overlays, PackageDeltas
 from oomscope.bisect.requests import EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
 from oomscope.bisect.run.experiment import Experiment
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.errors import TargetError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -125,17 +125,17 @@ def search(tmp_path: Path, low: str, high: str) -> BisectResult:
     harness = tmp_path / "harness.py"
     harness.touch()
     sides = ({name: f"{name}=={version}" for name in ("tinylog", "tinywide")} for version in (low, high))
-    places = Places(tmp_path / "state")
+    state_dirs = StateDirs(tmp_path / "state")
     request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
         subject=harness_code(harness, SETTINGS),
         layers=(
             PackageDeltas(
-                low=next(sides), high=next(sides), overlays=Overlays(places.packages), left_out=("mine (git)",)
+                low=next(sides), high=next(sides), overlays=Overlays(state_dirs.packages), left_out=("mine (git)",)
             ),
         ),
-        places=places,
+        state_dirs=state_dirs,
     )
     return bisect_environment(request, probe=read_sizes, environment={})
 

@@ -34,7 +34,7 @@ def replayed(world: World, log: str, tmp_path: Path, status: int = 0) -> str:
 
 
 def exported(world: World) -> str:
-    return git_bisect_log(JournalStore(world.places.journals).read(1))
+    return git_bisect_log(JournalStore(world.state_dirs.journals).read(1))
 
 
 def test_git_finds_the_same_commit(world: World, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_search_that_took_no_single_answer_for_true(world: World, tmp_path: Pa
 def test_a_search_that_weighs_answers_and_was_cut_short_is_sure_of_its_ends_alone(world: World, tmp_path: Path) -> None:
     hashes = line(world, 24, 13)
     bisect_commits(world.request(hashes[0], noise=Noise(), use_cache=False), probe=Flaky(0.0), environment={})
-    search_state = replace(JournalStore(world.places.journals).read(1), closing=None)
+    search_state = replace(JournalStore(world.state_dirs.journals).read(1), closing=None)
     log = git_bisect_log(search_state)
     assert [row for row in log.splitlines() if row.startswith("git bisect")] == [
         "git bisect start",

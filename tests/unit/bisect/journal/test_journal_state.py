@@ -67,7 +67,7 @@ def written(*events: Event, first: Begun | None = None) -> bytes:
     return b"".join(encode(event, AT) for event in (begun_event(first or begun()), *events))
 
 
-def told(*events: Event) -> JournalState:
+def state_after(*events: Event) -> JournalState:
     return journal_state_of(written(*events), 7, "7.jsonl")
 
 
@@ -79,7 +79,7 @@ def test_what_is_written_is_read_back() -> None:
     answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
     kept = Measured(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
     closing = Closing("culprit", "it is", culprit="1 first", last_good="0", first_bad="1")
-    search_state = told(probed_event(answer, {"n3": kept}), ended_event(closing))
+    search_state = state_after(probed_event(answer, {"n3": kept}), ended_event(closing))
     assert search_state.begun == begun()
     assert search_state.answers == [answer]
     assert search_state.kept == {"n3": kept}
@@ -114,7 +114,7 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
         b'"x"\n',
     ],
 )
-def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
+def test_a_corrupted_line_in_the_middle_loses_its_own_content_only(spoilt: bytes) -> None:
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
     search_state = journal_state_of(content, 7, "7.jsonl")
     assert commits(search_state) == [1, 3]

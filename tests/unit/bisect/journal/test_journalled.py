@@ -18,8 +18,8 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.journal.store import JournalFile, JournalStore
 from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.run.places import JournalUse, Places
 from oomscope.bisect.run.prober import SearchRequest
+from oomscope.bisect.run.state_dirs import JournalUse, StateDirs
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import GitError, InputError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -35,7 +35,7 @@ def sizes(world: World, contents: Sequence[int | str]) -> list[str]:
 
 
 def store(world: World) -> JournalStore:
-    return JournalStore(world.places.journals)
+    return JournalStore(world.state_dirs.journals)
 
 
 def interrupted(
@@ -76,7 +76,7 @@ def again(world: World, request: SearchRequest, **means: Any) -> BisectResult:
 
 
 @pytest.mark.parametrize("after", [0, 4])
-def test_a_search_that_was_cut_off_goes_on_and_asks_nothing_twice(world: World, after: int) -> None:
+def test_a_search_that_was_cut_off_resumes_without_repeating_a_probe(world: World, after: int) -> None:
     hashes = sizes(world, SIZES)
     request = cut_off(world, hashes, after)
     result = again(world, request)
@@ -210,7 +210,7 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     world.repo.commit("two", {"a.yaml": CONFIG.format(256, 2048), "train.py": ""})
     low, high = {"WORKERS": "1", "B": "1"}, {"WORKERS": "80", "C": "1"}
     layer = EnvironmentDeltas(low=low, high=high, ends=("good.env", "bad.env"))
-    common: dict[str, Any] = {"places": Places(tmp_path / "state"), "use_cache": False}
+    common: dict[str, Any] = {"state_dirs": StateDirs(tmp_path / "state"), "use_cache": False}
     held = FileRange(good=FileAt(revision="HEAD^", path="a.yaml"), bad=FileAt(revision="main", path="a.yaml"))
     subject = harness_code(world.harness, SETTINGS)
     return {
@@ -239,7 +239,7 @@ def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     assert result.outcome == "culprit"
     total = len(ran)
     assert total == sum(record.outcome is not None for record in result.probes)
-    undisturbed = search(replace(request, places=Places(tmp_path / "other")), probe=probe, environment={})
+    undisturbed = search(replace(request, state_dirs=StateDirs(tmp_path / "other")), probe=probe, environment={})
     assert answer(result) == answer(undisturbed)
     assert len(ran) == 2 * total
-    assert JournalStore(request.places.journals).read(1).begun.kind == KINDS[name]
+    assert JournalStore(request.state_dirs.journals).read(1).begun.kind == KINDS[name]

@@ -74,7 +74,7 @@ def test_what_ended_long_ago_is_removed(store: JournalStore) -> None:
         (*ENDED, {"event": "resumed"}),
     ],
 )
-def test_what_can_be_gone_on_with_is_kept_for_ever(store: JournalStore, events: tuple[Event, ...]) -> None:
+def test_a_search_that_can_be_resumed_is_kept_for_ever(store: JournalStore, events: tuple[Event, ...]) -> None:
     kept(store, *events, age_s=100 * LONGEST_S)
     kept(store)
     store.remove_old(NOW)

@@ -50,7 +50,7 @@ def test_untestable_commits_are_passed_by(world: World) -> None:
     assert [suspect.commit for suspect in result.suspects] == hashes[6:8]
 
 
-def test_no_good_commit_is_said(world: World) -> None:
+def test_that_there_is_no_good_commit_is_reported(world: World) -> None:
     hashes = daily(world, [1200] * 4)
     result = search(world)
     assert (result.outcome, result.exit_code) == ("ends_invalid", ExitCode.INCONCLUSIVE)

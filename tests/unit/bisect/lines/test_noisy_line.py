@@ -56,7 +56,7 @@ def test_answers_like_a_coins_leave_suspects(world: World) -> None:
     assert max(Counter(record.commit for record in result.probes).values()) <= 4
 
 
-def test_on_the_simulated_device_every_answer_is_believed(world: World) -> None:
+def test_on_the_virtual_card_one_answer_is_enough(world: World) -> None:
     hashes = line(world, 40, 23)
     plain = world.bisect(hashes[0], use_cache=False)
     default = search(world, hashes[0], Flaky(0.0), use_cache=False, noise=None)
@@ -107,7 +107,7 @@ def test_a_program_is_probed_again_where_the_line_turns(world: World) -> None:
 
 
 @pytest.mark.parametrize(("probe", "options"), [(Reading(0.0), {}), (Flaky(0.0), {"noise": Noise(repeats=1)})])
-def test_a_program_is_not_probed_again_where_that_tells_nothing_or_is_declined(
+def test_a_program_is_not_probed_again_where_that_shows_nothing_or_is_declined(
     world: World, probe: Flaky, options: dict[str, object]
 ) -> None:
     hashes = line(world, 12, 7)
@@ -148,7 +148,7 @@ def test_a_repeat_that_fails_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[500, "import"], [500, 500]])
-def test_ends_that_cannot_be_told_apart_are_not_probed_again(world: World, sizes: list[int | str]) -> None:
+def test_ends_that_measure_the_same_are_not_probed_again(world: World, sizes: list[int | str]) -> None:
     hashes = world.sizes(sizes)
     result = program_search(world, hashes[0], Flaky(0.0))
     assert result.outcome in {"ends_invalid", "no_culprit"}
@@ -174,7 +174,7 @@ def test_a_deadline_leaves_the_likeliest_as_suspects(world: World) -> None:
     assert with_clock(world, hashes[0], 90, noise=Noise(), use_cache=False).outcome == "inconclusive"
 
 
-def test_steps_stand_clear_of_the_spread(world: World) -> None:
+def test_steps_exceed_the_spread_of_probes(world: World) -> None:
     steps = {5: 200, 14: -100}
     hashes = world.sizes(
         [400 + place % 2 + sum(size for at, size in steps.items() if at <= place) for place in range(20)]

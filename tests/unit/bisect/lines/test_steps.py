@@ -71,7 +71,7 @@ def test_steps_are_found_where_no_end_is_bad(world: World) -> None:
     assert (dominant.delta_bytes, dominant.category) == (199, "activation")
 
 
-def test_the_step_with_which_memory_begins_to_grow_is_told(world: World) -> None:
+def test_the_step_with_which_memory_begins_to_grow_is_reported(world: World) -> None:
     sizes = [500, 600, 900, 1000]
     hashes = world.repo.import_line("size.txt", list(map(str, sizes)))
 

@@ -16,7 +16,7 @@ from oomscope.bisect.run.cache import ResultCache
 from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober, Question
-from oomscope.bisect.run.runner import Here, SlotRunner
+from oomscope.bisect.run.runner import LocalRunner, SlotRunner
 from oomscope.bisect.search.measured import Measured
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import Failure, ProbeResult
@@ -27,7 +27,7 @@ LOST = ProbeResult(
 )
 
 
-class Losing(Here):
+class Losing(LocalRunner):
     """A runner elsewhere that loses the first probes, whose far ends go on and write into their checkouts."""
 
     def __init__(self, losses: int) -> None:
@@ -91,7 +91,7 @@ class Searches:
 
     def ask(self) -> Prober:
         experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda _place: self.missing)
-        here = Here(run=lambda job, progress, **_: self.probe(job, progress))
+        here = LocalRunner(run=lambda job, progress, **_: self.probe(job, progress))
         prober = Prober(runner=here, bad=Bad(), reporter=SilentReporter(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
@@ -130,7 +130,7 @@ def test_a_variable_that_the_harness_reads_is_asked_for_anew(
 
 
 def test_notes_that_differ_in_their_example_alone_are_one() -> None:
-    prober = Prober(runner=Here(), bad=Bad(), reporter=SilentReporter())
+    prober = Prober(runner=LocalRunner(), bad=Bad(), reporter=SilentReporter())
     first = "files that the partial clone left out: 1 (such as a.png)"
     for text in (first, "files that the partial clone left out: 1 (such as b.png)", "another", "another"):
         prober.note(text)

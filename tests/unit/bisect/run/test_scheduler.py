@@ -23,7 +23,7 @@ from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.experiment import Deadline, Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober
-from oomscope.bisect.run.runner import Here, SlotRunner, visible_cards
+from oomscope.bisect.run.runner import LocalRunner, SlotRunner, visible_cards
 from oomscope.bisect.run.scheduler import Action, Scheduler, Task, TaskEnd, Threads
 from oomscope.bisect.search.measured import Measured
 from oomscope.bisect.search.steps import Threshold
@@ -99,7 +99,7 @@ def searched(
 ) -> tuple[LineAnswer, object, list[ProbeRecord]]:
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
-    here = Here(run=lambda job, progress, **_: world.probe(job, progress))
+    here = LocalRunner(run=lambda job, progress, **_: world.probe(job, progress))
     with Prober(
         runner=here, bad=Bad(), reporter=SilentReporter(), environment={}, scheduler=Scheduler(executor)
     ) as prober:
@@ -138,7 +138,7 @@ def test_each_slot_has_a_clone_and_none_is_left(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interrupt_ends_what_was_foreseen(tmp_path: Path) -> None:
+def test_an_interrupt_ends_probes_that_were_started_ahead(tmp_path: Path) -> None:
     world = World(tmp_path)
     hashes = world.sizes([100, 200, 300, 1100])
     before = threading.active_count()
@@ -150,7 +150,7 @@ def test_an_interrupt_ends_what_was_foreseen(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         bisect_commits(world.request(hashes[0]), probe=world.probe, environment={}, executor=Interrupting(2))
     assert threading.active_count() == before
-    assert not list(world.places.checkouts.iterdir())
+    assert not list(world.state_dirs.checkouts.iterdir())
 
 
 def test_what_is_not_wanted_any_more_is_stopped() -> None:
@@ -178,7 +178,7 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
     assert scheduler.take(task("second", after_it), tuple).answer == measure(1)
     scheduler.close()
     assert ended == ["hang"]
-    assert scheduler.look("guess") is None
+    assert scheduler.peek("guess") is None
 
 
 def test_cards_are_lent_to_one_probe_at_a_time() -> None:
@@ -191,7 +191,7 @@ def test_cards_are_lent_to_one_probe_at_a_time() -> None:
         seen.append(job.environment.get("CUDA_VISIBLE_DEVICES"))
         return measure(1)
 
-    slots = SlotRunner(Here(run=lambda job, progress, **_: probe(job, progress)), Deadline(None), ("0", "3"))
+    slots = SlotRunner(LocalRunner(run=lambda job, progress, **_: probe(job, progress)), Deadline(None), ("0", "3"))
     on_card = replace(JOB, backend="cuda", target=BundledTarget(config={}))
     threads = [
         threading.Thread(target=slots.measure, args=(Experiment(job=on_card), on_card, slot, print, threading.Event()))

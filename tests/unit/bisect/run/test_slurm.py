@@ -114,7 +114,7 @@ def test_a_lost_job_is_cancelled_and_untestable_and_never_bad(make: Make, state:
     assert not is_repeatable(result), "another search may try again"
 
 
-def test_nobody_waits_and_the_job_is_cancelled(make: Make) -> None:
+def test_a_job_that_is_not_needed_is_cancelled(make: Make) -> None:
     runner, executor = make({"ends": False})
     stop = threading.Event()
     stop.set()

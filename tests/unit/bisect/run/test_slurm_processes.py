@@ -11,7 +11,7 @@ import submitit
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.predicate import Bad
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.targets.subjects import own_code_of
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
@@ -38,7 +38,7 @@ def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path, monkeypatch: pytest.
         repo=repo.path,
         range=RevisionRange(good=hashes[0], bad="main"),
         subject=own_code_of(PRINTS, load_preset("gpt-tiny").config),
-        places=Places(tmp_path / "state"),
+        state_dirs=StateDirs(tmp_path / "state"),
         bad=Bad.parse("requested>1000"),
         jobs=2,
         cluster={},

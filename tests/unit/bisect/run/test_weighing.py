@@ -10,7 +10,7 @@ from oomscope.bisect.change_bisect import bisect_configs
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.requests import ConfigRequest
 from oomscope.bisect.results.result import BisectResult, KeysCulprit
-from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -68,7 +68,10 @@ def keys(tmp_path: Path, probe: Keys, noise: Noise | None = None, backend: str =
         (tmp_path / name).write_text(text % backend)
         files.append(tmp_path / name)
     request = ConfigRequest(
-        range=FileRange(good=files[0], bad=files[1]), places=Places(tmp_path / "state"), noise=noise, use_cache=False
+        range=FileRange(good=files[0], bad=files[1]),
+        state_dirs=StateDirs(tmp_path / "state"),
+        noise=noise,
+        use_cache=False,
     )
     return bisect_configs(request, probe=probe, environment={})
 
@@ -96,7 +99,7 @@ def test_keys_are_found_although_probes_are_wrong(tmp_path: Path) -> None:
     assert sum(probe.wrong for probe in probes) > 0
 
 
-def test_a_good_end_is_believed_when_several_probes_say_so(world: World) -> None:
+def test_a_good_end_is_accepted_when_several_probes_agree(world: World) -> None:
     for size in (500, 500, 1500, 1500, 1500):
         world.repo.minutes += 2 * 24 * 60 - 1
         world.repo.commit("two days", {"size.txt": str(size), "day": str(world.repo.minutes)})

@@ -33,11 +33,11 @@ def test_runs_in_the_checkout_with_the_python_of_oomscope_first(place: Path) -> 
     assert (place / "target").read_text().strip() == str(place)
 
 
-def test_what_failed_is_said_with_its_last_line_and_all_of_its_output(place: Path) -> None:
+def test_a_failed_command_is_reported_with_its_last_line_and_all_output(place: Path) -> None:
     with pytest.raises(CommandError) as caught:
         run(place, "echo compiling; echo 'fatal: no foo.h' >&2; exit 3")
     assert str(caught.value) == "--setup: failed (status 3): fatal: no foo.h"
-    assert caught.value.said == "compiling\nfatal: no foo.h\n"
+    assert caught.value.output == "compiling\nfatal: no foo.h\n"
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(place: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_it_leaves_running_is_ended_too(place: Path) -> None:
     assert has_ended(int((place / "child").read_text()))
 
 
-def test_it_ends_when_nobody_wants_it_or_time_is_up(place: Path) -> None:
+def test_it_ends_when_the_result_is_not_needed_or_time_is_up(place: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(StoppedError):

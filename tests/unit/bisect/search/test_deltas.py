@@ -128,7 +128,7 @@ def test_a_change_that_was_needed_only_beside_one_that_saves_is_left_out() -> No
     assert len(set(asked)) == 6
 
 
-def test_changes_that_no_answer_tells_apart_are_one_unit() -> None:
+def test_changes_that_no_answer_distinguishes_are_one_unit() -> None:
     """Whatever has 2 to 4 of the changes crashes, so that the last four cannot be told apart."""
 
     def answer(changes: Changes) -> Answer:

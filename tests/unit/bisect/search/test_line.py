@@ -101,7 +101,7 @@ def test_answers_may_come_in_any_order(line: Line, rng: random.Random) -> None:
     search, order = Search.over(line.last), list(range(1, line.last))
     rng.shuffle(order)
     for position in order:
-        search = search.told(position, oracle(position))
+        search = search.with_answer(position, oracle(position))
     assert search.wanted is None
     assert search.found.suspects == line.suspects
 

@@ -60,7 +60,7 @@ def run(
     while (position := questions.pop(0) if questions else search.wanted) is not None:
         is_bad = position >= culprit
         is_wrong = rng.random() < (false_good if is_bad else false_bad)
-        search = search.told(position, BAD if is_bad != is_wrong else GOOD)
+        search = search.with_answer(position, BAD if is_bad != is_wrong else GOOD)
     return search
 
 
@@ -89,7 +89,7 @@ def test_without_noise_it_asks_as_plain_bisection_and_confirms_both_sides(last: 
     culprit = data.draw(st.integers(1, last))
     plain, asked = Search.over(last), 2
     while (position := plain.wanted) is not None:
-        plain = plain.told(position, BAD if position >= culprit else GOOD)
+        plain = plain.with_answer(position, BAD if position >= culprit else GOOD)
         asked += 1
     believing = run(RepeatedSearch(last=last), culprit, random.Random(0), 0, 0)
     assert believing.found == plain.found
@@ -104,12 +104,12 @@ def test_without_noise_it_asks_as_plain_bisection_and_confirms_both_sides(last: 
 def test_whatever_is_answered_the_search_ends(answers: list[tuple[int, Answer]]) -> None:
     search = RepeatedSearch(last=9, enough=0.95, repeats=4)
     for position, answer in answers:
-        search = search.told(position, answer)
+        search = search.with_answer(position, answer)
     for answer in [answer for _, answer in answers] + [GOOD] * 60:
         if (position := search.wanted) is None:
             break
         assert search.times(position) < 4
-        search = search.told(position, answer)
+        search = search.with_answer(position, answer)
     assert search.wanted is None
     assert search.found.last_good < search.found.first_bad
     assert 0 <= search.confidence <= 1

@@ -108,8 +108,8 @@ def test_answers_may_come_in_any_order(line: Line, rng: random.Random) -> None:
     search, order = line.search(), list(range(1, len(line.values) - 1))
     rng.shuffle(order)
     for position in order:
-        search = search.told(position, line(position))
-        assert search.told(position, sizes(7)) == search, "what is known stays"
+        search = search.with_answer(position, line(position))
+        assert search.with_answer(position, sizes(7)) == search, "what is known stays"
     assert search.wanted is None
     assert search.steps == line.all_steps
 

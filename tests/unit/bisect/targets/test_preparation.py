@@ -95,7 +95,7 @@ def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None
         revision=hashes[0],
         subject=shop.request(hashes[0]).subject,
         layers=layers,
-        places=shop.places,
+        state_dirs=shop.state_dirs,
         preparation=shop.prepared(setup="expr $(cat source.txt) + $MORE > size.txt"),
     )
     found = bisect_environment(request, probe=shop.probe, environment={})
@@ -149,7 +149,7 @@ def test_every_checkout_links_to_what_git_does_not_track(shop: Workshop) -> None
     assert shop.runs > runs, "other data may give other bytes"
 
 
-def test_a_program_that_writes_to_a_link_is_told_of(shop: Workshop) -> None:
+def test_a_program_that_writes_to_a_link_is_reported(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, GOOD, GOOD, BAD)
     (shop.repo.path / "cache").mkdir()
     asked = shop.prepared(setup=f"{shop.build}; date > cache/$$", links=("cache",))

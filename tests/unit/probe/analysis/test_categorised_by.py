@@ -53,7 +53,7 @@ WHOLE = (
 )
 
 
-def test_guesses_by_lifetime_give_way_and_what_was_told_stands() -> None:
+def test_labels_stay_and_guesses_by_lifetime_are_replaced() -> None:
     found = categories(categorised_by(measured(*WHOLE), CUT_OFF, FAILED))
     assert found == [Category.PARAMETER, Category.OPTIMIZER_STATE, Category.UNKNOWN, Category.COMMUNICATION]
 

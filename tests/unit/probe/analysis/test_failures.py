@@ -34,7 +34,7 @@ OOM = (
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
 )
-def test_who_refused_memory_is_told(error: BaseException, where: str | None) -> None:
+def test_the_component_that_refused_memory_is_reported(error: BaseException, where: str | None) -> None:
     refusal = refusal_in(error)
     assert (refusal and refusal.failed_in) == where
 
@@ -70,7 +70,7 @@ def test_it_does_not_count_where_another_cause_is_named() -> None:
     assert refusal_in(raised_from(KeyError("the real cause"))) is None
 
 
-def test_a_chain_that_bites_its_tail_ends() -> None:
+def test_a_circular_chain_of_exceptions_ends() -> None:
     first, second = ValueError("1"), ValueError("2")
     first.__cause__, second.__cause__ = second, first
     assert list(chain(first)) == [first, second]
@@ -145,7 +145,7 @@ def test_no_headers(include: Path) -> None:
     assert said.startswith(f"Triton needs Python's headers, and {include}/Python.h is absent: install python3.")
 
 
-def test_what_fails_for_another_reason_is_told_as_it_is(include: Path) -> None:
+def test_what_fails_for_another_reason_keeps_its_message(include: Path) -> None:
     other = subprocess.CalledProcessError(1, ["gcc", "other.c"])
     assert describe(other).startswith("CalledProcessError: Command")
     (include / "Python.h").touch()

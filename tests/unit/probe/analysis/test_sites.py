@@ -30,7 +30,7 @@ def rule(checkout: Path) -> SiteRule:
     return site_rule(ProbeJob(target=target))
 
 
-def test_the_innermost_line_of_the_checkout_speaks(rule: SiteRule, checkout: Path) -> None:
+def test_the_innermost_line_of_the_checkout_is_the_site(rule: SiteRule, checkout: Path) -> None:
     inner = Frame(f"{checkout}/lib/attention.py", 5, "attend")
     outer = Frame(f"{checkout}/model.py", 9, "forward")
     harness = Frame(f"{checkout.parent}/harness.py", 2, "step")
@@ -83,7 +83,7 @@ def test_a_checkout_behind_a_symbolic_link_is_recognised(checkout: Path, tmp_pat
         assert rule.site_of((Frame(f"{spelled}/model.py", 1, "f"),)).file == "model.py"
 
 
-def test_the_bundled_model_speaks_for_itself() -> None:
+def test_the_bundled_models_own_line_is_the_site() -> None:
     rule = site_rule(ProbeJob(target=BundledTarget(config={})))
     model = Frame(f"{PACKAGE}/model/layers/mlp.py", 8, "forward")
     assert str(rule.site_of((TORCH, model, PROBE))) == "oomscope/model/layers/mlp.py:8 forward"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oomscope.probe.analysis.value_dependence import Difference, first_difference
 from oomscope.probe.job import ProbeJob, ProgramTarget, Progress
-from oomscope.probe.machine.forked_run import RunHere
+from oomscope.probe.machine.forked_run import InlineRun
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import (
     AllocatorStats,
@@ -70,10 +70,10 @@ class Runs:
     def rules(self) -> list[str]:
         return [each.values for each in self.asked]
 
-    def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
+    def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> InlineRun[Ending]:
         self.asked.append(settings)
         progress(Progress(stage="step"))
-        return RunHere(lambda: self._endings[settings.values])
+        return InlineRun(lambda: self._endings[settings.values])
 
     def probed(self, job: ProbeJob = JOB) -> ProbeResult:
         return measure(job, progress=lambda step: self.stages.append(step.stage), keep=self.kept.append, begin=self)
@@ -191,7 +191,7 @@ def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, larger: i
     assert runs.rules == ["zeros", "larger", "zeros", "largest"]
 
 
-def test_ways_with_the_same_peak_are_told_as_one() -> None:
+def test_branches_with_the_same_peak_are_reported_as_one() -> None:
     runs = Runs(zeros=of_lines(1, 2), larger=of_lines(2, 1), largest=of_lines(2, 1))
     assert (
         "of the ways that were tried, it requests 9.00 MiB at its peak either way (a second" in runs.probed().notes[0]
@@ -211,12 +211,12 @@ def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule()
     assert [(each.values, each.unlimited) for each in runs.asked][4:] == [("larger", True)]
 
 
-def test_a_program_that_does_something_else_in_each_run_is_told_so() -> None:
+def test_a_program_that_differs_in_each_run_is_reported() -> None:
     runs = iter([2, 5, 7])
 
     class Changing(Runs):
-        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
-            return RunHere(lambda: needing(next(runs) * MiB))
+        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> InlineRun[Ending]:
+            return InlineRun(lambda: needing(next(runs) * MiB))
 
     result = Changing().probed()
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
@@ -231,8 +231,8 @@ def test_a_second_run_that_shows_nothing_does_not_blame_the_program(again: Endin
     endings = iter([of_lines(1), of_lines(2), again, of_lines(3)])
 
     class Repeated(Runs):
-        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
-            return RunHere(lambda: next(endings))
+        def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> InlineRun[Ending]:
+            return InlineRun(lambda: next(endings))
 
     result = Repeated().probed()
     assert "a second run with other values asks for 2.00 MiB instead of 1.00 MiB" in result.failure.message
@@ -265,7 +265,7 @@ def test_where_zeros_fail_a_check_of_the_program_two_other_rules_answer() -> Non
         ({"zeros": replace(FAILED, unanswered=Unanswered())}, ["zeros"]),
     ],
 )
-def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
+def test_a_program_that_fails_for_other_reasons_keeps_its_own_failure(
     endings: dict[str, Ending], rules: list[str]
 ) -> None:
     runs = Runs(**({"zeros": FAILED} | endings))
@@ -277,7 +277,7 @@ def test_a_program_that_fails_for_other_reasons_is_told_as_it_failed(
     assert runs.rules == rules
 
 
-def test_a_program_that_fails_though_the_host_computes_is_told_what_it_cannot() -> None:
+def test_a_program_that_fails_though_the_host_computes_names_what_is_not_computed() -> None:
     seen = replace(READ, not_computed=("aten.one.default", "aten.two.default"))
     job = replace(JOB, compute_values=True)
     message = Runs(zeros=replace(FAILED, unanswered=seen), larger=FAILED).probed(job).failure.message
@@ -311,7 +311,7 @@ def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
     assert said in result.failure.message
 
 
-def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
+def test_an_oom_is_checked_too_and_the_demand_comes_after() -> None:
     refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
     short = Ending(measurement=measured(MiB), out_of_memory=refused)
     runs = Runs(zeros=short, larger=Ending(measurement=measured(MiB), out_of_memory=refused))

@@ -33,7 +33,7 @@ def test_an_exception_is_a_defect_of_oomscope() -> None:
     assert run.wait() == ExitCode.INTERNAL
 
 
-def test_a_process_that_outlives_the_child_holds_nobody_up() -> None:
+def test_a_process_that_outlives_the_child_does_not_block_the_parent() -> None:
     def leave_behind() -> int:
         return subprocess.Popen(["sleep", "30"], close_fds=False).pid
 

@@ -16,7 +16,7 @@ import pytest
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
-from oomscope.probe.process.launch import Fresh, StoppedError, run
+from oomscope.probe.process.launch import FreshInterpreter, StoppedError, run
 from oomscope.probe.result import ProbeResult
 from tests import forked
 from tests.processes import is_running
@@ -37,8 +37,8 @@ CALLER = [
     "-c",
     (
         "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process.launch import run\n"
-        "from oomscope.probe.process.launch import Fresh\n"
-        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
+        "from oomscope.probe.process.launch import FreshInterpreter\n"
+        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=FreshInterpreter([sys.executable, sys.argv[2]]))"
     ),
 ]
 
@@ -64,7 +64,7 @@ def launch(tmp_path: Path, checkout: Path):
         script = tmp_path / "worker.py"
         script.write_text(PRELUDE + textwrap.dedent(source))
         job = job_of(checkout, **fields)
-        worker = Fresh([sys.executable, "-P", "-S", str(script)])
+        worker = FreshInterpreter([sys.executable, "-P", "-S", str(script)])
         return run(job, progress, log_path=log_path, start=worker, stop=stop)
 
     return start
@@ -127,7 +127,7 @@ def test_a_real_time_signal_has_a_number_only(launch) -> None:
     assert "was ended by signal 35" in launch("os.kill(os.getpid(), 35)").failure.message
 
 
-def test_kill_by_the_kernel_for_want_of_memory_is_told_apart(launch, monkeypatch) -> None:
+def test_a_kill_by_the_kernel_for_want_of_memory_is_distinguished(launch, monkeypatch) -> None:
     counts = iter([3, 4])
     monkeypatch.setattr("oomscope.probe.process.launch.kernel_oom_kills", lambda: next(counts))
     result = launch("os.kill(os.getpid(), signal.SIGKILL)")
@@ -135,7 +135,7 @@ def test_kill_by_the_kernel_for_want_of_memory_is_told_apart(launch, monkeypatch
     assert "out-of-memory killer" in result.failure.message
 
 
-def test_time_out_kills_the_whole_family(launch, tmp_path: Path) -> None:
+def test_a_time_out_kills_the_whole_process_tree(launch, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     result = launch(
         f"""
@@ -206,7 +206,7 @@ def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run(job_of(checkout), start=Fresh([sys.executable, str(script)]))
+        run(job_of(checkout), start=FreshInterpreter([sys.executable, str(script)]))
     thread.join()
     assert not is_running(int(pid.read_text()))
 

@@ -163,13 +163,13 @@ def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path
         "import no_such_module_anywhere",
     ],
 )
-def test_every_end_is_told_as_of_a_fresh_process(parents, checkout: Path, source: str) -> None:
+def test_every_end_is_reported_as_of_a_fresh_process(parents, checkout: Path, source: str) -> None:
     job = job_of(checkout, source)
     assert told(parents.run(job)) == told(launch.run(job))
     assert is_running(parents.running[-1].pid), "the parent died with it"
 
 
-def test_the_whole_family_is_killed(parents, checkout: Path) -> None:
+def test_the_whole_process_tree_is_killed(parents, checkout: Path) -> None:
     stop = threading.Event()
     source = """
         import os, subprocess, time
@@ -203,7 +203,7 @@ def test_every_place_of_a_checkout_is_looked_at(parents, checkout: Path) -> None
     assert parent_of_a_worker(parents, checkout) == os.getpid()
 
 
-def test_a_worker_that_was_warm_in_vain_is_run_afresh(parents, checkout: Path) -> None:
+def test_a_worker_that_cannot_be_warm_is_run_afresh(parents, checkout: Path) -> None:
     source = STARTER + "import os; open(OUT, 'a').write(f'{starter()}\\n'); os._exit(75)"
     result = parents.run(job_of(checkout, source))
     first, second = (checkout / "out").read_text().split()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.probe.recording.categorise import categorise
-from oomscope.probe.recording.told import Told
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment
 from oomscope.units import MiB
@@ -50,14 +50,14 @@ class Script:
 
     def categories(
         self,
-        *told: Told,
+        *labels: BlockLabel,
         allocations: int | None = None,
         workspaces: tuple[int, ...] = (),
         keeps_workspaces: bool = False,
     ) -> list[str]:
         timeline = Timeline.of(self.builder.build(), ())
         trace = categorise(
-            timeline, told, allocations=allocations, workspaces=workspaces, keeps_workspaces=keeps_workspaces
+            timeline, labels, allocations=allocations, workspaces=workspaces, keeps_workspaces=keeps_workspaces
         )
         allocs = (trace.action == Action.ALLOC).nonzero()[0].tolist()
         return [Category(trace.category[event]).label for event in allocs]
@@ -68,20 +68,20 @@ def script() -> Script:
     return Script()
 
 
-def test_what_was_told_goes_to_the_block_that_held_the_address_then(script: Script) -> None:
+def test_a_label_goes_to_the_block_that_held_the_address_then(script: Script) -> None:
     script.alloc(0x100)
     script.free(0x100, BACKWARD)
     script.alloc(0x100)
-    told = (Told(0x100, 1, Category.PARAMETER), Told(0x100, 2, Category.GRADIENT))
-    assert script.categories(*told) == ["parameter", "gradient"]
+    labels = (BlockLabel(0x100, 1, Category.PARAMETER), BlockLabel(0x100, 2, Category.GRADIENT))
+    assert script.categories(*labels) == ["parameter", "gradient"]
 
 
 def test_blocks_that_were_allocated_before_the_recording_count(script: Script) -> None:
     script.alloc(0x100)
     script.free(0x100)
     script.alloc(0x100)
-    told = Told(0x100, 11, Category.PARAMETER)  # ten blocks before the recording, one of it
-    assert script.categories(told, allocations=12) == ["parameter", "activation"]
+    labels = BlockLabel(0x100, 11, Category.PARAMETER)  # ten blocks before the recording, one of it
+    assert script.categories(labels, allocations=12) == ["parameter", "activation"]
 
 
 def test_what_outlives_its_forward_is_an_activation(script: Script) -> None:
@@ -139,10 +139,10 @@ def test_what_a_failed_forward_held_is_activation_though_the_program_tries_again
     assert script.categories() == ["activation", "temporary", "activation"]
 
 
-def test_what_the_trace_says_itself_stands_before_lifetimes_and_after_what_was_told(script: Script) -> None:
+def test_categories_of_the_trace_come_after_labels_and_before_lifetimes(script: Script) -> None:
     script.alloc(0x100, BACKWARD, Category.ACTIVATION)
     script.alloc(0x200, BACKWARD, Category.ACTIVATION)
-    assert script.categories(Told(0x200, 2, Category.GRADIENT)) == ["activation", "gradient"]
+    assert script.categories(BlockLabel(0x200, 2, Category.GRADIENT)) == ["activation", "gradient"]
 
 
 WORKSPACE, SMALL = 32 * MiB, MiB
@@ -198,24 +198,24 @@ def test_torch_that_keeps_no_workspace_has_none_that_lasts(script: Script) -> No
 
 
 @pytest.mark.parametrize("kind", [Category.PARAMETER, Category.COMMUNICATION])
-def test_what_was_told_of_is_no_workspace(script: Script, kind: Category) -> None:
+def test_a_labelled_block_is_no_workspace(script: Script, kind: Category) -> None:
     script.alloc(0x100)
     script.alloc(0x200, size=WORKSPACE)
     script.free(0x200, size=WORKSPACE)
     script.alloc(0x300)
-    categories = script.categories(Told(0x200, 2, kind), workspaces=(WORKSPACE,))
+    categories = script.categories(BlockLabel(0x200, 2, kind), workspaces=(WORKSPACE,))
     assert categories == ["activation", kind.label, "activation"]
 
 
 def test_a_weight_of_a_workspace_s_size_takes_no_workspace_s_place(script: Script) -> None:
     for address in (0x100, 0x200, 0x300):
         script.alloc(address, size=WORKSPACE)
-    weights = Told(0x100, 1, Category.PARAMETER), Told(0x200, 2, Category.PARAMETER)
+    weights = BlockLabel(0x100, 1, Category.PARAMETER), BlockLabel(0x200, 2, Category.PARAMETER)
     categories = script.categories(*weights, workspaces=(WORKSPACE,), keeps_workspaces=True)
     assert categories == ["parameter", "parameter", "workspace"]
 
 
-RECEIVED = Told(0x100, 1, Category.COMMUNICATION)
+RECEIVED = BlockLabel(0x100, 1, Category.COMMUNICATION)
 
 
 def test_what_other_ranks_sent_passes_or_is_an_activation(script: Script) -> None:
@@ -223,13 +223,13 @@ def test_what_other_ranks_sent_passes_or_is_an_activation(script: Script) -> Non
     script.alloc(0x200)
     script.free(0x100)
     script.free(0x200, BACKWARD)
-    sent = (RECEIVED, Told(0x200, 2, Category.COMMUNICATION))
+    sent = (RECEIVED, BlockLabel(0x200, 2, Category.COMMUNICATION))
     assert script.categories(*sent) == ["communication", "activation"]
 
 
 def test_what_a_collective_writes_into_keeps_its_purpose(script: Script) -> None:
     script.alloc(0x100)
-    gradient = Told(0x100, 1, Category.GRADIENT)
+    gradient = BlockLabel(0x100, 1, Category.GRADIENT)
     assert script.categories(gradient, RECEIVED) == script.categories(RECEIVED, gradient) == ["gradient"]
 
 
@@ -247,7 +247,7 @@ def test_what_a_collective_writes_into_keeps_its_purpose(script: Script) -> None
         ("deepspeed/runtime/zero/utils.py", "defragment", "parameter"),
     ],
 )
-def test_code_of_libraries_tells_what_several_ranks_need(
+def test_code_of_libraries_shows_what_several_ranks_need(
     script: Script, file: str, function: str, category: str
 ) -> None:
     librarys = Frame(f"/x/site-packages/{file}", 9, function)
@@ -265,12 +265,12 @@ def test_whole_weights_are_parameters_though_others_sent_them_and_backward_needs
         script.alloc(address, size=WORKSPACE, stack=(gathered, *LINE))
     script.free(0x200, size=WORKSPACE)
     script.free(0x100, BACKWARD, size=WORKSPACE)
-    received = (RECEIVED, Told(0x200, 2, Category.COMMUNICATION))
+    received = (RECEIVED, BlockLabel(0x200, 2, Category.COMMUNICATION))
     assert script.categories(*received, workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
     assert script.categories(workspaces=(WORKSPACE,)) == ["parameter", "parameter"]
 
 
-def test_states_of_keras_optimizers_are_told_by_the_function_that_makes_them(script: Script) -> None:
+def test_states_of_keras_optimizers_are_known_by_the_function_that_makes_them(script: Script) -> None:
     stack = (
         Frame("/x/keras/src/ops.py", 1, "zeros"),
         Frame("/x/keras/src/optimizers/base_optimizer.py", 2, "add_variable"),

@@ -25,16 +25,16 @@ class Notes:
     """Remembers what was told of tensors."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Category, int]] = []
+        self.labels: list[tuple[Category, int]] = []
 
-    def tell(self, category: Category, tensors: Iterable[object]) -> None:
-        self.told += [(category, id(tensor)) for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    def label(self, category: Category, tensors: Iterable[object]) -> None:
+        self.labels += [(category, id(tensor)) for tensor in tensors if isinstance(tensor, torch.Tensor)]
 
     def cards_used(self) -> int:
         return 0
 
     def of(self, category: Category) -> set[int]:
-        return {number for kind, number in self.told if kind is category}
+        return {number for kind, number in self.labels if kind is category}
 
 
 class Followed:
@@ -54,8 +54,8 @@ class Followed:
     @property
     def moments(self) -> list[Moment]:
         """Each moment once where it was announced again."""
-        told = [from_text(text).moment for text in self.texts]
-        return [moment for before, moment in zip([None, *told], told, strict=False) if moment != before]
+        labels = [from_text(text).moment for text in self.texts]
+        return [moment for before, moment in zip([None, *labels], labels, strict=False) if moment != before]
 
     @property
     def modules(self) -> list[str]:
@@ -91,18 +91,18 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
     assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
 
 
-def test_what_has_not_run_is_told_whatever_else_is_odd(followed: Followed) -> None:
+def test_modules_that_have_not_run_are_labelled_whatever_else_is_odd(followed: Followed) -> None:
     """A module in the making, as by ``copy.deepcopy``, and lazy weights hide no others."""
     unborn, lazy, plain = torch.nn.Module.__new__(torch.nn.Linear), torch.nn.LazyBatchNorm1d(), torch.nn.BatchNorm1d(3)
     followed.follower.label_all()
     assert followed.blocks.of(Category.PARAMETER) >= {id(plain.weight), id(plain.bias)}
     assert followed.blocks.of(Category.KEPT) >= {id(plain.running_mean)}
-    assert not {id(lazy.weight), id(lazy.running_mean)} & {number for _, number in followed.blocks.told}
+    assert not {id(lazy.weight), id(lazy.running_mean)} & {number for _, number in followed.blocks.labels}
     assert followed.notes == []
     del unborn
 
 
-def test_states_of_an_optimizer_in_its_first_step_are_told(followed: Followed) -> None:
+def test_states_of_an_optimizer_in_its_first_step_are_labelled(followed: Followed) -> None:
     class Equal(torch.optim.AdamW):
         """Cannot be hashed."""
 
@@ -121,7 +121,7 @@ def test_states_of_an_optimizer_in_its_first_step_are_told(followed: Followed) -
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         states = {id(each) for state in optimizer.state.values() for each in state.values()}
-        followed.blocks.told.clear()
+        followed.blocks.labels.clear()
         followed.follower.label_all()
     assert followed.blocks.of(Category.OPTIMIZER_STATE) == states
     assert followed.notes == []
@@ -199,17 +199,17 @@ def test_what_an_optimizer_steps_outside_modules_is_a_parameter(followed: Follow
         optimizer = torch.optim.SGD(stepped, lr=0.1)
     for index in range(2):
         with followed.iteration(index):
-            followed.blocks.told.clear()
+            followed.blocks.labels.clear()
             head(prompt @ weight).sum().backward()
             copy.grad = torch.ones(4)
             optimizer.step()
             assert followed.blocks.of(Category.GRADIENT) >= {id(weight.grad), id(prompt.grad)}
             optimizer.zero_grad()
-    told = followed.blocks.of(Category.PARAMETER)
-    assert told >= {id(weight), id(prompt)}
-    assert id(copy) not in told, "of weights in another type: backward does not come to it"
+    labels = followed.blocks.of(Category.PARAMETER)
+    assert labels >= {id(weight), id(prompt)}
+    assert id(copy) not in labels, "of weights in another type: backward does not come to it"
     with followed.iteration(2):
-        followed.blocks.told.clear()
+        followed.blocks.labels.clear()
         head(prompt)
     assert id(prompt) not in followed.blocks.of(Category.INPUT)
     assert followed.notes == []
@@ -311,7 +311,7 @@ def test_a_model_with_lists_for_parameters_and_buffers_is_followed(followed: Fol
     assert followed.notes == []
 
 
-def test_a_submodule_that_does_not_tell_its_modules_hides_no_other(followed: Followed) -> None:
+def test_a_submodule_that_does_not_list_its_modules_hides_no_other(followed: Followed) -> None:
     class Remote(torch.nn.Module):  # as torch.distributed.nn.RemoteModule
         def named_modules(self, *args: object, **kwargs: object) -> NoReturn:
             raise ValueError("not supported")
@@ -330,12 +330,12 @@ def test_a_submodule_that_does_not_tell_its_modules_hides_no_other(followed: Fol
     assert followed.notes == []
 
 
-def test_weights_are_told_again_in_each_iteration(followed: Followed) -> None:
+def test_weights_are_labelled_again_in_each_iteration(followed: Followed) -> None:
     """The last one may have put others in their place, by ``p.data = saved``."""
     model = torch.nn.Linear(4, 4)
     with followed.iteration(0):
         model(torch.ones(2, 4))
-    followed.blocks.told.clear()
+    followed.blocks.labels.clear()
     with followed.iteration(1):
         assert followed.blocks.of(Category.PARAMETER) == {id(model.weight), id(model.bias)}
 

@@ -54,7 +54,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, name: str, file: Path) -> None:
     monkeypatch.setitem(sys.modules, name, module)
 
 
-def test_a_clone_is_told_from_a_checkout_of_its_own(checkouts: Checkouts) -> None:
+def test_a_clone_is_distinguished_from_a_plain_checkout(checkouts: Checkouts) -> None:
     (checkouts.clone / "src").mkdir(exist_ok=True)
     assert is_clone(str(checkouts.clone))
     assert is_clone(str(checkouts.clone / "src")), "a folder of one"
@@ -99,7 +99,7 @@ def test_words_of_a_command_name_what_the_clone_has(checkouts: Checkouts) -> Non
     assert words_in_clone(words, str(user)) == words
 
 
-def test_a_module_of_the_users_checkout_is_told(checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_users_checkout_is_reported(checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded(monkeypatch, "a_tiny", checkouts.clone / "src" / "tiny" / "__init__.py")
     loaded(monkeypatch, "a_library", checkouts.installed / "library.py")
     assert imported() == ("", ())

@@ -21,7 +21,7 @@ from oomscope.probe.analysis.failures import Refusal
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.command import (
-    Said,
+    CommandOutput,
     answer,
     argv_of,
     check_command,
@@ -84,7 +84,7 @@ PEAK = r"peak:? *([\d.,_]+ *\w*)"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79 GiB"
 
 
-def said(output: bytes, pattern: str = PEAK, before: bytes = b"") -> Said:
+def said(output: bytes, pattern: str = PEAK, before: bytes = b"") -> CommandOutput:
     with tempfile.TemporaryFile() as file:
         file.write(before + output)
         file.flush()
@@ -131,15 +131,17 @@ def test_torchs_words_for_a_failure(line: str) -> None:
 
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "snapshots"
-NOTHING = Said()
-REFUSED = Said(refusal=Refusal(failed_in="device", message="torch.OutOfMemoryError", requested_bytes=5, stack=()))
-PRINTED = Said(match=("7 MiB", "peak 7 MiB"))
+NOTHING = CommandOutput()
+REFUSED = CommandOutput(
+    refusal=Refusal(failed_in="device", message="torch.OutOfMemoryError", requested_bytes=5, stack=())
+)
+PRINTED = CommandOutput(match=("7 MiB", "peak 7 MiB"))
 
 
 def answered(
     repo: Path,
     status: int,
-    said: Said = NOTHING,
+    said: CommandOutput = NOTHING,
     *,
     metric_regex: str | None = None,
     snapshot_glob: str | None = None,
@@ -274,7 +276,7 @@ def test_only_new_or_changed_files_count(tmp_path: Path) -> None:
     assert written_since(tmp_path, "**/*.pickle", before) == [touched, new]
 
 
-def test_the_command_is_told_of_its_job() -> None:
+def test_the_command_gets_variables_of_its_job() -> None:
     target = CommandTarget(command="true", repo="/r")
     job = ProbeJob(target=target, rank=3, world_size=8, iterations=5, seed=7, limit_bytes=2 * GiB, backend="virtual")
     told = variables_of(job, {"PATH": "/bin", "OOMSCOPE_PROBE": "mark"})

@@ -83,7 +83,7 @@ def test_savings_are_those_of_the_rank_that_needs_most_which_another_may_be_unde
     assert saved[("expandable segments",)] == 0
 
 
-def test_fragmentation_is_first_met_by_expandable_segments() -> None:
+def test_fragmentation_is_first_answered_by_expandable_segments() -> None:
     advice = advice_for("data.micro_batch_size=1", "device.limit=850MiB", enough=1)
     assert advice.now.verdict == "fragmentation"
     (proposal,) = advice.fitting

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from oomscope.gate.night.compare import compare_metric
-from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place, Standing
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, MeasuredCommit, Place
 from oomscope.gate.night.status import GRAVITY, GREEN, Status
 from oomscope.gate.suite.identity import Home
 from oomscope.gate.suite.metrics import EXACT
@@ -142,7 +142,7 @@ def test_an_annotation_stands_on_the_line_that_the_case_is_about() -> None:
     ]
 
 
-def test_those_for_which_there_is_no_room_are_told_by_the_gravest_of_them() -> None:
+def test_annotations_without_room_are_counted_under_the_gravest_of_them() -> None:
     warned = [case_result(1, Status.WARN, name=f"warned {number}") for number in range(12)]
     assert annotation_commands(night(1, *warned))[-1].startswith("::warning title=oomscope gate::3 further cases")
     failed = [case_result(1, Status.UNTESTABLE, name=f"failed {number}") for number in range(12)]
@@ -172,7 +172,7 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
 @given(st.text(max_size=40) | st.sampled_from([HOSTILE, "`<script>"]))
 def test_any_text_keeps_the_table_whole(text: str) -> None:
     case = replace(worse("x"), name=text or "x", reason=text, notes=(text,), culprit=culprit(subject=text, author=text))
-    case = replace(case, standing=Standing(commit=text, subject=text), culprit=replace(case.culprit, commit=text))
+    case = replace(case, standing=MeasuredCommit(commit=text, subject=text), culprit=replace(case.culprit, commit=text))
     alone: GateResult = night(1, case)
     assert "<script" not in TABLES.render(summary(alone))
     found: GateResult = night(1, case, case_result(1, name="last"))

@@ -51,7 +51,7 @@ def test_nothing_ends_a_block_of_code(lines: list[str]) -> None:
     assert rendered.count("<") == 4
 
 
-def test_nobody_is_called() -> None:
+def test_no_user_is_mentioned() -> None:
     assert escaped("thanks @ada") == "thanks @\u200bada"
 
 

@@ -125,7 +125,7 @@ def test_the_device_that_grew_most_comes_first():
         (Snapshot(segments=(), traces=()), None, "no device in common: no device in a, device 0 in b"),
     ],
 )
-def test_what_cannot_be_compared_is_said(before, device, message):
+def test_what_cannot_be_compared_is_reported(before, device, message):
     with pytest.raises(InputError, match=message):
         diff(Named("a", before), Named("b", recorded((1, 1, ""))), device=device)
 

@@ -80,7 +80,7 @@ def test_another_machine_is_another_path():
     assert moves(before, after) == {(10, 12), (5, 5)}
 
 
-def test_files_of_one_name_are_told_apart_by_what_is_in_them():
+def test_files_of_one_name_are_distinguished_by_content():
     before = {Place("/a/model.py", "encode", 1): act(1), Place("/b/model.py", "decode", 2): act(2)}
     after = {Place("/c/model.py", "decode", 20): act(2), Place("/d/model.py", "encode", 10): act(1)}
     assert moves(before, after) == {(1, 10), (2, 20)}

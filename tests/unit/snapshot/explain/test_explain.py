@@ -104,7 +104,7 @@ def test_a_failure_with_enough_free_shows_a_memory_fraction():
 
 
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
-def test_a_recording_that_tells_the_fraction_tells_the_card(conf):
+def test_a_recording_that_states_the_fraction_gives_the_card(conf):
     machine = Machine(4 * GiB, conf, fraction=0.25)
     for size in (500, 500, 100):
         machine.alloc(size * MiB)
@@ -212,7 +212,7 @@ def test_what_only_puts_a_failure_off_on_a_smaller_card_is_no_cure():
 
 
 @pytest.mark.parametrize("limit", [None, 4 * GiB])
-def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_recording(limit):
+def test_other_settings_are_not_reported_where_the_replay_does_not_repeat_the_recording(limit):
     machine = Machine(4 * GiB)
     machine.free(machine.alloc(700 * MiB))
     machine.alloc(800 * MiB)
@@ -255,7 +255,7 @@ def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
     assert device.reconciled
 
 
-def test_a_peak_before_the_first_event_is_told_by_every_command():
+def test_a_peak_before_the_first_event_is_reported_by_every_command():
     machine = Machine(GiB)
     given_up, _ = machine.alloc(300 * MiB), machine.alloc(100 * MiB)
     start = len(machine.builder)

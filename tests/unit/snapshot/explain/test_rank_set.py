@@ -47,7 +47,7 @@ from tests.unit.snapshot.machine import Machine
         (["run1.pickle", "run1.last.pickle", "run2.pickle"], [1, 1, 2]),
     ],
 )
-def test_names_tell_ranks(names, ranks):
+def test_ranks_are_read_from_names(names, ranks):
     assert rank_numbers(names) == ranks
 
 

@@ -101,7 +101,7 @@ def test_what_is_too_small_or_too_much_is_summed_and_no_moment_loses_a_byte(monk
     assert {PENDING, "parameter"} <= totals.keys() <= {PENDING, *(each.label for each in POSITION)}
 
 
-def test_a_flush_a_retry_and_a_failure_are_told_apart() -> None:
+def test_a_flush_a_retry_and_a_failure_are_distinguished() -> None:
     machine = Machine(100 * MiB)
     first = machine.alloc(40 * MiB)
     machine.free(first)

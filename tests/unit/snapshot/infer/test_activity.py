@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.snapshot.infer.activity import Doing, Mark, StackReader
+from oomscope.snapshot.infer.activity import Mark, Phase, StackReader
 from oomscope.snapshot.infer.spans import Span, spans_of
 from oomscope.snapshot.trace import Annotation, Category, Frame, Stack
 from oomscope.units import MiB
@@ -25,20 +25,20 @@ IN_CLOSURE: Stack = (*FORWARD[:2], CLOSURE, *TORCH_STEP)
 @pytest.mark.parametrize(
     ("stack", "doing", "recomputes"),
     [
-        ((LAYER, *FORWARD), Doing.FORWARD, False),
-        ((LAYER, MAIN), Doing.FORWARD, False),
-        ((LAYER, *OWN_STEP), Doing.OPTIMIZER, False),
-        ((LAYER, CLOSURE, *TORCH_STEP), Doing.FORWARD, False),
-        (IN_CLOSURE, Doing.FORWARD, False),
-        ((*FORWARD[:2], CLOSURE, *OWN_STEP), Doing.FORWARD, False),
-        ((LAYER, Frame("/home/me/loss.py", 70, "backward"), *BACKWARD), Doing.BACKWARD, False),
-        ((LAYER, *RECOMPUTED), Doing.BACKWARD, True),
-        ((LAYER, BLOCK, Frame(CHECKPOINT, 1590, "recompute_fn"), *BACKWARD), Doing.BACKWARD, True),
-        ((LAYER, BLOCK, Frame(CHECKPOINT, 310, "backward")), Doing.BACKWARD, True),
-        ((*BACKWARD[:2], Frame(CHECKPOINT, 325, "backward")), Doing.BACKWARD, False),
+        ((LAYER, *FORWARD), Phase.FORWARD, False),
+        ((LAYER, MAIN), Phase.FORWARD, False),
+        ((LAYER, *OWN_STEP), Phase.OPTIMIZER, False),
+        ((LAYER, CLOSURE, *TORCH_STEP), Phase.FORWARD, False),
+        (IN_CLOSURE, Phase.FORWARD, False),
+        ((*FORWARD[:2], CLOSURE, *OWN_STEP), Phase.FORWARD, False),
+        ((LAYER, Frame("/home/me/loss.py", 70, "backward"), *BACKWARD), Phase.BACKWARD, False),
+        ((LAYER, *RECOMPUTED), Phase.BACKWARD, True),
+        ((LAYER, BLOCK, Frame(CHECKPOINT, 1590, "recompute_fn"), *BACKWARD), Phase.BACKWARD, True),
+        ((LAYER, BLOCK, Frame(CHECKPOINT, 310, "backward")), Phase.BACKWARD, True),
+        ((*BACKWARD[:2], Frame(CHECKPOINT, 325, "backward")), Phase.BACKWARD, False),
     ],
 )
-def test_who_called_a_function_of_layers_tells_what_it_is_for(stack: Stack, doing: Doing, recomputes: bool):
+def test_the_caller_of_a_function_of_layers_shows_what_it_is_for(stack: Stack, doing: Phase, recomputes: bool):
     said = StackReader()(stack)
     assert (said[0], Mark.RECOMPUTE in said[1]) == (doing, recomputes)
 
@@ -75,13 +75,13 @@ def test_what_a_closure_runs_is_no_step(zero_grad: bool):
     steps = [job.step(zero_grad=zero_grad) for _ in range(2)]
     at = job.inferred().activity.at
     expected = {
-        "zero_grad": Doing.ZERO_GRAD,
-        "forward": Doing.FORWARD,
-        "backward": Doing.BACKWARD,
-        "free": Doing.BACKWARD,
-        "optimizer": Doing.OPTIMIZER,
+        "zero_grad": Phase.ZERO_GRAD,
+        "forward": Phase.FORWARD,
+        "backward": Phase.BACKWARD,
+        "free": Phase.BACKWARD,
+        "optimizer": Phase.OPTIMIZER,
     }
-    assert [{name: Doing(int(at[event])) for name, event in step.items()} for step in steps] == [
+    assert [{name: Phase(int(at[event])) for name, event in step.items()} for step in steps] == [
         {name: doing for name, doing in expected.items() if name in step} for step in steps
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.infer.activity import Doing, activity_of
+from oomscope.snapshot.infer.activity import Phase, activity_of
 from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.infer.inferred import Inferred, iterations_of
 from oomscope.snapshot.judge.leaks import find_leak
@@ -73,15 +73,15 @@ class Annotated(Training):
         return Inferred(snapshot, timeline.trace)
 
 
-def test_what_follows_an_annotated_step_is_unknown_until_something_tells():
+def test_what_follows_an_annotated_step_is_unknown_until_the_next_evidence():
     job = Annotated()
     job.optimize(gradient=job.run())
     job.make(MiB, PLAIN, Category.UNKNOWN)
     ended = job.spans[0][2]
     inferred = job.inferred()
-    last = Doing(int(inferred.activity.at[-1]))
-    assert inferred.activity.at[ended] == Doing.OPTIMIZER
-    assert last == Doing.UNKNOWN
+    last = Phase(int(inferred.activity.at[-1]))
+    assert inferred.activity.at[ended] == Phase.OPTIMIZER
+    assert last == Phase.UNKNOWN
     assert inferred.timeline.trace.moment_of(len(inferred.recorded) - 1).phase == ""
 
 
@@ -91,7 +91,7 @@ def test_an_annotated_zero_grad_is_no_step():
     first = len(job.builder)
     job.free(gradient)
     job.spans.append(("Optimizer.zero_grad#AdamW.zero_grad", first, len(job.builder) - 1))
-    assert set(job.inferred().activity.at[first:].tolist()) == {Doing.ZERO_GRAD}
+    assert set(job.inferred().activity.at[first:].tolist()) == {Phase.ZERO_GRAD}
 
 
 def test_what_lies_between_a_step_and_the_next_forward_is_still_taken_for_input():
@@ -101,9 +101,9 @@ def test_what_lies_between_a_step_and_the_next_forward_is_still_taken_for_input(
         job.optimize(gradient=gradient)
         job.free(job.make(3 * MiB, PLAIN, Category.INPUT))
     activity = job.inferred().activity
-    unknown = activity.at == Doing.UNKNOWN
-    assert (activity.after[unknown] == Doing.OPTIMIZER).any()
-    assert activity.after[-1] == Doing.UNKNOWN
+    unknown = activity.at == Phase.UNKNOWN
+    assert (activity.after[unknown] == Phase.OPTIMIZER).any()
+    assert activity.after[-1] == Phase.UNKNOWN
 
 
 def test_blocks_of_a_job_of_which_only_steps_are_known_are_not_called_temporary():

@@ -52,7 +52,7 @@ def test_what_the_recording_says_counts_first():
     assert {evidence.rules[rule] for rule in evidence.rule} == {RECORDED}
 
 
-def test_a_recording_that_was_told_of_no_model_is_not_certain_of_what_is_temporary():
+def test_a_recording_without_a_known_model_is_not_certain_of_what_is_temporary():
     job = trained()
     trace, truth = job.trace(), job.truth
     said = np.zeros_like(trace.category)

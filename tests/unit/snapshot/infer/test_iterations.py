@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.infer.activity import Doing, activity_of
+from oomscope.snapshot.infer.activity import Phase, activity_of
 from oomscope.snapshot.infer.inferred import iterations_of, with_moments
 from oomscope.snapshot.judge.leaks import find_leak, suspects_of
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Action, Annotation, Category, Moment
@@ -174,13 +174,13 @@ def test_a_leak_is_found_with_its_line():
     assert leak.bytes_per_iteration == 2 * MiB
 
 
-def test_phases_are_told_by_evidence_where_only_steps_were_recorded():
+def test_phases_are_inferred_where_only_steps_were_recorded():
     """As ``oomscope record`` marks them; events of autograd's threads bear no mark."""
     timeline = trained(5, leak=2 * MiB)
     bare = found(timeline)
     activity = activity_of(timeline)
     numbers = np.searchsorted(bare.ends, np.arange(len(timeline.trace)))
-    known = np.where(activity.at == Doing.BACKWARD, 0, numbers + 1)
+    known = np.where(activity.at == Phase.BACKWARD, 0, numbers + 1)
     moments = (UNKNOWN_MOMENT, *(Moment("", number, -1) for number in range(int(numbers.max()) + 1)))
     marked = replace(timeline.trace, moment_id=known.astype(np.int32), moments=moments)
     recorded = Timeline(marked, timeline.segments)
@@ -209,7 +209,7 @@ def test_the_rate_is_that_of_all_iterations(numbers, mib):
     assert (suspect.bytes, suspect.count, suspect.iterations) == (4 * MiB * len(numbers), len(numbers), len(numbers))
 
 
-def test_moments_are_told_once_and_kept_where_the_recording_has_them():
+def test_moments_are_inferred_once_and_kept_where_the_recording_has_them():
     timeline = trained(3)
     activity, iterations = activity_of(timeline), found(timeline)
     told = with_moments(timeline.trace, activity, iterations)

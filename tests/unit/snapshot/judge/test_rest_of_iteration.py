@@ -54,7 +54,7 @@ def test_the_rest_needs_what_the_last_iteration_held_on_top_of_states_made_since
     assert rest.needed_bytes > live
 
 
-def test_what_the_last_iteration_left_may_be_let_go():
+def test_what_the_last_iteration_left_may_be_freed():
     without, kept = rest_of(*trained(710)), rest_of(*trained(710, kept=8))
     assert without is not None
     assert kept is not None
@@ -62,7 +62,7 @@ def test_what_the_last_iteration_left_may_be_let_go():
 
 
 @pytest.mark.parametrize("of_second", [(200, 151, 400), (150, 200, 400), (201, 400)])
-def test_an_iteration_of_other_sizes_tells_nothing(of_second):
+def test_an_iteration_of_other_sizes_shows_nothing(of_second):
     assert rest_of(*trained(710, of_second=of_second)) is None
 
 

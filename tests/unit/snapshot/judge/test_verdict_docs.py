@@ -28,7 +28,7 @@ def test_every_case_is_shown() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_example_is_what_is_said_of_its_case(name: str) -> None:
+def test_an_example_is_the_report_of_its_case(name: str) -> None:
     verdict = CASES[name].verdict()
     assert examples()[name] == f"{kind_text(verdict)}. {verdict.headline}"
 

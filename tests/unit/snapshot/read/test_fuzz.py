@@ -23,7 +23,7 @@ from tests.unit.snapshot.strategies import recordings
 FIXTURES = sorted((Path(__file__).parents[4] / "fixtures" / "snapshots").glob("torch-*"))
 
 
-def test_damaged_bytes_are_refused_or_read_and_what_loads_is_told_by_every_command():
+def test_damaged_bytes_are_refused_or_read_and_every_command_reports_what_loads():
     found = fuzz.run(FIXTURES, first=0, count=300, timeout=120, commands=True)
     assert found.total() == 300
     assert found["refused"] > 100
@@ -72,7 +72,7 @@ def test_documents_of_wrong_types_are_refused_or_read(recording, data):
 
 @settings(deadline=None, max_examples=8)
 @given(recordings(), st.data())
-def test_documents_of_odd_numbers_are_told_by_every_command(recording, data):
+def test_every_command_reports_documents_of_odd_numbers(recording, data):
     trace, segments, _ = recording
     document = to_document(Snapshot(segments=segments, traces=(trace,)))
     numbers = [(node, key) for node, key in places(document) if isinstance(node, dict) and type(node[key]) is int]
@@ -86,7 +86,7 @@ def test_documents_of_odd_numbers_are_told_by_every_command(recording, data):
 @pytest.mark.parametrize(
     ("name", "number"), [("torch-2.6-wrapped.pickle.gz", 100041), ("torch-2.13-oom.pickle.zst", 117307)]
 )
-def test_segments_with_blocks_that_the_events_deny_are_told_without_tenants(name, number):
+def test_segments_with_blocks_that_the_events_deny_have_no_tenants(name, number):
     found = fuzz.run([FIXTURES[0].parent / name], first=number, count=1, timeout=60, commands=True)
     assert dict(found) == {"loaded": 1}
 

@@ -64,7 +64,7 @@ def test_what_no_device_has_and_no_sum_can_hold_is_refused(value: dict[str, Any]
 
 @settings(max_examples=60)
 @given(held=st.integers(1, 2**63 - 2**22), allocated=st.integers(1, 2**63 - 2**22), spread=st.integers(1, 4))
-def test_what_was_held_and_what_came_is_told_to_the_byte_or_refused(held: int, allocated: int, spread: int) -> None:
+def test_memory_from_before_and_after_the_trace_is_exact_or_refused(held: int, allocated: int, spread: int) -> None:
     """Blocks that were there before the recording lift what it allocates; the sum of both may not pass a column."""
     sizes = [size for size in ([held // spread] * (spread - 1) + [held - held // spread * (spread - 1)]) if size]
     blocks = [{"size": size, "requested_size": size, "state": "active_allocated"} for size in sizes]
@@ -90,7 +90,7 @@ def test_a_share_of_the_card_that_is_none_counts_as_unknown(fraction: float) -> 
 
 
 @pytest.mark.parametrize("size", [2**53 + 1, 2**62 + 1, 2**63 - 1])
-def test_a_block_larger_than_a_float_can_tell_is_told_to_the_byte(size: int) -> None:
+def test_a_block_beyond_float_precision_is_exact_to_the_byte(size: int) -> None:
     device = explained(document(alloc(BASE, size)))["devices"][0]
     assert device["peak"]["requested_bytes"] == size
     assert [row["bytes"] for row in device["categories"]] == [size]

@@ -176,7 +176,7 @@ def test_settings_change_the_defaults():
         ("seconds=0", "seconds: a limit is at least 1"),
     ],
 )
-def test_what_is_no_limit_is_said(setting, message):
+def test_a_value_that_is_no_limit_is_refused(setting, message):
     with pytest.raises(UsageError, match=message):
         Limits.of([setting])
 

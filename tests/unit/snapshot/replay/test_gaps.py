@@ -54,7 +54,7 @@ def test_a_request_is_served_from_its_own_pool_only(held, asked, mib, reason):
     ],
     ids=["untold", "default", "private"],
 )
-def test_the_event_tells_the_pool(pools, told, reason):
+def test_the_event_names_the_pool(pools, told, reason):
     machine = Machine(60 * MiB)
     machine.alloc(40 * MiB)
     machine.alloc(2 * MiB)

@@ -52,7 +52,7 @@ def test_a_block_keeps_the_end_that_was_not_split_off():
     assert [block.size for block in state.held.segments[0].blocks] == [26 * MiB]
 
 
-def test_an_end_that_nothing_tells_is_said():
+def test_an_end_that_is_not_known_is_a_caveat():
     machine = Machine(GiB)
     blocks = [machine.alloc(size * MiB) for size in (4, 5, 6)]
     recorded = len(machine.builder)
@@ -82,7 +82,7 @@ def test_without_segments_only_a_clean_start_is_known():
         (lambda segments: tuple(replace(each, address=each.address + GiB) for each in segments), "contradict"),
     ],
 )
-def test_segments_of_another_run_are_not_believed(change, doubt):
+def test_segments_of_another_run_are_ignored(change, doubt):
     machine = Machine(GiB)
     machine.alloc(MiB)
     state = recover(Timeline.of(machine.trace(), change(machine.segments())), AllocatorSettings.parse(""))

@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import is_ascend, sizes_asked
-from oomscope.snapshot.replay.recording import recorded_conf, recording_of, unheeded_conf
+from oomscope.snapshot.replay.recording import ignored_conf, recorded_conf, recording_of
 from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, KiB, MiB
@@ -48,9 +48,9 @@ def test_the_text_counts_where_it_is_all_there_is(reported, conf):
 
 
 @pytest.mark.parametrize("part", ["max_split_size_mb:abc", "backend:cudaMallocAsync", "no_such_key:1"])
-def test_what_is_ill_formed_or_without_rules_is_left_out_and_said(part):
+def test_settings_that_are_ill_formed_or_without_rules_are_left_out_and_named(part):
     snapshot = snapshot_with(PYTORCH_CUDA_ALLOC_CONF=f"max_split_size_mb:64,{part}")
-    assert unheeded_conf(snapshot) == (part,)
+    assert ignored_conf(snapshot) == (part,)
     [device] = explain(snapshot, file="snap.pickle").devices
     assert any(caveat.endswith(f"are left out: {part}") for caveat in device.caveats)
     assert "settings_unheeded" in {caveat.code for caveat in replay_file(snapshot).caveats}
@@ -79,7 +79,7 @@ def _said(block: Block, hidden: int) -> Block:
 
 
 @pytest.mark.parametrize(("hidden", "expected"), [(0, False), (32, True)])
-def test_the_bytes_between_neighbours_tell(hidden, expected):
+def test_ascend_is_recognised_by_the_bytes_between_neighbours(hidden, expected):
     snapshot = played(hidden=hidden)
     timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
     assert is_ascend(timeline) == expected

@@ -30,7 +30,7 @@ def recorded(*events) -> Timeline:
     ("freed_by", "taken_by", "refused"),
     [(CALLER, CALLER, True), (CALLER, OTHER, False), (PYTHON, CALLER, False), (CPP, CPP, False)],
 )
-def test_stacks_tell(freed_by, taken_by, refused):
+def test_stacks_show_who_released_memory(freed_by, taken_by, refused):
     timeline = recorded(
         (Action.SEGMENT_ALLOC, 40, OTHER),
         (Action.SEGMENT_FREE, 40, freed_by),
@@ -54,7 +54,7 @@ def test_without_stacks_a_request_beyond_what_was_ever_held_was_refused(size, re
     assert [release.refused for release in releases_of(timeline)] == [False, refused]
 
 
-def test_what_nobody_takes_up_was_asked_for():
+def test_released_memory_that_no_request_uses_was_released_on_request():
     timeline = recorded(
         (Action.SEGMENT_ALLOC, 40, ()),
         (Action.SEGMENT_FREE, 40, ()),
@@ -64,7 +64,7 @@ def test_what_nobody_takes_up_was_asked_for():
     assert releases_of(timeline) == (Release(event=1, end=4, refused=False),)
 
 
-def test_a_failure_tells_what_was_free():
+def test_a_failure_reports_what_was_free():
     machine = Machine(100 * MiB)
     machine.free(machine.alloc(60 * MiB))
     machine.alloc(120 * MiB)

@@ -82,7 +82,7 @@ def test_a_limit_makes_requests_fail_and_gives_margins():
     assert replay_file(snapshot_of(fragmented()), limit=296 * MiB, non_torch=MiB).available_bytes == 295 * MiB
 
 
-def test_what_cannot_be_replayed_is_said():
+def test_what_cannot_be_replayed_is_a_caveat():
     with pytest.raises(UsageError, match="a card of 0 bytes serves nothing"):
         replay_file(snapshot_of(fragmented()), limit=0)
     with pytest.raises(UsageError, match="no trace of device 3; it has those of 0"):
@@ -169,7 +169,7 @@ def test_a_cure_that_packing_alone_gives_is_not_claimed():
     assert "not on the setting" in verdict.headline
 
 
-def test_a_switch_during_the_recording_is_said():
+def test_a_switch_during_the_recording_is_a_caveat():
     machine = Machine(4 * GiB, torch_version="2.11")
     machine.alloc(30 * MiB)
     machine.allocator.set_settings("expandable_segments:True")

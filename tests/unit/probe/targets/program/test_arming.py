@@ -13,7 +13,7 @@ import pytest
 
 from oomscope.capture.arming import STARTUP, AroundImport
 from oomscope.capture.singleton import PROBE_MARK
-from oomscope.probe.recording.collector import uncollected, uncollected_import
+from oomscope.probe.recording.collector import gc_paused, gc_paused_import
 from oomscope.probe.targets.program.arming import have_a_card_each, variables
 from oomscope.probe.targets.program.receipt import ProgramSettings
 from oomscope.virtual import CardSettings
@@ -82,7 +82,7 @@ def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(
     monkeypatch.syspath_prepend(tmp_path)
     before, afterwards = gc.get_threshold(), []
     AroundImport(
-        "many_objects", within=uncollected_import, then=lambda: afterwards.append(gc.get_threshold()[0])
+        "many_objects", within=gc_paused_import, then=lambda: afterwards.append(gc.get_threshold()[0])
     ).install()
     oldest = gc.get_stats()[-1]["collections"]
     module = importlib.import_module("many_objects")
@@ -95,7 +95,7 @@ def test_a_collector_that_is_off_does_not_run() -> None:
     gc.disable()
     try:
         before = gc.get_stats()[-1]["collections"]
-        with uncollected_import():
+        with gc_paused_import():
             kept = [[] for _ in range(200_000)]
         assert gc.get_stats()[-1]["collections"] == before
         del kept
@@ -106,7 +106,7 @@ def test_a_collector_that_is_off_does_not_run() -> None:
 def test_a_threshold_that_an_import_sets_stays() -> None:
     before = gc.get_threshold()
     try:
-        with uncollected():
+        with gc_paused():
             gc.set_threshold(123, 4, 5)
         assert gc.get_threshold() == (123, 4, 5)
     finally:

@@ -114,7 +114,7 @@ def test_what_is_no_answer(left: list[Receipt], status: int, kind: str, said: st
     assert "\n" not in failure.message
 
 
-def test_an_end_without_an_exception_is_told_from_one_by_it() -> None:
+def test_an_end_without_an_exception_is_distinguished_from_one_by_it() -> None:
     """Of the former the last line that was printed says more."""
     silent = failure_in(ended(receipt(state="ended", iterations=0), status=2))
     raised = failure_in(ended(receipt(state="ended", iterations=0, raised=WRONG), status=1))
@@ -194,7 +194,7 @@ def test_of_a_launcher_and_its_child_the_child_says_why() -> None:
     assert representative([launcher, exited]) is exited, "a rank that left by sys.exit, before its launcher said so"
 
 
-def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() -> None:
+def test_of_ranks_that_did_the_same_the_lowest_is_reported_whichever_began_first() -> None:
     launcher = receipt(peak=0, began_ns=1)
     zero, one = (receipt(rank=rank, began_ns=began) for rank, began in ((0, 2), (1, 3)))
     late_zero = receipt(rank=0, began_ns=9)
@@ -204,7 +204,7 @@ def test_of_ranks_that_did_the_same_the_lowest_speaks_whichever_began_first() ->
     assert representative([zero, more]) is more
 
 
-def test_the_rank_with_the_least_margin_speaks_though_another_allocated_more() -> None:
+def test_the_rank_with_the_least_margin_is_reported_though_another_allocated_more() -> None:
     zero, one = (
         receipt(rank=rank, world_size=2, stats={"allocated_bytes.all.peak": live, "reserved_bytes.all.peak": held})
         for rank, live, held in ((0, 90 * MiB, 100 * MiB), (1, 60 * MiB, 160 * MiB))

@@ -38,7 +38,7 @@ def run(tmp_path: Path):
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(WRITES) + textwrap.dedent(program))
         argv = [sys.executable, str(script), str(folder), str(tmp_path)]
-        return run_program(argv, dict(os.environ), folder, told=told.append, **limits)
+        return run_program(argv, dict(os.environ), folder, on_iterations=told.append, **limits)
 
     told: list[int] = []
     run.told = told
@@ -51,7 +51,7 @@ def test_status_and_receipts_are_returned(run) -> None:
     assert [(each.state, each.iterations) for each in ended.receipts] == [("ended", 2)]
 
 
-def test_iterations_are_told_as_they_come(run) -> None:
+def test_iterations_are_reported_as_they_complete(run) -> None:
     run("for number in range(1, 4):\n    say('running', number); time.sleep(0.4)")
     assert run.told == sorted(set(run.told))
     assert run.told[-1] == 3
@@ -103,4 +103,4 @@ def test_the_daemon_of_a_program_that_ends_is_gone(run, tmp_path: Path) -> None:
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="cannot be run: No such file"):
-        run_program([str(tmp_path / "gone")], {}, tmp_path, told=print)
+        run_program([str(tmp_path / "gone")], {}, tmp_path, on_iterations=print)
