@@ -35,7 +35,6 @@ _RECIPES: dict[str, dict[str, Any]] = {
         **_BF16,
         "precision.fp8": "hybrid",
         "precision.fp8_amax_history_len": 1024,
-        "precision.fp8_amax_compute_algo": "max",
         "precision.fp8_param": True,
     },
     "bf16_with_mxfp8_mixed": {
@@ -56,7 +55,6 @@ _RECIPES: dict[str, dict[str, Any]] = {
         "precision.fp8": "hybrid",
         "precision.fp8_recipe": "blockwise",
     },
-    "bf16_with_nvfp4_mixed": {**_BF16, "precision.fp4": "e2m1"},
 }
 """Recipes by name (training/mixed_precision.py)."""
 
@@ -72,7 +70,6 @@ _OVERLAPS = {
     "overlap_param_gather",
     "overlap_param_gather_with_optimizer_step",
     "defer_embedding_wgrad_compute",
-    "overlap_moe_expert_parallel_comm",
 }
 """Keys that the section of overlapping sets for other sections (training/comm_overlap.py)."""
 _PACKED = Unmodelled("packed sequences are not there", (-1,))
@@ -80,7 +77,7 @@ _PACKED = Unmodelled("packed sequences are not there", (-1,))
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
     **same_names("optimizer", prefix="optimizer."),
-    **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "precision", "data", prefix="model."),
+    **same_names("model", "parallel", "recompute", "offload", "precision", "data", prefix="model."),
     "model.position_embedding_type": _FROM_MEGATRON["model.position_embedding_type"],
     "model.attention_backend": _FROM_MEGATRON["model.attention_backend"],
     "model.activation_func": Choice(
@@ -89,8 +86,8 @@ TABLE: dict[str, Row] = {
     ),
     "model.mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
     "model.num_moe_experts": To("model.num_moe_experts", positive_or_none),
+    "model.moe_layer_recompute": ForFinish(is_on),
     "model.should_pad_vocab": ForFinish(is_on),
-    "model.cuda_graph_scope": ForFinish(listed),
     "tokenizer.vocab_size": ForFinish(whole),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
@@ -106,6 +103,10 @@ TABLE: dict[str, Row] = {
     "ddp.fp8_param_gather": To("precision.fp8_param", is_on),
     "mixed_precision": Choice(_RECIPES),
     **same_names("precision", prefix="mixed_precision."),
+    **{
+        f"mixed_precision.{name}": _FROM_MEGATRON[f"model.{name}"]
+        for name in ("fp4", "fp8_wgrad", "fp8_dot_product_attention", "fp8_multi_head_attention")
+    },
     "mixed_precision.fp8_param_gather": To("precision.fp8_param", is_on),
     "ddp.grad_reduce_in_fp32": ForFinish(is_on),
     "ddp.use_distributed_optimizer": To("optimizer.use_distributed_optimizer", is_on),
@@ -119,8 +120,9 @@ TABLE: dict[str, Row] = {
     "ddp.megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
     **{
         f"ddp.megatron_fsdp_{what}_dtype": To(f"parallel.megatron_fsdp_{what}_dtype", dtype)
-        for what in ("main_params", "main_grads", "grad_comm")
+        for what in ("main_grads", "grad_comm")
     },
+    "ddp.megatron_fsdp_main_params_dtype": _FROM_MEGATRON["model.megatron_fsdp_main_params_dtype"],
     "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
     "logger.log_params_norm": To("optimizer.log_params_norm", is_on),
     "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
@@ -130,6 +132,7 @@ TABLE: dict[str, Row] = {
     "dist.use_tp_pp_dp_mapping": To("parallel.use_tp_pp_dp_mapping", is_on),
     **{f"comm_overlap.{name}": row for name, row in same_names("parallel", "optimizer").items() if name in _OVERLAPS},
     "comm_overlap.wgrad_deferral_limit": To("parallel.wgrad_deferral_limit", lambda value: max(whole(value), 0)),
+    "comm_overlap.overlap_moe_expert_parallel_comm": _FROM_MEGATRON["model.overlap_moe_expert_parallel_comm"],
     "comm_overlap.delay_wgrad_compute": Unmodelled("weight gradients computed apart are not there"),
     "peft": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
@@ -170,7 +173,7 @@ def finish(draft: Draft) -> None:
     switch_off_overlap(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
-    megatron_arguments.rename_graph_scope(draft, "model.cuda_graph_scope")
+    megatron_arguments.take_moe_layer_recompute(draft, "model.moe_layer_recompute")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"

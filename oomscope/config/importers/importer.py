@@ -128,6 +128,8 @@ class _Import:
         )
         self.not_understood: list[Remark] = []
         self.not_modelled: list[Remark] = []
+        self.not_modelled_beside: list[tuple[str | None, Remark]] = []
+        """What is not modelled if the key before it is set in the end, where there is one; else it costs no memory."""
         self.without_memory: list[Remark] = []
         self.problems: list[Problem] = []
 
@@ -137,6 +139,9 @@ class _Import:
         if self.problems:
             raise InvalidConfigError(self.problems)
         self.dialect.finish(self.draft)
+        for beside, remark in self.not_modelled_beside:
+            counts = beside is None or self.draft.value(beside)
+            (self.not_modelled if counts else self.without_memory).append(remark)
         for name, value, reason in self.draft.refused:
             where = self.draft.wheres.get(name, self.arguments.source)
             self.not_modelled.append(Remark(name, value, where, reason))
@@ -183,9 +188,9 @@ class _Import:
                     self.draft.settings[key] = Setting(value, item.where)
             case Choice():
                 self._choose(row, item)
-            case Unmodelled(reason, harmless):
-                if item.value not in (None, False, *harmless):
-                    self.not_modelled.append(Remark(item.name, item.value, item.where, reason))
+            case Unmodelled(reason, harmless, beside, convert):
+                if item.value is not None and convert(item.value) not in (None, False, *harmless):
+                    self.not_modelled_beside.append((beside, Remark(item.name, item.value, item.where, reason)))
             case ForFinish(convert):
                 if item.value is not None:
                     self.draft.given[item.name] = convert(item.value)

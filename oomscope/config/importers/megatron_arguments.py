@@ -17,6 +17,7 @@ from oomscope.config.importers.rows import (
     Switch,
     To,
     Unmodelled,
+    dtype,
     is_on,
     listed,
     negated,
@@ -30,9 +31,19 @@ from oomscope.config.importers.rows import (
 _LAUNCHER = "default of Megatron-LM's launcher"
 _OTHER_ARCHITECTURE = "another architecture"
 _OTHER_ACTIVATION = "its activation keeps other tensors"
+_OTHER_MIXER = "experimental attention variants and hyper-connections are not there"
+_OTHER_TENSORS = "fused operations and paged stashing save other tensors"
+_OVERLAPPED_EXPERTS = "overlapping the experts' communication keeps two microbatches at once"
+_GRAPHS = (
+    "what CUDA graphs hold can only be measured: a constant for device.non_torch_bytes "
+    "(a few GiB, more than 10 GiB with pipelines)"
+)
+_WIDE_WGRAD = "weight gradients in 16 bits beside fp8 are not there"
+_FP8_ATTENTION = "attention in fp8 keeps other tensors"
+_FP4 = "matrix products in fp4, with their copies of the weights, are not there"
 
 TABLE: dict[str, Row] = {
-    **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "optimizer", "precision", "data"),
+    **same_names("model", "parallel", "recompute", "offload", "optimizer", "precision", "data"),
     "num_query_groups": ForFinish(whole),
     "group_query_attention": ForFinish(is_on),
     "padded_vocab_size": ForFinish(whole),
@@ -115,9 +126,31 @@ TABLE: dict[str, Row] = {
     "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
     "recompute_activations": ForFinish(is_on),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
-    "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
-    "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
-    "cuda_graph_scope": ForFinish(listed),
+    "enable_cuda_graph": Unmodelled(_GRAPHS),
+    "external_cuda_graph": Unmodelled(_GRAPHS),
+    "cuda_graph_impl": Unmodelled(_GRAPHS, ("none",)),
+    "cuda_graph_modules": Unmodelled(_GRAPHS, ([],), convert=listed),
+    "cuda_graph_scope": Unmodelled(_GRAPHS, ([], ["full"]), convert=listed),
+    "delay_offload_until_cuda_graph": Unmodelled(_GRAPHS, convert=is_on),
+    "delta_offload_bytes_across_pp_ranks": Unmodelled(
+        "another share for each pipeline rank is not there", beside="offload.fine_grained_activation_offloading"
+    ),
+    "moe_layer_recompute": ForFinish(is_on),
+    "mhc_recompute_layer_num": Unmodelled(_OTHER_MIXER),
+    "enable_mhc_connections": Unmodelled(_OTHER_MIXER, convert=is_on),
+    "experimental_attention_variant": Unmodelled(_OTHER_MIXER),
+    "num_microbatches_with_partial_activation_checkpoints": Unmodelled(
+        "the schedule hands it to the forward step, which takes it for return_schedule_plan; "
+        "choose recompute_method block with fewer layers"
+    ),
+    "use_transformer_engine_op_fuser": Unmodelled(_OTHER_TENSORS, convert=is_on),
+    "moe_paged_stash": Unmodelled(_OTHER_TENSORS, convert=is_on),
+    "moe_shared_expert_overlap": Unmodelled(_OVERLAPPED_EXPERTS, convert=is_on),
+    "overlap_moe_expert_parallel_comm": Unmodelled(_OVERLAPPED_EXPERTS, convert=is_on),
+    "moe_input_jitter_eps": Unmodelled("noise on the router's input is not there", beside="model.num_moe_experts"),
+    "megatron_fsdp_main_params_dtype": Unmodelled(
+        "main weights of Megatron-FSDP are in fp32", ("fp32",), beside="parallel.use_megatron_fsdp", convert=dtype
+    ),
     "muon_scalar_optimizer": Unmodelled("another optimizer for vectors than Adam is not there", ("adam",)),
     "muon_no_split_qkv": To("optimizer.muon_split_qkv", negated),
     "params_dtype": ForFinish(),
@@ -125,13 +158,17 @@ TABLE: dict[str, Row] = {
     "grad_reduce_in_bf16": ForFinish(is_on),
     "fp8_format": To("precision.fp8"),
     "fp8_param_gather": To("precision.fp8_param", is_on),
-    "no_fp8_wgrad": To("precision.fp8_wgrad", negated),
+    "fp8_wgrad": Unmodelled(_WIDE_WGRAD, beside="precision.fp8", convert=negated),
+    "no_fp8_wgrad": Unmodelled(_WIDE_WGRAD, beside="precision.fp8", convert=is_on),
+    "fp8_dot_product_attention": Unmodelled(_FP8_ATTENTION, convert=is_on),
+    "fp8_multi_head_attention": Unmodelled(_FP8_ATTENTION, convert=is_on),
     "activation_func_fp8_input_store": Unmodelled("a non-linearity that keeps its input in fp8 is not there"),
     "moe_router_padding_for_fp8": Unmodelled("rows that a router pads for fp8 are not there"),
     "moe_router_padding_for_quantization": Unmodelled("rows that a router pads for fp8 are not there"),
     "fp8_output_proj": Unmodelled("an output layer in fp8 is not there"),
     "reuse_grad_buf_for_mxfp8_param_ag": ForFinish(is_on),
-    "fp4_format": To("precision.fp4"),
+    "fp4": Unmodelled(_FP4),
+    "fp4_format": Unmodelled(_FP4),
     "no_gradient_accumulation_fusion": To("precision.gradient_accumulation_fusion", negated),
     "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
     "output_logit_dtype": Unmodelled("logits of another type are not there"),
@@ -188,6 +225,9 @@ apply_rope_fusion rope_type no_persist_layer_norm persist_layer_norm apply_layer
 rotary_percent rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling
 rope_scaling_factor mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval
+fp8_margin fp8_amax_compute_algo cuda_graph_warmup_steps cpu_offloading_double_buffering
+cpu_offloading_retain_pinned_cpu_buffers fine_grained_offloading_max_inflight_offloads
+use_torch_optimizer_for_cpu_offload
 tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling moe_use_legacy_grouped_gemm
 manual_gc* adlr_* straggler_* enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_* linear_conv_*
 linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed iterations_to_skip use_flash_attn
@@ -226,12 +266,12 @@ def finish(draft: Draft) -> None:
     _attention(draft)
     _fusions(draft)
     _sequence_parallel(draft)
-    rename_graph_scope(draft, "cuda_graph_scope")
     note_kept_cache(draft)
     _offloading_and_optimizer(draft)
     if draft.given.get("recompute_activations"):
         because = "recompute_activations counts, not recompute_granularity"
         draft.set("recompute.recompute_granularity", "selective", because=because, name="recompute_activations")
+    take_moe_layer_recompute(draft, "moe_layer_recompute")
     note_ramp(draft)
     refuse_larger_evaluation(draft, "eval_micro_batch_size")
     _megatron_fsdp(draft)
@@ -338,13 +378,19 @@ def _sequence_parallel(draft: Draft) -> None:
         draft.assume("sequence_parallel is off, as in the launcher where tensor_model_parallel_size is 1")
 
 
-def rename_graph_scope(draft: Draft, name: str) -> None:
-    """Take the old ``cuda_graph_scope`` for cuda_graph_modules, or for the graph of a full iteration."""
-    words = [str(word) for word in draft.given.get(name) or () if word != "full"]
-    if words == ["full_iteration"]:
-        draft.set("cuda_graph.cuda_graph_impl", "full_iteration", because="renamed", name=name)
-    elif words:
-        draft.set("cuda_graph.cuda_graph_modules", words, because="renamed", name=name)
+def take_moe_layer_recompute(draft: Draft, name: str) -> None:
+    """Make of the old name ``moe_layer_recompute`` what Megatron-Core's TransformerConfig makes of it."""
+    if not draft.given.get(name):
+        return
+    if draft.value("recompute.recompute_granularity") == "full":
+        draft.refuse(name, True, "full recomputation has the experts in it: leave it out")
+        return
+    modules = draft.value("recompute.recompute_modules")
+    modules = ["core_attn"] if modules is None else modules
+    together = [*modules, *(["moe"] if "moe" not in modules else [])]
+    draft.set("recompute.recompute_granularity", "selective", because="renamed", name=name)
+    draft.set("recompute.recompute_modules", together, because="renamed", name=name)
+    draft.assume("moe_layer_recompute is deprecated, and taken for moe in recompute_modules")
 
 
 def _offloading_and_optimizer(draft: Draft) -> None:

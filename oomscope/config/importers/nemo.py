@@ -79,6 +79,7 @@ TABLE: dict[str, Row] = {
     ),
     "model.use_flash_attention": Switch({"model.attention_backend": "flash"}),
     "model.mcore_gpt": ForFinish(),
+    "model.moe_layer_recompute": ForFinish(is_on),
     "model.num_moe_experts": To("model.num_moe_experts"),
     "model.fp8": Switch({"precision.fp8": "hybrid"}),
     "model.fp8_e4m3": Switch({"precision.fp8": "e4m3"}),
@@ -131,6 +132,7 @@ def finish(draft: Draft) -> None:
     Source: NeMo nlp/models/language_modeling/megatron_base_model.py and megatron_gpt_model.py.
     """
     note_ramp(draft)
+    megatron_arguments.take_moe_layer_recompute(draft, "model.moe_layer_recompute")
     given = draft.given
     devices, nodes = given.get("trainer.devices"), given.get("trainer.num_nodes", 1)
     devices = len(devices) if isinstance(devices, list) else devices

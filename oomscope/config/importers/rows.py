@@ -57,6 +57,10 @@ class Unmodelled:
 
     reason: str
     harmless: tuple[Any, ...] = ()
+    beside: str | None = None
+    """The key that has to be set as well, or else it does nothing."""
+    convert: Callable[[Any], Any] = lambda value: value
+    """Makes of the value one that is compared with the harmless ones."""
 
 
 Row = To | Switch | Choice | ForFinish | Unmodelled
@@ -190,7 +194,6 @@ _ENVIRONMENT: dict[str, Row] = {
     "ENV:PYTORCH_ALLOC_CONF": To("allocator.conf", str),
     "ENV:CUBLAS_WORKSPACE_CONFIG": To("device.cublas_workspace_config", str),
     "ENV:NVTE_CPU_OFFLOAD_V1": To("offload.nvte_cpu_offload_v1", lambda value: is_on(int(value))),
-    "ENV:NCCL_GRAPH_REGISTER": To("cuda_graph.nccl_graph_register", lambda value: is_on(int(value))),
     "ENV:WORLD_SIZE": ForFinish(),
     "ENV:NVTE_FLASH_ATTN": ForFinish(),
     "ENV:NVTE_FUSED_ATTN": ForFinish(),

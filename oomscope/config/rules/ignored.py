@@ -124,8 +124,7 @@ IGNORED: tuple[Rule, ...] = (
     _without(
         "S12",
         "parallel.data_parallel_sharding_strategy parallel.suggested_communication_unit_size"
-        " parallel.fsdp_double_buffer parallel.megatron_fsdp_main_params_dtype parallel.megatron_fsdp_main_grads_dtype"
-        " parallel.megatron_fsdp_grad_comm_dtype",
+        " parallel.fsdp_double_buffer parallel.megatron_fsdp_main_grads_dtype parallel.megatron_fsdp_grad_comm_dtype",
         "parallel.use_megatron_fsdp",
         _DDP,
     ),
@@ -146,7 +145,7 @@ IGNORED: tuple[Rule, ...] = (
     ),
     _ignored(
         "O5",
-        "offload.cpu_offloading_weights offload.cpu_offloading_double_buffering",
+        "offload.cpu_offloading_weights",
         _always,
         "Transformer Engine 2 does not read it",
         _TE,
@@ -160,8 +159,7 @@ IGNORED: tuple[Rule, ...] = (
     ),
     _without(
         "F14",
-        "offload.offload_modules offload.activation_offload_fraction offload.delta_offload_bytes_across_pp_ranks"
-        " offload.fine_grained_offloading_max_inflight_offloads offload.min_offloaded_tensor_size",
+        "offload.offload_modules offload.activation_offload_fraction offload.min_offloaded_tensor_size",
         "offload.fine_grained_activation_offloading",
         TRANSFORMER,
     ),
@@ -171,13 +169,6 @@ IGNORED: tuple[Rule, ...] = (
         lambda c: c.offload.activation_offload_fraction == 0,
         "activation_offload_fraction is 0",
         "Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
-    ),
-    _ignored(
-        "O11",
-        "optimizer.use_torch_optimizer_for_cpu_offload",
-        _always,
-        "what it chooses is replaced two statements later",
-        _OPTIMIZER,
     ),
     _without(
         "O12",

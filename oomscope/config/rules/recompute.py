@@ -118,21 +118,6 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         remedy="use Transformer Engine 2.6 or later, or leave them out",
         source=TRANSFORMER,
     ),
-    conflict(
-        "R14a",
-        "recompute.moe_layer_recompute",
-        "recompute.recompute_granularity=full",
-        TRANSFORMER,
-        remedy="remove moe_layer_recompute: full recomputation has the experts in it",
-    ),
-    warning(
-        id="R14b",
-        keys="recompute.moe_layer_recompute",
-        applies=lambda c: c.recompute.moe_layer_recompute and not _full(c),
-        message="moe_layer_recompute is deprecated, and taken for moe in recompute_modules",
-        remedy="write recompute_granularity: selective and moe in recompute_modules instead",
-        source=TRANSFORMER,
-    ),
     warning(
         id="R27",
         keys="recompute.recompute_modules model.num_moe_experts model.transformer_impl",
@@ -181,13 +166,5 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         message="recompute_num_layers is {c.recompute.recompute_num_layers}, and a model chunk has {found} layers",
         remedy="set recompute_num_layers to at most the layers of a stage, or of a model chunk",
         source=f"{_FORWARD} (no bound is checked upstream)",
-    ),
-    error(
-        id="R30",
-        keys="recompute.num_microbatches_with_partial_activation_checkpoints",
-        applies=lambda c: c.recompute.num_microbatches_with_partial_activation_checkpoints is not None,
-        message="the schedule hands it to the forward step, which takes it for return_schedule_plan",
-        remedy="remove it, and choose recompute_method block with fewer layers",
-        source="Megatron-Core pipeline_parallel/schedules.py; Megatron-LM pretrain_gpt.py, forward_step",
     ),
 )

@@ -5,25 +5,12 @@ A row leaves this table in the change that models its key. What upstream checks 
 
 from __future__ import annotations
 
-from oomscope.config.rules.rule import MODEL_PARALLEL, TRANSFORMER, Rule, conflict, default_of, holds, unmodelled
+from oomscope.config.rules.rule import TRANSFORMER, Rule, conflict, unmodelled
 from oomscope.config.schema import Config
 
 _FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
 _OTHER_MIXERS = ("gdn", "gdp", "mhc")
 """How the names of modules begin that layers of other kinds have."""
-
-
-def _absent(id_: str, keys: str, what: str, source: str) -> Rule:
-    """Return the rule that none of ``keys`` may have another value than its default."""
-    each = keys.split()
-    return unmodelled(
-        id=id_,
-        keys=keys,
-        applies=lambda c: any(holds(c, key) for key in each),
-        message=f"{what} not modelled",
-        remedy="set " + " and ".join(f"{key.partition('.')[2]} to {default_of(key)}" for key in each),
-        source=source,
-    )
 
 
 def _beside_fp8(config: Config) -> list[str]:
@@ -61,35 +48,19 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-variant",
-        keys="model.experimental_attention_variant model.enable_mhc_connections "
-        "recompute.mhc_recompute_layer_num recompute.recompute_modules offload.offload_modules",
-        applies=lambda c: (
-            c.model.experimental_attention_variant is not None
-            or c.model.enable_mhc_connections
-            or c.recompute.mhc_recompute_layer_num is not None
-            or any(m.startswith(_OTHER_MIXERS) for m in (*c.recompute_modules, *c.offload.offload_modules))
-        ),
-        message="experimental attention variants, hyper-connections and their modules (gdn, gdp, mhc) are not modelled",
-        remedy="set experimental_attention_variant to null and enable_mhc_connections to false, without the modules",
+        keys="recompute.recompute_modules offload.offload_modules",
+        applies=lambda c: any(m.startswith(_OTHER_MIXERS) for m in (*c.recompute_modules, *c.offload.offload_modules)),
+        message="modules of experimental attention variants and hyper-connections (gdn, gdp, mhc) are not modelled",
+        remedy="leave them out",
         source=TRANSFORMER,
     ),
     unmodelled(
         id="N-op-fuser",
-        keys="model.use_transformer_engine_op_fuser model.moe_paged_stash offload.offload_modules",
-        applies=lambda c: (
-            c.model.use_transformer_engine_op_fuser
-            or c.model.moe_paged_stash
-            or "fused_group_mlp" in c.offload.offload_modules
-        ),
-        message="fused operations and paged stashing, which save other tensors, are not modelled",
-        remedy="set use_transformer_engine_op_fuser and moe_paged_stash to false, and leave fused_group_mlp out",
+        keys="offload.offload_modules",
+        applies=lambda c: "fused_group_mlp" in c.offload.offload_modules,
+        message="fused operations, which save other tensors, are not modelled",
+        remedy="leave fused_group_mlp out",
         source=TRANSFORMER,
-    ),
-    _absent(
-        "N-ep-overlap",
-        "parallel.overlap_moe_expert_parallel_comm model.moe_shared_expert_overlap",
-        "overlapping the experts' communication, which keeps two microbatches at once, is",
-        MODEL_PARALLEL,
     ),
     unmodelled(
         id="N-dispatcher",
@@ -118,14 +89,6 @@ UNMODELLED: tuple[Rule, ...] = (
         source="Megatron-Core transformer/moe/experts.py",
     ),
     unmodelled(
-        id="N-jitter",
-        keys="model.moe_input_jitter_eps",
-        applies=lambda c: c.model.num_moe_experts is not None and c.model.moe_input_jitter_eps is not None,
-        message="noise on the router's input is not modelled",
-        remedy="set moe_input_jitter_eps to null",
-        source="Megatron-Core transformer/moe/router.py",
-    ),
-    unmodelled(
         id="N-mtp-stage",
         keys="parallel.pipeline_model_parallel_layout model.mtp_num_layers",
         applies=lambda c: any("m" in stage for stage in c.stage_layout[:-1]),
@@ -147,33 +110,11 @@ UNMODELLED: tuple[Rule, ...] = (
         _FSDP2,
         severity="not_modelled",
     ),
-    unmodelled(
-        id="N-cuda-graph",
-        keys="cuda_graph.cuda_graph_impl cuda_graph.cuda_graph_scope cuda_graph.cuda_graph_modules "
-        "offload.delay_offload_until_cuda_graph",
-        applies=lambda c: (
-            c.cuda_graph.cuda_graph_impl != "none"
-            or c.cuda_graph.cuda_graph_scope is not None
-            or c.cuda_graph.cuda_graph_modules
-            or c.offload.delay_offload_until_cuda_graph
-        ),
-        message="CUDA graphs are not modelled, and what they hold can only be measured",
-        remedy="set cuda_graph_impl to none, and add a measured constant to device.non_torch_bytes "
-        "(a few GiB, more than 10 GiB with pipelines)",
-        source="Megatron-Bridge docs/training/cuda-graphs.md",
-    ),
     conflict(
         "N-offload-v1",
         "offload.nvte_cpu_offload_v1",
         "offload.cpu_offloading",
         "Transformer Engine pytorch/cpu_offload.py (its first implementation of layer offloading)",
-        severity="not_modelled",
-    ),
-    conflict(
-        "N-offload-delta",
-        "offload.fine_grained_activation_offloading",
-        "offload.delta_offload_bytes_across_pp_ranks",
-        "Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
         severity="not_modelled",
     ),
     unmodelled(
@@ -188,11 +129,13 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="remove optimizer_cpu_offload, or use adam",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
-    _absent(
-        "N-coupled-decay",
-        "optimizer.decoupled_weight_decay",
-        "Adam with weight decay in the gradient is",
-        "Megatron-Core optimizer/__init__.py",
+    unmodelled(
+        id="N-coupled-decay",
+        keys="optimizer.decoupled_weight_decay",
+        applies=lambda c: not c.optimizer.decoupled_weight_decay,
+        message="Adam with weight decay in the gradient is not modelled",
+        remedy="set decoupled_weight_decay to true",
+        source="Megatron-Core optimizer/__init__.py",
     ),
     unmodelled(
         id="N-narrow-states",
@@ -230,7 +173,7 @@ UNMODELLED: tuple[Rule, ...] = (
         "parallel.use_megatron_fsdp",
         "parallel.pipeline_model_parallel_size precision.gradient_accumulation_fusion"
         " optimizer.num_distributed_optimizer_instances parallel.fsdp_double_buffer"
-        " parallel.megatron_fsdp_main_params_dtype optimizer.use_precision_aware_optimizer"
+        " optimizer.use_precision_aware_optimizer"
         " optimizer.optimizer_cpu_offload",
         "Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py; optimizer/__init__.py",
         severity="not_modelled",
@@ -257,12 +200,6 @@ UNMODELLED: tuple[Rule, ...] = (
         remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
         source=_FSDP2,
     ),
-    _absent(
-        "N-fp4",
-        "precision.fp4",
-        "matrix products in fp4, with their copies of the weights, are",
-        "Transformer Engine pytorch/tensor/nvfp4_tensor.py",
-    ),
     unmodelled(
         id="N-fp8",
         keys="precision.fp8 precision.bf16 model.num_moe_experts model.multi_latent_attention "
@@ -275,19 +212,11 @@ UNMODELLED: tuple[Rule, ...] = (
     ),
     unmodelled(
         id="N-fp8-recipe",
-        keys="precision.fp8_recipe precision.fp8_wgrad",
-        applies=lambda c: (
-            c.precision.fp8 is not None and (c.precision.fp8_recipe == "custom" or not c.precision.fp8_wgrad)
-        ),
-        message="a recipe of one's own, or weight gradients in 16 bits beside fp8, is not modelled",
-        remedy="set fp8_recipe to tensorwise and fp8_wgrad to true",
+        keys="precision.fp8_recipe",
+        applies=lambda c: c.precision.fp8 is not None and c.precision.fp8_recipe == "custom",
+        message="a recipe of one's own is not modelled",
+        remedy="set fp8_recipe to tensorwise",
         source="Megatron-Core fp8_utils.py, get_fp8_recipe",
-    ),
-    _absent(
-        "N-fp8-attention",
-        "precision.fp8_dot_product_attention precision.fp8_multi_head_attention",
-        "attention in fp8, with other tensors kept, is",
-        "Transformer Engine pytorch/attention/dot_product_attention/backends.py",
     ),
     unmodelled(
         id="N-fp8-param",

@@ -8,8 +8,6 @@ combined and, in ``unmodelled``, what is refused. Names of other programs are th
 from __future__ import annotations
 
 from oomscope.config.schema.activations import (
-    CudaGraphConfig,
-    CudaGraphModule,
     OffloadConfig,
     OffloadModule,
     RecomputeConfig,
@@ -27,8 +25,6 @@ __all__ = [
     "Config",
     "CostConfig",
     "Count",
-    "CudaGraphConfig",
-    "CudaGraphModule",
     "DataConfig",
     "DeviceConfig",
     "FlashKernels",

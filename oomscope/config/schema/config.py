@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from oomscope.config.schema.activations import CudaGraphConfig, OffloadConfig, RecomputeConfig
+from oomscope.config.schema.activations import OffloadConfig, RecomputeConfig
 from oomscope.config.schema.measurement import AllocatorConfig, CostConfig, DataConfig, DeviceConfig, ProbeConfig
 from oomscope.config.schema.model import FlashKernels, ModelConfig, Softmax
 from oomscope.config.schema.parallel import ParallelConfig, stages_of
@@ -24,7 +24,6 @@ class Config(Section):
     parallel: ParallelConfig = ParallelConfig()
     recompute: RecomputeConfig = RecomputeConfig()
     offload: OffloadConfig = OffloadConfig()
-    cuda_graph: CudaGraphConfig = CudaGraphConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: PrecisionConfig = PrecisionConfig()
     data: DataConfig = DataConfig()

@@ -84,12 +84,6 @@ class ModelConfig(Section):
     unfused attention scores and sequence-parallel gathers."""
     transformer_engine_version: str | None = None
     """Version of Transformer Engine, such as ``2.10.0``; null means one that has what the configuration uses."""
-    use_transformer_engine_op_fuser: bool = False
-    """Build the MLP from Transformer Engine's fused operations; not modelled."""
-    experimental_attention_variant: str | None = None
-    """Another attention, such as gdn (gated delta net); not modelled."""
-    enable_mhc_connections: bool = False
-    """Hyper-connections in place of the residual stream; not modelled."""
     mtp_num_layers: Count | None = None
     """Depths of multi-token prediction (MTP, DeepSeek-V3), each with a layer and logits of its own; null means none."""
     mtp_loss_scaling_factor: float = Field(default=0.1, ge=0)
@@ -159,12 +153,6 @@ class ModelConfig(Section):
     """Which tokens an expert keeps when more come than its capacity: the most probable, or the first."""
     moe_permute_fusion: bool = False
     """Permute by Transformer Engine's fused kernels, which keep one row map of 4 * (2E + 1) bytes a token."""
-    moe_shared_expert_overlap: bool = False
-    """Run the shared experts on a stream of their own while tokens are dispatched."""
-    moe_input_jitter_eps: float | None = Field(default=None, ge=0)
-    """Multiply the router's input by noise of this width; null means none."""
-    moe_paged_stash: bool = False
-    """Keep what the experts save in pages shared by all layers; not modelled."""
     moe_imbalance_factor: float = Field(default=1.0, ge=1)
     """Rows that reach this rank's experts over an even share, where routing is not observed: on virtual, and where one
     process plays one rank of many."""

@@ -142,8 +142,6 @@ class ParallelConfig(Section):
     """Replicas (DP). The world has TP * PP * CP * DP ranks."""
     use_tp_pp_dp_mapping: bool = False
     """Number ranks along the pipeline before the replicas; else replicas come before stages."""
-    overlap_moe_expert_parallel_comm: bool = False
-    """Overlap the experts' all-to-all with the computation of another microbatch; not modelled."""
     use_torch_fsdp2: bool = False
     """Shard parameters, gradients and states over the data-parallel ranks with torch's fully_shard."""
     torch_fsdp2_reshard_after_forward: bool = True
@@ -158,8 +156,6 @@ class ParallelConfig(Section):
     means 10^9, or two units with optim_grads_params if those are more."""
     fsdp_double_buffer: bool = False
     """Let Megatron-FSDP gather and reduce units in two buffers that stay; not modelled."""
-    megatron_fsdp_main_params_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Dtype of Megatron-FSDP's main weights; others than fp32 are not modelled."""
     megatron_fsdp_main_grads_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
     """Dtype of Megatron-FSDP's main gradients; auto means that of the parameters."""
     megatron_fsdp_grad_comm_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "auto"

@@ -86,8 +86,6 @@ class OptimizerConfig(Section):
     """Share of parameters whose optimizer states live on the host."""
     overlap_cpu_optimizer_d2h_h2d: bool = False
     """Overlap the copies of the offloaded optimizer."""
-    use_torch_optimizer_for_cpu_offload: bool = False
-    """Accepted and without effect upstream."""
 
 
 class PrecisionConfig(Section):
@@ -105,18 +103,8 @@ class PrecisionConfig(Section):
     """How fp8 tensors are scaled: by one factor that follows earlier steps, by one of their own, or by blocks."""
     fp8_param: bool = False
     """Keep the layers' weights in fp8 alone, and gather them so; Megatron-LM calls it fp8_param_gather."""
-    fp8_margin: int = 0
-    """Powers of two that scaling factors stay below the largest value."""
     fp8_amax_history_len: int = Field(default=1, ge=1, le=2**20)
     """Largest values remembered of each tensor under delayed scaling."""
-    fp8_amax_compute_algo: Literal["most_recent", "max"] = "most_recent"
-    """Which of the remembered values makes the factor."""
-    fp8_wgrad: bool = True
-    """Weight gradients in fp8 too; false is not modelled."""
-    fp8_dot_product_attention: bool = False
-    """Attention in fp8; not modelled."""
-    fp8_multi_head_attention: bool = False
-    """Attention in fp8 whose Q, K and V come in fp8; not modelled."""
     first_last_layers_bf16: bool = False
     """Leave some layers at both ends of the model in 16 bits."""
     num_layers_at_start_in_bf16: int = Field(default=1, ge=0)
@@ -125,7 +113,5 @@ class PrecisionConfig(Section):
     """How many of the last."""
     disable_parameter_transpose_cache: bool = False
     """Quantise weights in every microbatch and keep no copy of them from one to the next."""
-    fp4: Literal["e2m1"] | None = None
-    """Matrix products in fp4; not modelled."""
     gradient_accumulation_fusion: bool = False
     """Weight gradients are written straight into the main-gradient buffer, with no temporary of the weight's size."""

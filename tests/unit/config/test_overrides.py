@@ -66,8 +66,7 @@ def test_last_one_counts() -> None:
             (
                 'override recompute=full: "recompute" is a section, not a key; write '
                 "recompute.recompute_granularity=full; keys of recompute are recompute_granularity, recompute_method, "
-                "recompute_num_layers, recompute_modules, distribute_saved_activations, moe_layer_recompute, "
-                "mhc_recompute_layer_num, num_microbatches_with_partial_activation_checkpoints"
+                "recompute_num_layers, recompute_modules, distribute_saved_activations"
             ),
         ),
         (

@@ -139,19 +139,3 @@ def test_every_key_says_what_it_is() -> None:
     for section, key, info in fields():
         assert info.description, key
         assert accepts(section, key)
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ({}, ("core_attn", "moe")),
-        ({"recompute_granularity": "selective", "recompute_modules": ["moe", "mlp"]}, ("moe", "mlp")),
-        ({"recompute_modules": []}, ("moe",)),
-        ({"recompute_granularity": "full"}, ()),
-    ],
-)
-def test_the_old_name_of_moe_is_taken_as_upstream_takes_it(written: dict[str, object], meant: tuple[str, ...]) -> None:
-    document = {"model": {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1}, "data": {"seq_length": 8}}
-    config = Config.model_validate({**document, "recompute": {**written, "moe_layer_recompute": True}})
-    assert config.recompute_modules == meant
-    assert Config.model_validate(config.model_dump()) == config

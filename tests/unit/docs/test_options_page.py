@@ -49,8 +49,7 @@ def test_examples_obey_the_rules_and_say_something() -> None:
 
 def test_what_is_not_modelled_has_a_rule() -> None:
     ruled = {key for rule in RULES for key in rule.keys.split()}
-    beside = {"cuda_graph.nccl_graph_register"}
-    assert {key for key in NOT_MODELLED if key not in ruled | beside and not key.startswith("cuda_graph")} == set()
+    assert set(NOT_MODELLED) <= ruled
 
 
 def test_the_page_is_what_its_maker_writes() -> None:

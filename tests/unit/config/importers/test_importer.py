@@ -101,7 +101,11 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ("--vocab-size 8190 --no-pad-vocab-size", {"model.make_vocab_size_divisible_by": 1}),
         ("--cp-comm-type a2a a2a", {"parallel.cp_comm_type": "a2a"}),
         ("--use-tp-pp-dp-mapping", {"parallel.use_tp_pp_dp_mapping": True}),
-        ("--moe-layer-recompute", {"recompute.moe_layer_recompute": True}),
+        (
+            "--moe-layer-recompute",
+            {"recompute.recompute_granularity": "selective", "recompute.recompute_modules": ["core_attn", "moe"]},
+        ),
+        ("--moe-layer-recompute --recompute-modules moe mlp", {"recompute.recompute_modules": ["moe", "mlp"]}),
         ("--cpu-offloading-num-layers 4", {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 4}),
         ("--optimizer-cpu-offload", {"optimizer.optimizer_offload_fraction": 1.0}),
         (
@@ -113,7 +117,6 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ("--moe-layer-freq '[0,1]*2 + [1]'", {"model.moe_layer_freq": [0, 1, 0, 1, 1]}),
         ("--moe-layer-freq ([0]*1+[1]", {"model.moe_layer_freq": "([0]*1+[1]"}),
         ("--num-experts 8 --moe-layer-freq 2", {"model.num_moe_experts": 8, "model.moe_layer_freq": 2}),
-        ("--cuda-graph-scope full_iteration", {"cuda_graph.cuda_graph_impl": "full_iteration"}),
         ("--no-create-attention-mask-in-dataloader", {"data.create_attention_mask_in_dataloader": False}),
         ("torchrun --nproc-per-node 8 train.py", {"parallel.data_parallel_size": 8}),
         (
@@ -169,7 +172,6 @@ def test_a_logged_table_holds_defaults_and_what_the_launcher_derived() -> None:
         ("masked_softmax_fusion .... False", {"model.masked_softmax_fusion": False}),
         ("bias_swiglu_fusion .... False\n swiglu .... True", {**SWIGLU, "model.bias_activation_fusion": False}),
         ("bias_gelu_fusion .... False\n swiglu .... True", SWIGLU),
-        ("fp8_wgrad .... False", {"precision.fp8_wgrad": False}),
         (
             "overlap_p2p_comm .... False\n virtual_pipeline_model_parallel_size .... 2",
             {"parallel.overlap_p2p_comm": False, "parallel.virtual_pipeline_model_parallel_size": 2},
@@ -188,11 +190,25 @@ def test_what_is_logged_as_off_counts_where_it_is_on_by_default(line: str, expec
         ("--micro-batch-size 2 --eval-micro-batch-size 8", "eval_micro_batch_size"),
         ("--moe-apply-probs-on-input", "moe_apply_probs_on_input"),
         ("--qk-clip", "qk_clip"),
+        ("--cuda-graph-scope full_iteration", "cuda_graph_scope"),
+        ("--cuda-graph-impl local", "cuda_graph_impl"),
+        ("--fp4-format e2m1", "fp4_format"),
+        ("--fp8-format hybrid --no-fp8-wgrad", "no_fp8_wgrad"),
+        ("--use-megatron-fsdp --megatron-fsdp-main-params-dtype bf16", "megatron_fsdp_main_params_dtype"),
+        ("--moe-layer-recompute --recompute-granularity full", "moe_layer_recompute"),
         ("--softmax-type learnable", "softmax_type"),
     ],
 )
 def test_what_costs_memory_and_is_not_there_is_named(argument: str, name: str) -> None:
     assert [remark.name for remark in imported(f"{SHAPE} {argument}").not_modelled] == [name]
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--no-fp8-wgrad", "--moe-input-jitter-eps 0.1", "--cuda-graph-impl none --cuda-graph-scope full"]
+)
+def test_what_needs_another_argument_or_is_off_costs_nothing(arguments: str) -> None:
+    result = imported(f"{SHAPE} {arguments}")
+    assert result.not_modelled == result.not_understood == ()
 
 
 @pytest.mark.parametrize("argument", ["--moe-router-fusion", "--use-checkpoint-args"])
