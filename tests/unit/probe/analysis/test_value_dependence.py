@@ -35,7 +35,7 @@ STATS = AllocatorStats(
     **dict.fromkeys(
         (
             *(f"{name}_bytes_peak" for name in ("allocated", "active", "reserved", "requested")),
-            *(f"{name}_bytes_current" for name in ("reserved", "requested", "allocated")),
+            *(f"{name}_bytes_current" for name in ("requested", "allocated")),
         ),
         9 * MiB,
     )
