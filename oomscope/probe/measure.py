@@ -290,7 +290,9 @@ class _Runs:
             return replace(result, notes=notes), measurement
         if isinstance(out_of_memory, FailedAllocation):
             leak = leak_of(self.job, whole)
-            measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak)
+            measurement = replace(
+                measurement, demand_after=demand_of(whole), leak_after=leak, pinned_bytes=whole.pinned_bytes
+            )
             measurement, snapshot = categorised_by(whole, measurement, out_of_memory), result.snapshot
             if snapshot is not None:
                 measurement, snapshot = _saved(measurement, self.job)

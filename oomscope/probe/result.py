@@ -256,7 +256,7 @@ class ProbeResult:
     curves: RunCurves | None = None
     """Live and reserved bytes in up to 400 slices, with their iterations; null where nothing was recorded."""
     pinned_bytes: int | None = None
-    """Peak pinned host bytes."""
+    """Peak pinned host bytes; after an OOM those of the same run without a limit, where it was run."""
     flops: dict[str, int] = field(default_factory=dict)
     """``model`` and ``recompute`` floating-point operations of an iteration on this rank."""
     cost: dict[str, float] = field(default_factory=dict)

@@ -170,7 +170,11 @@ _ALL: Final = (
         is_worse_when_larger=False,
         by_default=False,
     ),
-    Metric(name="pinned", meaning="most pinned bytes of the host", read=lambda result: result.pinned_bytes),
+    Metric(
+        name="pinned",
+        meaning="most pinned bytes of the host; after an OOM, of the same run without a limit",
+        read=lambda result: None if is_lower_bound(result) else result.pinned_bytes,
+    ),
     Metric(
         name="non_torch",
         meaning="bytes that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",

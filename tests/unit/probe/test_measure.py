@@ -95,6 +95,7 @@ class FakeSession:
                 num_alloc_retries=0 if self.settings.unlimited else self.retries,
             ),
             oom=None if self.settings.unlimited else self.oom,
+            pinned_bytes=3 * MiB if self.settings.unlimited else MiB,
             notes=("a note of the backend",),
         )
 
@@ -255,7 +256,9 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert bench.steps[-1] == Progress(stage="demand", done=1, total=1)
     assert result.verdict.kind == "capacity"
     (kept,) = bench.kept
-    assert kept == replace(result, demand_bytes=None, demand_peak=None, demand_cut=True, verdict=kept.verdict)
+    unknown = {"demand_bytes": None, "demand_peak": None, "demand_cut": True, "pinned_bytes": MiB}
+    assert kept == replace(result, verdict=kept.verdict, **unknown)
+    assert result.pinned_bytes == 3 * MiB, "of the whole run, as the demand"
     assert result.demand_peak is not None
     assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites)
     assert result.demand_peak.requested_bytes == result.demand_bytes
