@@ -14,6 +14,7 @@ from oomscope.bisect.results.sections import CodeVsConfig, HunkChange, Narrowed,
 from oomscope.bisect.search.line import Answer
 from oomscope.report import parts
 from oomscope.report.commands import bisect_sentences
+from oomscope.report.commands.probe import less_text
 from oomscope.report.commands.search_status import Asked, Bracket, PlaceState, asked_on, bracket_of, place_states
 from oomscope.report.parts import Span, columns, line
 from oomscope.report.sentences import category_text, count, duration_text, known_size, short_hash, shortened
@@ -82,8 +83,8 @@ def bisect_report(result: BisectResult, page: PageDetail | None = None) -> Itera
         yield parts.Facts(rows=rows)
     if pinned := bisect_sentences.pinned_text(result):
         yield line(pinned)
-    if result.verdict:
-        yield from verdict_parts(result.verdict)
+    if result.first_bad and result.verdict:
+        yield from verdict_parts(result.verdict, less=less_text(result.first_bad.result))
     yield from (*page.change, *page.figures) if page else ()
     yield from _sections(result, page)
 

@@ -102,7 +102,7 @@ def probe_report(
     if text := failure_advice(result):
         yield parts.advice(text)
     if result.verdict:
-        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None, less=_less(result))
+        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None, less=less_text(result))
     yield from measurement_parts(result, figures, shown, name=LINE_TABLE)
     if len(result.ranks) > 1:
         yield rank_table(result.ranks)
@@ -256,7 +256,7 @@ def result_advice(result: ProbeResult) -> str | None:
     if result.outcome == "error":
         return failure_advice(result)
     has_card = result.available_bytes is not None
-    advice = advice_text(result.verdict, has_card=has_card, less=_less(result)) if result.verdict else None
+    advice = advice_text(result.verdict, has_card=has_card, less=less_text(result)) if result.verdict else None
     if result.outcome != "fits" or not has_card or result.margin_bytes is None:
         crowded = _much_outside(result) if result.outcome == "oom" else 0
         freed = (
@@ -266,7 +266,7 @@ def result_advice(result: ProbeResult) -> str | None:
     return "; ".join(filter(None, (advice, _room_advice(result), ranks_left_out(result)))) or "Nothing: the run fits."
 
 
-def _less(result: ProbeResult) -> str | None:
+def less_text(result: ProbeResult) -> str | None:
     """Return which memory to reduce; None where something leaks, which needs more in each further iteration.
 
     None also where the run failed before it had made all that an iteration leaves.

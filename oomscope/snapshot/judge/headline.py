@@ -28,7 +28,7 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
     bound = "at most " if verdict.available_is_bound else ""
     live, available = format_size(verdict.live_requested_bytes), f"{bound}{format_size(verdict.available_bytes)}"
     failed = f"{format_size(requested_bytes)} requested with {live} live of {available} available"
-    why = _why(verdict, requested_bytes)
+    why = _why(verdict, requested_bytes, demand_after)
     cure = "" if verdict.kind == "capacity" else _cure(verdict) if verdict.cured_by else _no_cure(verdict)
     return sentences(
         f"{failed}: {why}" if why else failed, cure, *_besides(verdict, demand_after), leak_text(verdict.leak)
@@ -91,13 +91,15 @@ def leak_text(leak: LeakSuspect | None) -> str:
     return f"requested memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 
-def _why(verdict: Verdict, requested_bytes: int) -> str:
+def _why(verdict: Verdict, requested_bytes: int, demand_after: int | None) -> str:
     """Return the clause on what was missing; of free memory the table shows where it was."""
     if verdict.kind == "capacity" and verdict.available_is_bound:
         return "more than the memory fraction that was set allows"
     free = verdict.available_bytes - verdict.live_requested_bytes
     if verdict.kind == "capacity":
-        return f"{format_size(requested_bytes - free)} short"
+        short, more = requested_bytes - free, (demand_after or 0) - verdict.available_bytes
+        later = f"; the whole run needs {format_size(more)} more" if more > short else ""
+        return f"{format_size(short)} short{later}"
     return f"{format_size(free)} were free but unusable" if verdict.gaps else ""
 
 

@@ -185,6 +185,13 @@ def test_reserved_bytes_beyond_the_card_are_reported_as_those_without_a_limit() 
     assert dict(bisect_sentences.before_and_after(search))["Reserved"].startswith("not known")
 
 
+def test_what_to_do_says_how_much_to_free_as_the_report_of_a_probe_does() -> None:
+    whole = replace(results.PEAK, categories={"activation": 11 * GiB})
+    failed = replace(results.CAPACITY, demand_bytes=11 * GiB, demand_peak=whole)
+    search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=failed))
+    assert "What to do: free at least 2.00 GiB of the 11.00 GiB of activations: " in rendered(search)
+
+
 def test_the_rank_of_either_probe_is_named_where_there_are_several() -> None:
     assert "Rank" not in dict(bisect_sentences.before_and_after(searches.COMMITS))
     search = of_ranks(searches.COMMITS, (1, 1))

@@ -48,7 +48,10 @@ def test_capacity():
     assert verdict.packing_lower_bound_bytes == 1100 * MiB
     assert gaps(verdict) == {"free_device": 24 * MiB}
     assert not any(fix.survives for fix in verdict.tried)
-    assert "76.00 MiB short" in verdict.headline
+    assert verdict.headline.endswith("76.00 MiB short")
+    whole = verdict_on(too_much(), demand_after=2 * GiB)
+    assert whole.headline.endswith("76.00 MiB short; the whole run needs 1.00 GiB more")
+    assert verdict_on(too_much(), demand_after=1100 * MiB).headline == verdict.headline
 
 
 def test_fragmentation_that_expandable_segments_cure():
