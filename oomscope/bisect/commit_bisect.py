@@ -28,10 +28,10 @@ from oomscope.bisect.results.result import (
     SuspectedChange,
 )
 from oomscope.bisect.run.prober import Prober, Services
-from oomscope.bisect.search.line import Search, SearchFinding
+from oomscope.bisect.search.line import Answer, Search, SearchFinding
 from oomscope.bisect.search.repeats import percent
 from oomscope.bisect.search_setup import journalled, open_repository, prepared
-from oomscope.bisect.targets.subjects import ConfigInRepo, Subject
+from oomscope.bisect.targets.subjects import ConfigInRepo, Subject, path_in_repo
 from oomscope.bisect.vcs.repository import Commit, CommitLine, Repository
 from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 from oomscope.errors import GitError
@@ -188,7 +188,21 @@ class CommitBisect:
             return self._with_found(base, walked, answer.found)
         outcomes: dict[str, SearchOutcome] = {"no_culprit": "no_culprit", "ends_invalid": "ends_invalid"}
         outcome = outcomes.get(answer.kind, "inconclusive")
-        return replace(base, outcome=outcome, message=answer.reason)
+        remedy = self._about_files(walked.line) if outcome == "ends_invalid" else None
+        return replace(base, outcome=outcome, message=answer.reason, remedy=remedy)
+
+    def _about_files(self, line: Line) -> str | None:
+        """Return what to do about an untestable end of which a file is only read, so that nothing can be repaired."""
+        choice = self.request.subject
+        if not isinstance(choice, ConfigInRepo):
+            return None
+        ends = ((0, self.good, "a later good end (or --find-good)"), (line.last, self.bad, "an earlier bad end"))
+        for place, commit, other in ends:
+            if place in line.records and line.records[place].answer is Answer.UNTESTABLE:
+                is_there = any(self.repository.objects_at((commit,), path_in_repo(choice.path)))
+                files = f"{self.good.short}:OLD-NAME..{self.bad.short}:NEW-NAME"
+                return f"name {other}" + ("" if is_there else f"; if the file was renamed, give two files: {files}")
+        return None
 
     def _with_found(self, base: BisectResult, walked: Walked, found: SearchFinding) -> BisectResult:
         line = walked.line

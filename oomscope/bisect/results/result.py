@@ -230,8 +230,8 @@ class BisectResult(Document):
     last_good: ProbeEvidence | None = None
     first_bad: ProbeEvidence | None = None
     remedy: str | None = None
-    """What to do about an end that lacks a file which git does not track, or how to go on after the deadline; None
-    elsewhere."""
+    """What to do about an end that lacks a file, or whose configuration file is wrong, or how to go on after the
+    deadline; None elsewhere."""
     notes: tuple[str, ...] = ()
     search: int | None = None
     """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""

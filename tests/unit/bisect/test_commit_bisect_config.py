@@ -101,6 +101,19 @@ def test_a_side_that_a_partial_clone_left_out_is_refused_with_the_remedy(world: 
         bisect_configs(request, probe=config_probe, environment={})
 
 
+def test_an_untestable_file_cannot_be_repaired_and_a_renamed_one_is_found_by_both_names(world: World) -> None:
+    old, wrong, new = (
+        world.repo.commit(f"{name} {size}", {name: CONFIG % size})
+        for name, size in (("old.yaml", "512"), ("conf/train.yaml", "-1"), ("conf/train.yaml", "1024"))
+    )
+    probed = {"probe": config_probe, "environment": {}}
+    assert bisect_commits(config_request(world, old), **probed).remedy == (
+        "name a later good end (or --find-good); "
+        f"if the file was renamed, give two files: {old[:10]}:OLD-NAME..{new[:10]}:NEW-NAME"
+    )
+    assert bisect_commits(config_request(world, wrong), **probed).remedy == "name a later good end (or --find-good)"
+
+
 def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
     good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
     world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
