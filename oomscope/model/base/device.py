@@ -108,10 +108,16 @@ class SideStream(CommunicationStream):
             tensor.record_stream(self._stream)
 
     def _move(self, target: torch.Tensor, source: torch.Tensor, *, non_blocking: bool) -> None:
-        """Copy; where there are no values, only what takes memory on the way, a change of dtype or of layout."""
+        """Copy; where there are no values, only what takes memory on the way, a change of dtype or of layout.
+
+        On the way to the host the device makes that change, unless the host waits for it (PyTorch
+        aten/src/ATen/native/cuda/Copy.cu, copy_kernel_cuda): nothing is read back.
+        """
         is_plain = source.dtype == target.dtype and source.is_contiguous() and target.is_contiguous()
-        if self._computes or not is_plain:
+        if self._computes or (source.device.type == "cpu" and not is_plain):
             target.copy_(source, non_blocking=non_blocking)
+        elif non_blocking:
+            source.to(target.dtype).contiguous()
 
 
 def capability(device: torch.device) -> tuple[int, int] | None:

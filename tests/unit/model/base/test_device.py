@@ -10,6 +10,7 @@ from oomscope.model.base import device as devices
 from oomscope.model.base.device import computes, takes_flash_attn, workspaces
 from oomscope.units import KiB, MiB
 from tests.unit.model.conftest import config_of
+from tests.unit.virtual.on_card import on_card
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 
@@ -20,6 +21,25 @@ def test_a_virtual_card_computes_nothing(monkeypatch: pytest.MonkeyPatch, loaded
     assert computes(torch.device("cuda")) is not loaded
     assert computes(CPU)
     assert not computes(torch.device("meta"))
+
+
+def test_a_copy_to_the_host_in_another_dtype_holds_what_torch_s_own_does_and_reads_nothing() -> None:
+    said = on_card(
+        """from oomscope.model.base.device import SideStream
+side = SideStream(torch.device("cuda", 0))
+grad, weight = (torch.empty(1 << 20, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+host = side.pinned(grad.shape, torch.float32)
+side.fill(host, weight)
+before = torch.cuda.max_memory_allocated()
+side.finish(side.copy([(host, grad)]))
+ours = torch.cuda.max_memory_allocated(), state().unknown_reads
+side.copy([(weight, host)])
+torch.cuda.reset_peak_memory_stats()
+host.copy_(grad, non_blocking=True)
+say([before, *ours, torch.cuda.max_memory_allocated(), state().unknown_reads])""",
+        preamble="torch",
+    )
+    assert said == [4 * MiB, 8 * MiB, 0, 8 * MiB, 1]
 
 
 @pytest.fixture
