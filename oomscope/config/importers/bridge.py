@@ -165,12 +165,16 @@ WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron_arguments.
 def finish(draft: Draft) -> None:
     """Fill in what a dump leaves to the run.
 
-    Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
+    Source: Megatron-Bridge training/config.py (ConfigContainer.validate) and training/mixed_precision.py.
     """
     note_ramp(draft)
     note_kept_cache(draft)
     megatron_arguments.refuse_larger_evaluation(draft, "validation.eval_micro_batch_size")
     switch_off_overlap(draft)
+    for name in ("dataset.sequence_length", "dataset.seq_length"):
+        length, modelled = draft.given.get(name), draft.given.get("model.seq_length")
+        if None not in {length, modelled} and length != modelled:
+            draft.refuse(name, length, f"model.seq_length is {modelled}, and Megatron Bridge refuses two lengths")
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron_arguments.take_moe_layer_recompute(draft, "model.moe_layer_recompute")

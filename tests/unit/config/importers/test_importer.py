@@ -310,6 +310,14 @@ def test_what_bridge_packs_or_empties_is_named() -> None:
     assert any("the cache is not emptied" in text for text in result.assumed)
 
 
+@pytest.mark.parametrize("name", ["dataset.sequence_length", "dataset.seq_length"])
+def test_bridge_takes_one_sequence_length(name: str) -> None:
+    assert imported(f"model.seq_length=2048 {name}=2048", "bridge").not_modelled == ()
+    (refused,) = imported(f"model.seq_length=2048 {name}=4096", "bridge").not_modelled
+    assert (refused.name, refused.value) == (name, 4096)
+    assert refused.reason == "model.seq_length is 2048, and Megatron Bridge refuses two lengths"
+
+
 def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
     result = imported("model.num_layers=2 comm_overlap.tp_comm_overlap=true", "bridge")
     assert values(result)["parallel.tp_comm_overlap"] is False
