@@ -35,10 +35,7 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
     error(
         id="B1",
         keys="data.global_batch_size data.micro_batch_size parallel.data_parallel_size",
-        applies=lambda c: (
-            c.data.global_batch_size is not None
-            and c.data.global_batch_size % (c.data.micro_batch_size * c.parallel.data_parallel_size)
-        ),
+        applies=lambda c: c.rest_of_batch,
         message="a global batch of {c.data.global_batch_size} cannot be split evenly into microbatches of "
         "{c.data.micro_batch_size} on {c.parallel.data_parallel_size} replicas",
         remedy="let micro_batch_size * data_parallel_size divide global_batch_size",

@@ -36,6 +36,11 @@ def _does_not_divide_stage(config: Config) -> bool:
     return per_chunk is not None and not _is_uneven(config) and config.layers_of_even_stage % per_chunk != 0
 
 
+def _has_chunks_and_microbatches(config: Config) -> bool:
+    """Whether model chunks take turns at microbatches of which the number is known: the batch splits evenly."""
+    return config.model_chunks > 1 and not config.rest_of_batch
+
+
 def _rest_of_groups(config: Config) -> int | None:
     """Return the microbatches of the last group, where they are fewer than the stages."""
     rest = config.num_microbatches % config.microbatch_group_size
@@ -86,7 +91,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         id="V5",
         keys="parallel.microbatch_group_size_per_vp_stage parallel.pipeline_model_parallel_size data.num_microbatches",
         applies=lambda c: (
-            c.model_chunks > 1
+            _has_chunks_and_microbatches(c)
             and not c.parallel.pipeline_model_parallel_size <= c.microbatch_group_size <= c.num_microbatches
         ),
         message="a model chunk cannot take {c.microbatch_group_size} of {c.num_microbatches} microbatches in a "
@@ -97,7 +102,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     error(
         id="V6",
         keys="data.num_microbatches parallel.microbatch_group_size_per_vp_stage",
-        applies=lambda c: c.model_chunks > 1 and _rest_of_groups(c),
+        applies=lambda c: _has_chunks_and_microbatches(c) and _rest_of_groups(c),
         message="the last group has {found} microbatches, fewer than the "
         "{c.parallel.pipeline_model_parallel_size} pipeline stages",
         remedy="let microbatch_group_size_per_vp_stage divide the step's microbatches",

@@ -99,6 +99,11 @@ class Config(Section):
         return 1
 
     @property
+    def rest_of_batch(self) -> int:
+        """Sequences of the global batch that are left over where it cannot be split evenly."""
+        return (self.data.global_batch_size or 0) % (self.data.micro_batch_size * self.parallel.data_parallel_size)
+
+    @property
     def shards_optimizer_states(self) -> bool:
         """Whether data-parallel ranks share out masters and moments, by whichever means."""
         if self.parallel.use_megatron_fsdp:

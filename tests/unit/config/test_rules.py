@@ -116,3 +116,9 @@ def test_a_refusal_names_rule_and_remedy() -> None:
     assert "rule R21" in str(error)
     assert "set recompute_granularity to null" in str(error)
     assert "not modelled yet N-cp-latent" in str(refused("context_parallel_size=2 multi_latent_attention=true"))
+
+
+def test_a_batch_that_does_not_divide_is_named_without_what_its_microbatches_lack() -> None:
+    chunks = "pipeline_model_parallel_size=2 virtual_pipeline_model_parallel_size=2"
+    assert rules_named(f"{chunks} global_batch_size=8 data_parallel_size=4 micro_batch_size=4") == ["B1"]
+    assert rules_named(f"{chunks} global_batch_size=16 data_parallel_size=4 micro_batch_size=4") == ["V5", "V6"]
