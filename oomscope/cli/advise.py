@@ -11,9 +11,9 @@ from oomscope.cli.options import (
     fresh_option,
     jobs_option,
     json_option,
-    measurement_options,
     progress_options,
     settings_overrides,
+    variant_options,
 )
 from oomscope.cli.sources import config_source, kept_probe, load_with, refuse_world_size, source_options
 from oomscope.cli.terminal.output import print_json, print_report, remark
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @jobs_option
 @fresh_option
-@measurement_options
+@variant_options
 @progress_options
 @json_option
 def advise(

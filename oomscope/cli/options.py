@@ -216,32 +216,45 @@ progress_options = together(
     ),
 )
 """The command gets ``verbosity``: ``quiet``, ``verbose`` or None; the later option counts."""
-measurement_options = together(
-    limit_option,
-    gpu_option,
-    click.option(
-        "--backend",
-        type=click.Choice(["auto", "cuda", "virtual"]),
-        metavar="NAME",
-        help="Where to measure: auto, cuda or virtual (default: auto).",
-    ),
-    click.option(
-        "--iterations",
-        type=click.IntRange(1, MOST),
-        metavar="N",
-        help="Training steps (default: 2, of a program 3).",
-    ),
-    click.option("--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."),
-    click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
-    world_size_option,
-    click.option(
-        "--compute-values",
-        is_flag=True,
-        default=None,
-        help="On virtual, compute values on the host: for programs whose sizes depend on them. Slow.",
-    ),
-)
+
+
+def _how_to_measure(rank: str) -> Callable[[Command], Command]:
+    """Return the options of a measurement; the help names ``rank`` as the default."""
+    return together(
+        limit_option,
+        gpu_option,
+        click.option(
+            "--backend",
+            type=click.Choice(["auto", "cuda", "virtual"]),
+            metavar="NAME",
+            help="Where to measure: auto, cuda or virtual (default: auto).",
+        ),
+        click.option(
+            "--iterations",
+            type=click.IntRange(1, MOST),
+            metavar="N",
+            help="Training steps (default: 2, of a program 3).",
+        ),
+        click.option(
+            "--timeout", type=click.FLOAT, metavar="SECONDS", help="End a probe after this long (default: 600)."
+        ),
+        click.option(
+            "--rank", metavar="N|first|last|worst", help=f"Which rank of the world to play (default: {rank})."
+        ),
+        world_size_option,
+        click.option(
+            "--compute-values",
+            is_flag=True,
+            default=None,
+            help="On virtual, compute values on the host: for programs whose sizes depend on them. Slow.",
+        ),
+    )
+
+
+measurement_options = _how_to_measure("first")
 """How to measure; :func:`settings_overrides` takes the values."""
+variant_options = _how_to_measure("one of every pipeline stage")
+"""The same for commands that compare configurations."""
 _KEYS = {
     "backend": "probe.backend",
     "rank": "probe.rank",

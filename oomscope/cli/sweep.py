@@ -17,9 +17,9 @@ from oomscope.cli.options import (
     fresh_option,
     jobs_option,
     json_option,
-    measurement_options,
     progress_options,
     settings_overrides,
+    variant_options,
 )
 from oomscope.cli.sources import config_source, kept_probe, load_with, refuse_world_size, source_options
 from oomscope.cli.terminal.hints import nearest
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @source_options
 @jobs_option
 @fresh_option
-@measurement_options
+@variant_options
 @click.option("--html", type=FILE, metavar="FILE", help="Write the grid as one offline HTML page, with pictures.")
 @click.option("--png", type=FILE, metavar="FILE", help="Write the grid as a picture (plots extra).")
 @csv_option

@@ -93,6 +93,15 @@ def test_every_stage_is_probed_unless_a_rank_is_chosen(
     assert command[0] == "sweep" or f"(rank {min(ranks)})" in out.splitlines()[2]
 
 
+@pytest.mark.parametrize(
+    ("command", "default"),
+    [("advise", "one of every pipeline stage"), ("sweep", "one of every pipeline stage"), ("probe", "first")],
+)
+def test_the_help_names_the_ranks_that_are_probed(command: str, default: str, capsys) -> None:
+    assert run([command, "--help"]) == ExitCode.OK
+    assert f"Which rank of the world to play (default: {default})." in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", "recompute=none,moe", "--quiet"]) == ExitCode.OK
     out = " ".join(capsys.readouterr().out.split())
