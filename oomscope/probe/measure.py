@@ -282,6 +282,7 @@ class _Runs:
             demand_of,
             leak_of,
             peak_of,
+            step_peak_of,
             with_requested_bytes,
         )
 
@@ -300,7 +301,8 @@ class _Runs:
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=snapshot)
         notes = (*result.notes, *_larger_rank_notes(whole))
-        return replace(result, demand_peak=peak_of(self.job, whole), notes=notes), measurement
+        peak, step = peak_of(self.job, whole), step_peak_of(self.job, whole)
+        return replace(result, demand_peak=peak, demand_step=step, notes=notes), measurement
 
 
 def _larger_rank_notes(whole: Measurement) -> Iterator[str]:

@@ -104,6 +104,19 @@ class ReservedPeak:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepPeak:
+    """The largest amount of requested bytes in an optimizer's step, most of which does not depend on the batch."""
+
+    requested_bytes: int
+    iteration: int
+    event: int
+    categories: dict[str, int]
+    """Requested bytes then; sums to requested_bytes."""
+    temporaries: LiveStacks
+    """The temporary tensors among them by whole stack."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PhaseBytes:
     """The peak inside one phase of one iteration."""
 
@@ -240,6 +253,8 @@ class ProbeResult:
     demand_peak: Peak | None = None
     """The peak of that run, with its lines; also of one that was run because the allocator had to empty its cache for
     the target to fit. Null where it was not run."""
+    demand_step: StepPeak | None = None
+    """Beside demand_peak: the peak of the optimizer's step in the same run; null where there was no step."""
     demand_cut: bool = False
     """That run was to be, and was cut off (by a time-out, a kill, a crash): asked again, it may say more."""
     failure: Failure | None = None

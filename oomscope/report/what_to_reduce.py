@@ -59,7 +59,7 @@ def what_to_reduce(
     model, batch = _considerable(held, _OF_MODEL), _considerable(held, with_batch, of_batch)
     has_frozen = sum(held.get(each, 0) for each in _OF_MODEL) > held.get("parameter", 0)
     fewer = _fewer(model, is_trained=is_trained, has_frozen=has_frozen)
-    if sum(model.values()) > available_bytes:
+    if model_exceeds(held, available_bytes):
         remedies = ["shard them over more GPUs (FSDP, ZeRO, tensor or pipeline parallelism)", "offload them", *fewer]
         remedy = _listed(remedies, "or")
         if is_configured:
@@ -81,6 +81,11 @@ def what_to_reduce(
         return None
     text = f"free at least {format_size(missing)} " + (", or " if is_configured else "; or ").join(pieces)
     return f"{text}: oomscope advise looks for changes that fit" if is_configured else text
+
+
+def model_exceeds(held: Mapping[str, int], available_bytes: int) -> bool:
+    """Whether parameters, gradients and optimizer states alone exceed the card, at any batch size."""
+    return sum(_considerable(held, _OF_MODEL).values()) > available_bytes
 
 
 def step_remedies(phase: str, stacks: LiveStacks | None) -> tuple[str, ...] | None:

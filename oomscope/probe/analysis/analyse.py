@@ -18,8 +18,18 @@ from oomscope.probe.analysis.sites import site_rule
 from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, OutOfMemory, RefusedElsewhere
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site, SurvivedFailures
-from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, moments_shown
+from oomscope.probe.result import (
+    Oom,
+    Peak,
+    PhaseBytes,
+    ProbeResult,
+    ReservedPeak,
+    RunCurves,
+    Site,
+    StepPeak,
+    SurvivedFailures,
+)
+from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, column_of, moments_shown
 from oomscope.snapshot.accounting.timeline import Timeline, decimate
 from oomscope.snapshot.judge.leaks import MIN_ITERATIONS, find_leak, undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
@@ -131,6 +141,25 @@ def peak_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None 
             choose=rule.frame_of,
             name=rule.name_of,
         ),
+    )
+
+
+def step_peak_of(job: ProbeJob, measurement: Measurement) -> StepPeak | None:
+    """Return the largest amount of requested bytes in a step of an optimizer; None where there was no step."""
+    timeline, rule = measurement.timeline, site_rule(job)
+    steps = (row for row in timeline.phase_peaks() if row.phase == "optimizer")
+    highest = max(steps, key=lambda row: row.requested_bytes, default=None)
+    if highest is None:
+        return None
+    rows = timeline.requested_at(highest.event)
+    temporary = rows[column_of(timeline, rows, timeline.trace.category) == Category.TEMPORARY]
+    moment = {"in the optimizer's step": temporary}
+    return StepPeak(
+        requested_bytes=highest.requested_bytes,
+        iteration=highest.iteration,
+        event=highest.event,
+        categories=by_category(timeline, highest.event, rows),
+        temporaries=by_stack(timeline, moment, choose=rule.frame_of, name=rule.name_of),
     )
 
 

@@ -25,7 +25,7 @@ from oomscope.report.verdict_text import (
     verdict_line,
     verdict_parts,
 )
-from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, model_exceeds, step_remedies, what_to_reduce
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
 from oomscope.virtual.cards import CARDS
@@ -276,13 +276,14 @@ def less_text(result: ProbeResult) -> str | None:
     is_configured, oom, whole = result.pipeline_stages is not None, result.oom, result.demand_peak
     if whole is not None:
         is_trained = whole.iteration >= 1 or whole.phase in {"backward", "optimizer"}
-        return what_to_reduce(
+        at_peak = what_to_reduce(
             whole.categories,
             result.available_bytes,
             is_trained=is_trained,
             is_configured=is_configured,
             step=step_remedies(whole.phase, whole.stacks),
         )
+        return _with_step(result, whole, at_peak)
     if oom is None or oom.iteration < 1:
         return None
     return what_to_reduce(
@@ -293,6 +294,23 @@ def less_text(result: ProbeResult) -> str | None:
         is_configured=is_configured,
         step=step_remedies(oom.phase, result.peak.stacks if result.peak else None),
     )
+
+
+def _with_step(result: ProbeResult, whole: Peak, at_peak: str | None) -> str | None:
+    """Return what to reduce ``at_peak`` of the ``whole`` run and in its optimizer's step, when all gradients are made.
+
+    Sharding and offloading, which a configuration is told of, help at both.
+    """
+    step, is_configured, available = result.demand_step, result.pipeline_stages is not None, result.available_bytes or 0
+    if step is None or whole.phase == "optimizer":
+        return at_peak
+    remedies = step_remedies("optimizer", step.temporaries)
+    in_step = what_to_reduce(step.categories, available, is_configured=is_configured, step=remedies)
+    if model_exceeds(step.categories, available):
+        return in_step
+    if at_peak is None or in_step is None or is_configured or model_exceeds(whole.categories, available):
+        return at_peak
+    return f"{at_peak}; and in the optimizer's step {in_step}"
 
 
 def _room_advice(result: ProbeResult) -> str | None:

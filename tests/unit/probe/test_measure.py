@@ -264,6 +264,31 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert result.demand_peak.requested_bytes == result.demand_bytes
 
 
+def test_the_run_without_a_limit_tells_what_a_step_of_the_optimizer_needs(bench: Bench) -> None:
+    bench.retries = 1
+    result = bench(STEPPING.format(step="lambda: None"), session=SteppingSession)
+    (row,) = result.demand_step.temporaries.rows
+    assert (result.demand_peak.phase, result.demand_peak.requested_bytes) == ("backward", 96 * MiB)
+    assert (result.demand_step.iteration, result.demand_step.requested_bytes) == (1, 80 * MiB)
+    assert result.demand_step.categories == {"optimizer_state": 64 * MiB, "temporary": 16 * MiB}
+    assert (row.category, row.bytes) == ("temporary", (16 * MiB,))
+
+
+class SteppingSession(FakeSession):
+    """Its second step needs most of the steps, and its second backward pass most of all."""
+
+    def measurement(self) -> Measurement:
+        builder = TraceBuilder()
+        builder.event(Action.SEGMENT_ALLOC, FIRST, 128 * MiB)
+        state = Moment("optimizer", 0, -1)
+        builder.event(Action.ALLOC, FIRST, 64 * MiB, moment=state, category=Category.OPTIMIZER_STATE)
+        for phase, size in (("backward", 32 * MiB), ("optimizer", 16 * MiB)):
+            for action in (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED):
+                moment = Moment(phase, 1, -1)
+                builder.event(action, SECOND, size, moment=moment, category=Category.TEMPORARY)
+        return replace(super().measurement(), snapshot=Snapshot(segments=(), traces=(builder.build(),)))
+
+
 class FirstOfTwo(FakeSession):
     """Rank 0 is reported, and rank 1 needs more."""
 

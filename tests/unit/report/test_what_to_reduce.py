@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.probe.result import StepPeak
 from oomscope.report.commands import probe
 from oomscope.report.what_to_reduce import what_to_reduce
 from oomscope.snapshot.accounting.stack_tree import LiveStacks, StackBytes
@@ -90,6 +91,35 @@ def test_temporary_tensors_of_an_optimizers_step_do_not_grow_with_the_batch() ->
         peak = replace(after, stacks=LiveStacks(moments=("at the peak",), frames=frames, own=(0,), rows=(row,)))
         failed = replace(results.CAPACITY, available_bytes=22 * GiB, demand_bytes=25 * GiB, demand_peak=peak)
         assert probe.result_advice(failed) == f"free at least 3.00 GiB {step}{remedy}; or {of_model}"
+
+
+def test_a_step_that_exceeds_the_card_too_has_its_own_remedy() -> None:
+    in_step = {"parameter": 5 * GiB, "gradient": 5 * GiB, "optimizer_state": 10 * GiB, "temporary": 5 * GiB}
+    frames = Frame("train.py", 5, "main"), Frame("torch/optim/adamw.py", 3, "_multi_tensor_adamw")
+    row = StackBytes((0, 1), 0, "", "temporary", (5 * GiB,), (4,))
+    stacks = LiveStacks(moments=("in the optimizer's step",), frames=frames, own=(0,), rows=(row,))
+    step = StepPeak(requested_bytes=25 * GiB, iteration=1, event=5, categories=in_step, temporaries=stacks)
+    before = {"parameter": 5 * GiB, "optimizer_state": 10 * GiB, "activation": 15 * GiB}
+    peak = replace(results.PEAK, phase="backward", iteration=1, categories=before, requested_bytes=30 * GiB)
+    failed = replace(results.CAPACITY, demand_bytes=30 * GiB, demand_peak=peak, demand_step=step)
+    of_batch = f"of the 15.00 GiB of activations: {LESS}, recompute, offload"
+    of_model = "parameters and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
+
+    def advice(available: int, **fields: object) -> str | None:
+        return probe.result_advice(replace(failed, available_bytes=available, **fields))  # type: ignore[arg-type]
+
+    assert advice(26 * GiB) == f"free at least 4.00 GiB {of_batch}; or of the 15.00 GiB of {of_model}"
+    assert advice(22 * GiB) == (
+        f"free at least 8.00 GiB {of_batch}; or of the 15.00 GiB of {of_model}; and in the optimizer's step free at "
+        "least 3.00 GiB of the 5.00 GiB of temporary tensors of the optimizer's step: foreach=False or fused=True; or "
+        "of the 20.00 GiB of parameters, gradients and optimizer states: sharding, offload, LoRA, 8-bit optimizer"
+    )
+    assert advice(18 * GiB) == (
+        "parameters, gradients and optimizer states alone need 20.00 GiB, at any batch size: "
+        f"{PARALLELISM}, LoRA or 8-bit optimizer"
+    ), "gradients are not made when most is needed"
+    assert "in the optimizer's step" not in str(advice(22 * GiB, pipeline_stages=1))
+    assert "alone need 15.00 GiB" in str(advice(14 * GiB, demand_step=None))
 
 
 def test_of_a_configuration_a_command_looks_for_changes() -> None:
