@@ -73,6 +73,7 @@ class Follower:
         self._roots_are_given = False
         self._parameters_run = WeakTensorKeyDictionary()
         self._leaves = WeakTensorKeyDictionary()  # whose gradients are followed: whether they are weights, not inputs
+        self._reached = WeakTensorKeyDictionary()  # those of them that backward came to
         self._optimizers = WeakIdKeyDictionary()
         self._microbatch = 0
         self._backward_depth = 0
@@ -97,14 +98,17 @@ class Follower:
 
     def label(self) -> None:
         """Label parameters, gradients and optimizer states as they are now."""
+        self._label_models()
+        for optimizer in self._optimizers:
+            with self.unharmed():
+                self._label_states(optimizer)
+
+    def _label_models(self) -> None:
         for model in self._roots:
             with self.unharmed():
                 self._label_weights(model)
                 main = (getattr(each, "main_grad", None) for each in parameters(model))
                 self._blocks.label(Category.MAIN_GRADIENT, main)
-        for optimizer in self._optimizers:
-            with self.unharmed():
-                self._label_states(optimizer)
 
     def label_all(self) -> None:
         """Label also what models hold that have not run yet: a run that ends here does not reach them."""
@@ -285,6 +289,9 @@ class Follower:
         if torch.compiler.is_compiling():
             return
         with self.unharmed():
+            if parameter not in self._reached:
+                with self._kept:
+                    self._reached[parameter] = None
             self._blocks.label(Category.GRADIENT, (parameter.grad,))
             if self._leaves.get(parameter) and not _is_parameter(parameter):
                 self._blocks.label(Category.PARAMETER, (parameter,))
@@ -324,13 +331,20 @@ class Follower:
             self._follow_gradients(_stepped_by(optimizer), are_weights=True)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
-        """Label states and parameters.
+        """Label states, parameters, and gradients that the program sets itself.
 
-        Plain tensors may be copies of weights in another type: they are parameters where backward comes to them.
+        Plain tensors that backward does not come to are copies of weights in another type (master weights), and states
+        as such, where there is a model to train. What they share with the model is the model's.
         """
-        weights = (each for each in _stepped_by(optimizer) if _is_parameter(each))
-        self._blocks.label(Category.PARAMETER, weights)
+        stepped = list(_stepped_by(optimizer))
+        self._blocks.label(Category.PARAMETER, (each for each in stepped if _is_parameter(each)))
         self._blocks.label(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
+        if given := [each for each in stepped if each.grad is not None and each not in self._reached]:
+            self._blocks.label(Category.GRADIENT, (each.grad for each in given))
+            is_trained = any(each.requires_grad for model in self._roots for each in parameters(model))
+            kind = Category.OPTIMIZER_STATE if is_trained else Category.PARAMETER
+            self._blocks.label(kind, (each for each in given if not _is_parameter(each)))
+            self._label_models()
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:

@@ -208,6 +208,7 @@ def test_what_an_optimizer_steps_outside_modules_is_a_parameter(followed: Follow
     labels = followed.blocks.of(Category.PARAMETER)
     assert labels >= {id(weight), id(prompt)}
     assert id(copy) not in labels, "of weights in another type: backward does not come to it"
+    assert id(copy) in followed.blocks.of(Category.OPTIMIZER_STATE)
     with followed.iteration(2):
         followed.blocks.labels.clear()
         head(prompt)
@@ -378,6 +379,29 @@ def test_what_backward_runs_again_is_no_model_of_its_own(followed: Followed) -> 
     with followed.iteration():
         Recomputed(torch.nn.Linear(4, 4))(torch.ones(2, 4, requires_grad=True)).sum().backward()
     assert id(whole) not in followed.blocks.of(Category.PARAMETER)
+    assert followed.notes == []
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_gradients_that_the_program_sets_are_gradients_and_copies_of_weights_are_states(
+    followed: Followed, is_module: bool
+) -> None:
+    model = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
+    master, shared = model.weight.detach().float(), model.weight.detach()
+    model.weight.main_grad = torch.ones(4, 4)
+    optimizer = torch.optim.SGD([master, shared], lr=0.1)
+    with followed.iteration():
+        if is_module:
+            model(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward()
+        master.grad, shared.grad = torch.ones(4, 4), torch.ones(4, 4, dtype=torch.bfloat16)
+        optimizer.step()
+    assert followed.blocks.of(Category.GRADIENT) >= {id(master.grad), id(shared.grad)}
+    assert id(master) in followed.blocks.of(Category.OPTIMIZER_STATE if is_module else Category.PARAMETER)
+    if is_module:
+        told = followed.blocks.told
+        later = told[told.index((Category.OPTIMIZER_STATE, id(shared))) :]
+        assert (Category.PARAMETER, id(model.weight)) in later, "what it shares with the model is the model's"
+        assert id(model.weight.main_grad) in followed.blocks.of(Category.MAIN_GRADIENT)
     assert followed.notes == []
 
 
