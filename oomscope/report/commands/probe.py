@@ -310,7 +310,8 @@ def _with_step(result: ProbeResult, whole: Peak, at_peak: str | None) -> str | N
         return in_step
     if at_peak is None or in_step is None or is_configured or model_exceeds(whole.categories, available):
         return at_peak
-    return f"{at_peak}; and in the optimizer's step {in_step}"
+    is_said = in_step[in_step.index(" of ") :] in at_peak
+    return at_peak if is_said else f"{at_peak}; and in the optimizer's step {in_step}"
 
 
 def _room_advice(result: ProbeResult) -> str | None:

@@ -119,6 +119,13 @@ def test_a_step_that_exceeds_the_card_too_has_its_own_remedy() -> None:
         f"{PARALLELISM}, LoRA or 8-bit optimizer"
     ), "gradients are not made when most is needed"
     assert "in the optimizer's step" not in str(advice(22 * GiB, pipeline_stages=1))
+    same = {"parameter": 5 * GiB, "optimizer_state": 10 * GiB, "communication": 9 * GiB}
+    of_both = advice(
+        22 * GiB,
+        demand_step=replace(step, categories=same, requested_bytes=24 * GiB),
+        demand_peak=replace(peak, categories=same | {"activation": 6 * GiB}),
+    )
+    assert of_both == f"free at least 8.00 GiB of the 15.00 GiB of {of_model}"
     assert "alone need 15.00 GiB" in str(advice(14 * GiB, demand_step=None))
 
 
