@@ -38,6 +38,12 @@ WEIGHTS: Final = (
 BUCKETS: Final = Place(r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$")
 """DistributedDataParallel makes the buckets of its gradients, and makes them again in the order of use."""
 
+_ZERO: Final = r"(^|/)deepspeed/runtime/zero/stage(_1_and_2|3)\.py$"
+ZERO_BUCKETS: Final = Place(_ZERO, r"^(setup_buckets|reduce_gradients|_setup_for_real_optimizer)$")
+ZERO_GRADIENTS: Final = Place(_ZERO, r"^(copy_grads_in_partition|_setup_for_real_optimizer)$")
+"""DeepSpeed's ZeRO makes buckets, through which gradients pass, and room for a rank's reduced gradients. ZeRO-3 has
+one function for both, and gradients are told only of its bucket."""
+
 COLLECTIVES: Final = Place(
     r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives|fsdp/_fully_shard/_fsdp_collectives)\.py$", r"."
 )

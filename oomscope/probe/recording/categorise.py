@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oomscope.probe.recording.block_label import BlockLabel
 from oomscope.snapshot.accounting.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS, Place
+from oomscope.snapshot.distributed_frames import BUCKETS, COLLECTIVES, WEIGHTS, ZERO_BUCKETS, ZERO_GRADIENTS, Place
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from oomscope.units import MiB
 
@@ -67,6 +67,8 @@ def categorise(
     for row, kind in found.items():
         if kind is Category.COMMUNICATION:
             received.append(row)
+        elif kind is Category.GRADIENT and trace.stack_id[table.born[row]] in of_stack.zero_buckets:
+            category[table.born[row]] = Category.COMMUNICATION
         else:
             category[table.born[row]] = kind
     unlabelled = np.flatnonzero((table.born != BEFORE) & (category[table.born] == Category.UNKNOWN))
@@ -75,7 +77,8 @@ def categorise(
     by_lifetime[passing & np.isin(unlabelled, received)] = Category.COMMUNICATION
     stacks = trace.stack_id[table.born[unlabelled]]
     by_lifetime[passing & np.isin(stacks, of_stack.collectives)] = Category.COMMUNICATION
-    by_lifetime[np.isin(stacks, of_stack.buckets)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_stack.buckets + of_stack.zero_buckets)] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_stack.zero_gradients)] = Category.GRADIENT
     by_lifetime[np.isin(stacks, of_stack.weights)] = Category.PARAMETER
     by_lifetime[(by_lifetime != Category.TEMPORARY) & np.isin(stacks, of_stack.states)] = Category.OPTIMIZER_STATE
     category[table.born[unlabelled]] = by_lifetime
@@ -89,15 +92,21 @@ class _StacksOfLibraries(NamedTuple):
     buckets: list[int]
     collectives: list[int]
     states: list[int]
+    zero_buckets: list[int]
+    zero_gradients: list[int]
 
 
 def _stacks_of(trace: Trace) -> _StacksOfLibraries:
-    found = _StacksOfLibraries([], [], [], [])
+    found = _StacksOfLibraries([], [], [], [], [], [])
     for number, stack in enumerate(trace.stacks):
         if any(_STATES_OF_KERAS.holds(frame.filename, frame.name) for frame in stack):
             found.states.append(number)
         for frame in stack:
             where = frame.filename, frame.name
+            if ZERO_BUCKETS.holds(*where):
+                found.zero_buckets.append(number)
+            if ZERO_GRADIENTS.holds(*where):
+                found.zero_gradients.append(number)
             if any(place.holds(*where) for place in WEIGHTS):
                 found.weights.append(number)
             elif BUCKETS.holds(*where):

@@ -259,6 +259,26 @@ def test_code_of_libraries_shows_what_several_ranks_need(
     assert script.categories() == [category, "temporary"]
 
 
+def test_gradients_pass_through_the_buckets_of_deepspeed(script: Script) -> None:
+    for number, (file, function) in enumerate(
+        [
+            ("stage_1_and_2.py", "setup_buckets"),
+            ("stage_1_and_2.py", "copy_grads_in_partition"),
+            ("stage3.py", "_setup_for_real_optimizer"),
+        ]
+    ):
+        stack = (Frame(f"/x/deepspeed/runtime/zero/{file}", 9, function), *LINE)
+        script.alloc(0x1000 + 0x2000 * number, INIT, stack=stack)
+        script.alloc(0x2000 + 0x2000 * number, INIT, stack=stack)
+    script.alloc(0x9000, OPTIMIZER)
+    told = [Told(0x1000 + 0x2000 * number, 7, Category.GRADIENT) for number in range(3)]
+    assert script.categories(*told)[:6] == [
+        *("communication", "communication"),
+        *("gradient", "gradient"),
+        *("communication", "gradient"),
+    ]
+
+
 def test_whole_weights_are_parameters_though_others_sent_them_and_backward_needs_them(script: Script) -> None:
     gathered = Frame("/x/torch/distributed/fsdp/_flat_param.py", 9, "_alloc_padded_unsharded_flat_param")
     for address in (0x100, 0x200):
