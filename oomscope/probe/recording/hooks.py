@@ -337,8 +337,9 @@ class Follower:
         as such, where there is a model to train. What they share with the model is the model's.
         """
         stepped = list(_stepped_by(optimizer))
+        states = list(optimizer.state.values())
+        self._blocks.label(Category.OPTIMIZER_STATE, tensors_in([states, _attributes_in(states)]))
         self._blocks.label(Category.PARAMETER, (each for each in stepped if _is_parameter(each)))
-        self._blocks.label(Category.OPTIMIZER_STATE, tensors_in(list(optimizer.state.values())))
         if given := [each for each in stepped if each.grad is not None and each not in self._reached]:
             self._blocks.label(Category.GRADIENT, (each.grad for each in given))
             is_trained = any(each.requires_grad for model in self._roots for each in parameters(model))
@@ -431,6 +432,12 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 def _stepped_by(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """Yield the tensors that an optimizer steps."""
     return (each for group in optimizer.param_groups for each in group["params"])
+
+
+def _attributes_in(states: list[Any]) -> list[dict[str, Any]]:
+    """Return the attributes of objects of a library's own among states (preconditioners, projectors)."""
+    values = (each for state in states if isinstance(state, dict) for each in state.values())
+    return [vars(each) for each in values if hasattr(each, "__dict__") and not isinstance(each, torch.Tensor)]
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

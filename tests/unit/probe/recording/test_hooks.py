@@ -7,6 +7,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -414,17 +415,18 @@ def test_the_part_of_a_weight_that_a_rank_keeps_is_a_parameter(followed: Followe
     assert id(model.weight.ds_tensor) in followed.blocks.of(Category.PARAMETER)
 
 
-def test_states_of_an_optimizer_that_lie_in_lists_are_its_states(followed: Followed) -> None:
-    """As in SOAP and Shampoo."""
+def test_states_of_an_optimizer_that_lie_in_lists_or_objects_are_its_states(followed: Followed) -> None:
+    """As in SOAP, Shampoo and GaLore."""
     parameter = torch.ones(2, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    plain, left, right, old = (torch.ones(2) for _ in range(4))
+    plain, left, right, old, own = (torch.ones(2) for _ in range(5))
     optimizer.state[parameter] = {"m": plain, "GG": [left, (right,)], "step": 1, "more": {"old": old}}
+    optimizer.state[parameter]["projector"] = SimpleNamespace(rank=4, matrices=[own])
     optimizer.state[parameter]["more"]["itself"] = optimizer.state[parameter]
     parameter.grad = torch.ones(2)
     with followed.iteration():
         optimizer.step()
-    assert followed.blocks.of(Category.OPTIMIZER_STATE) == {id(plain), id(left), id(right), id(old)}
+    assert followed.blocks.of(Category.OPTIMIZER_STATE) == {id(plain), id(left), id(right), id(old), id(own)}
     assert followed.notes == []
 
 
