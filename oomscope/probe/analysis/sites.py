@@ -26,6 +26,9 @@ _LIBRARY: Final = re.compile(
 )
 """Packages and Python's library of an environment: the program's, which may lie in the checkout, or oomscope's own."""
 
+_OF_NOTEBOOK: Final = re.compile(r".*/ipykernel_\d+/(?=\d+\.py$)")
+"""Where a cell of a notebook lies, under a hash of its code and in a folder with the number of the process."""
+
 
 @dataclass(frozen=True)
 class SiteRule:
@@ -88,6 +91,8 @@ class SiteRule:
             if filename.startswith(prefix):
                 filename = replacement + filename.removeprefix(prefix)
                 break
+        if _OF_NOTEBOOK.match(filename):
+            return _OF_NOTEBOOK.sub("ipykernel/", filename)
         library = _LIBRARY.match(filename)
         return filename[library.end() :] if library else filename
 

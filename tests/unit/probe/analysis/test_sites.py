@@ -57,6 +57,11 @@ def test_what_the_job_puts_first_on_the_path_comes_before_the_checkout(checkout:
     assert str(rule.site_of((inside_torch, own, PROBE))) == "model.py:9 forward"
 
 
+def test_a_cell_of_a_notebook_has_one_name_in_all_runs(rule: SiteRule) -> None:
+    cells = [Frame(f"/tmp/ipykernel_{process}/2691952220.py", 3, "step") for process in (25674, 7)]
+    assert [str(rule.site_of((TORCH, cell))) for cell in cells] == ["ipykernel/2691952220.py:3 step"] * 2
+
+
 def test_a_relative_name_is_of_a_file_where_the_program_starts(checkout: Path) -> None:
     """As of code that ``runpy.run_path("train.py")`` runs; after a change of folder nobody can tell."""
     (checkout / "part").mkdir()
