@@ -271,8 +271,8 @@ def test_gradients_pass_through_the_buckets_of_deepspeed(script: Script) -> None
         script.alloc(0x1000 + 0x2000 * number, INIT, stack=stack)
         script.alloc(0x2000 + 0x2000 * number, INIT, stack=stack)
     script.alloc(0x9000, OPTIMIZER)
-    told = [Told(0x1000 + 0x2000 * number, 7, Category.GRADIENT) for number in range(3)]
-    assert script.categories(*told)[:6] == [
+    labels = [BlockLabel(0x1000 + 0x2000 * number, 7, Category.GRADIENT) for number in range(3)]
+    assert script.categories(*labels)[:6] == [
         *("communication", "communication"),
         *("gradient", "gradient"),
         *("communication", "gradient"),

@@ -399,8 +399,8 @@ def test_gradients_that_the_program_sets_are_gradients_and_copies_of_weights_are
     assert followed.blocks.of(Category.GRADIENT) >= {id(master.grad), id(shared.grad)}
     assert id(master) in followed.blocks.of(Category.OPTIMIZER_STATE if is_module else Category.PARAMETER)
     if is_module:
-        told = followed.blocks.told
-        later = told[told.index((Category.OPTIMIZER_STATE, id(shared))) :]
+        labels = followed.blocks.labels
+        later = labels[labels.index((Category.OPTIMIZER_STATE, id(shared))) :]
         assert (Category.PARAMETER, id(model.weight)) in later, "what it shares with the model is the model's"
         assert id(model.weight.main_grad) in followed.blocks.of(Category.MAIN_GRADIENT)
     assert followed.notes == []
