@@ -57,8 +57,8 @@ INERT_SIZES = (
 """Keys of host memory, locking and graph capture: they cannot change a result here, so any version may have them."""
 
 REFUSED = {
-    "expandable_segments_reserve": "reservations other than 9/8 of the device have no rules here",
-    "expandable_segments_reserve_by_class": "reservations other than 9/8 of the device have no rules here",
+    "expandable_segments_reserve": "only reservations of 9/8 of the device are modelled",
+    "expandable_segments_reserve_by_class": "only reservations of 9/8 of the device are modelled",
 }
 
 
@@ -214,7 +214,7 @@ class _Parser:
     def _backend(self) -> bool:
         token = self._take("a backend")
         if token.text in {"cudaMallocAsync", "hipMallocAsync"}:
-            reason = "its pool belongs to the CUDA driver, whose rules are not published"
+            reason = "its pool belongs to the CUDA driver, whose algorithm is not published"
             raise self._error(f"backend:{token.text} cannot be modelled: {reason}", token, "use backend:native")
         if token.text != "native":
             raise self._error("Unknown allocator backend, options are native and cudaMallocAsync", token)

@@ -133,7 +133,7 @@ def _objection(directory: Path) -> str | None:
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             if stat.S_ISLNK(status.st_mode):
-                return f"{path} is a link"
+                return f"{path} is a symbolic link"
             if status.st_uid != os.getuid():
                 return f"{path} belongs to another user"
             if status.st_mode & 0o022:

@@ -60,7 +60,7 @@ def _check(segment: AllocatorSegment) -> None:
         raise UsageError(f"blocks do not tile the segment at {segment.address:#x}", remedy="give all of its blocks")
     if any(block.state == "active_pending_free" for block in segment.blocks):
         raise UsageError(
-            f"a block of the segment at {segment.address:#x} waits for a stream that is not known",
+            f"a block of the segment at {segment.address:#x} waits for an unknown stream",
             remedy="restore it as allocated, record the stream and free it",
         )
 

@@ -125,7 +125,7 @@ def parse_version(text: str) -> Version:
         raise AllocatorConfError(f"{quoted(text)} is no torch version", remedy="give one such as 2.13")
     version = int(parts[0]), int(parts[1])
     if version < OLDEST_RULES:
-        raise AllocatorConfError(f"torch {text} is older than any allocator known here", remedy="give 2.0 or newer")
+        raise AllocatorConfError(f"torch {text} is older than any supported version", remedy="give 2.0 or newer")
     return version
 
 

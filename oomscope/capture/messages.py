@@ -38,7 +38,7 @@ class Messages:
         """
         if self._strict:
             raise MachineUnfitError(
-                f"nothing can be recorded: {why}", where="oomscope.record", remedy="mend that, or leave strict=True out"
+                f"nothing can be recorded: {why}", where="oomscope.record", remedy="fix that, or leave strict=True out"
             )
         self.warn(f"nothing is recorded: {why}")
 

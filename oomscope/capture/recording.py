@@ -96,7 +96,7 @@ class Recording(ContextDecorator):
             raise InputError(
                 "a coroutine or generator runs after its call has returned",
                 where=getattr(function, "__qualname__", repr(function)),
-                remedy="say `with oomscope.record():` inside it",
+                remedy="use `with oomscope.record():` inside it",
             )
         return super().__call__(function)
 
@@ -113,7 +113,7 @@ class Recording(ContextDecorator):
         import torch
 
         if (present := singleton.present_owner()) is not None:
-            self._messages.refuse(f"{present} records this process already")
+            self._messages.refuse(f"{present} already records this process")
         elif not torch.cuda.is_available():
             self._messages.refuse("torch finds no CUDA device")
         else:
@@ -159,7 +159,7 @@ class Recording(ContextDecorator):
         if not self._wanted or self._now is not None:
             return
         if (present := singleton.present_owner()) is not None:
-            self._messages.refuse(f"{present} records this process already")
+            self._messages.refuse(f"{present} already records this process")
             return
 
         def start() -> Running:

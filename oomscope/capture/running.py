@@ -112,7 +112,7 @@ class Running:
         if not self.is_of_this_process:
             return
         self._writer.look_up_rank()
-        self._messages.attempt("the program is not watched", lambda: self._report_on(complete))
+        self._messages.attempt("steps and growth are not reported", lambda: self._report_on(complete))
         if self._settings.every is not None and complete % self._settings.every == 0:
             self.keep("interval", f"step{complete}")
 

@@ -50,7 +50,7 @@ class Settings:
             raise InputError("no package zstandard", where=self.path, remedy="install it, or choose a name in .gz")
         if self.stacks not in get_args(Stacks):
             raise InputError(
-                f"{self.stacks!r} does not name stacks", where="stacks", remedy="choose python, all or none"
+                f"{self.stacks!r} is not a choice of stacks", where="stacks", remedy="choose python, all or none"
             )
         for name in ("max_entries", "every"):
             number = getattr(self, name)

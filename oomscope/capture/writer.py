@@ -143,7 +143,7 @@ class SnapshotWriter:
         self.look_up_rank()
         document = history.document()
         told = self._messages.attempt(
-            "the snapshot does not say where it comes from",
+            "the snapshot's origin is not recorded",
             lambda: self._origin(document, reason, step, refusal),
         )
         if told is not None:

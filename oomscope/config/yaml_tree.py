@@ -280,4 +280,4 @@ def _syntax_problem(error: yaml.YAMLError, text: str, source: str) -> Problem:
     if isinstance(error, _ExcessError):
         return Problem(error.problem, where, _TOO_MUCH)
     context = f" {error.context}" if error.context else ""
-    return Problem(f"not YAML: {error.problem}{context}", where, "mend the line")
+    return Problem(f"not YAML: {error.problem}{context}", where, "fix the line")

@@ -136,7 +136,7 @@ def virtual_card_check() -> Check:
         return Check(VIRTUAL_CARD, State.MISSING, found, "--backend virtual", error.remedy or "")
     library = loading.LIBRARIES / CARD
     size = library.stat().st_size
-    found = f"{CARD} ({format_size(size)}) has all that torch {torch.version} wants"
+    found = f"{CARD} ({format_size(size)}) has all that torch {torch.version} needs"
     return Check(VIRTUAL_CARD, State.OK, found, values={"path": str(library), "size_bytes": size})
 
 

@@ -202,7 +202,7 @@ def _run(command: Sequence[str], *, folder: Path) -> None:
         said = next((line for line in done.stderr.splitlines() if "error" in line), f"status {done.returncode}")
         program = "zig" if "ziglang" in command else Path(command[0]).name
         raise MachineUnfitError(
-            f"{program} fails: {said.strip()}", where="virtual card", remedy="see what it says above"
+            f"{program} fails: {said.strip()}", where="virtual card", remedy="see the compiler's output above"
         )
 
 

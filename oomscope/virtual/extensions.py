@@ -67,6 +67,6 @@ def own_runtimes(unsupported: Iterable[str]) -> Iterator[str]:
     for call in unsupported:
         if call.startswith(_TABLES_OF):
             yield (
-                f"{call.removeprefix(_TABLES_OF)} has a CUDA runtime of its own, which the virtual card cannot stand "
-                "in for; build it with nvcc --cudart=shared, or measure it with --backend cuda"
+                f"{call.removeprefix(_TABLES_OF)} has its own CUDA runtime, which the virtual card cannot replace; "
+                "build it with nvcc --cudart=shared, or measure it with --backend cuda"
             )

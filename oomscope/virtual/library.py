@@ -170,7 +170,7 @@ def _card() -> ctypes.CDLL:
 @functools.cache
 def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     if (version := int(card.oomscope_card_version())) != _VERSION:
-        raise RuntimeError(f"the virtual card's library has version {version}, not {_VERSION}: build it anew")
+        raise RuntimeError(f"the virtual card's library has version {version}, not {_VERSION}: rebuild it")
     card.oomscope_card_counters.restype = ctypes.c_size_t
     card.oomscope_card_unsupported.restype = ctypes.c_size_t
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t

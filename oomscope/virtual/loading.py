@@ -170,7 +170,7 @@ def _check_requirements(torch: InstalledTorch) -> None:
         named = ", ".join(unmet[:_NAMED_AT_MOST])
         rest = f" and {len(unmet) - _NAMED_AT_MOST} more" if len(unmet) > _NAMED_AT_MOST else ""
         raise MachineUnfitError(
-            f"torch {torch.version} (CUDA {torch.cuda}) wants {named}{rest}, which the virtual card lacks",
+            f"torch {torch.version} (CUDA {torch.cuda}) needs {named}{rest}, which the virtual card lacks",
             where=str(torch.folder),
             remedy=f"install a torch from {text_of(OLDEST)} to {text_of(NEWEST)}",
         )
@@ -180,4 +180,4 @@ def _rebuild() -> str:
     """Return how to get the libraries: a checkout compiles them; otherwise the wheel has them."""
     if (LIBRARIES.parent / "csrc").is_dir():
         return f"compile it: {sys.executable} -m oomscope.virtual.build"
-    return "install oomscope's wheel for Linux anew (glibc, x86-64 or aarch64)"
+    return "reinstall oomscope's wheel for Linux (glibc, x86-64 or aarch64)"

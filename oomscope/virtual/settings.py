@@ -56,11 +56,11 @@ class CardSettings:
         fits = 0 <= self.used_bytes <= self.capacity_bytes and 1 <= self.devices <= _MOST_DEVICES
         fits &= not 0 < self.budget_bytes < self.capacity_bytes
         if not fits or min(self.total_bytes, self.budget_bytes, self.event_lag, self.copy_limit_bytes) < 0:
-            raise ValueError(f"no card can be like that: {self}")
+            raise ValueError(f"invalid card settings: {self}")
         if self.peers == "processes" and not self.ledger:
-            raise ValueError("processes of one world find each other beside their ledger, and none is named")
+            raise ValueError("the processes of one world need a common ledger file, and none is named")
         if any(sign in self.ledger + self.card.device_name for sign in ";\n\0"):
-            raise ValueError(f"a card's settings cannot name a file like {self.ledger!r}")
+            raise ValueError(f"a card's settings cannot contain {self.ledger!r}")
 
     @property
     def capacity_bytes(self) -> int:

@@ -61,7 +61,7 @@ def check_harness(path: Path) -> None:
             compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
-        raise HarnessError(f"{type(error).__name__}: {error.msg}", where=place, remedy="mend the harness") from None
+        raise HarnessError(f"{type(error).__name__}: {error.msg}", where=place, remedy="fix the harness") from None
     except (OSError, ValueError) as error:
         raise HarnessError(f"cannot be read: {error}", where=str(path), remedy="give a Python file") from None
 

@@ -27,7 +27,7 @@ def replay_report(replayed: ReplayTable, *, title: str = "") -> Iterator[parts.P
     yield parts.Facts(rows=list(_facts(replayed)))
     yield setting_table(replayed)
     if replayed.fidelity.is_trusted and any(row.begun_afresh for row in replayed.rows):
-        yield line("* begun afresh, to be compared with the row that is begun so", "soft")
+        yield line("* older blocks repacked; compare with the row: repacked", "soft")
     yield mismatch_table(replayed.fidelity.mismatches)
     yield from (parts.note(caveat.text) for caveat in replayed.caveats)
 
@@ -51,7 +51,7 @@ def answer_text(replayed: ReplayTable) -> str:
     if saved <= 0:
         return f"{format_size(before)} are reserved at most; no setting tried reserves less."
     least = f"{best.name} reserves {format_size(saved)} less: {format_size(best.peak_reserved_bytes)} at most"
-    begun = ", both begun afresh" if best.begun_afresh else ""
+    begun = ", both repacked" if best.begun_afresh else ""
     return f"{least}, instead of {format_size(before)} as recorded{begun}."
 
 

@@ -187,7 +187,7 @@ def _by_rank(folder: Path) -> tuple[dict[int, Path], list[LeftOut]]:
             found[file.rank] = file.path
     if not found:
         remedy = "compare two files, or name the files by rank, such as snap-0.pickle"
-        raise SnapshotError("its names do not say which rank each file is of", where=str(folder), remedy=remedy)
+        raise SnapshotError("the file names give no ranks", where=str(folder), remedy=remedy)
     return found, sorted(left_out, key=lambda each: each.file)
 
 
@@ -218,7 +218,7 @@ def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:
         sides = {device: sides[device]}
     for index, side in sides.items():
         if phase and phase not in side.phase_peaks():
-            known = ", ".join(side.phase_peaks()) or "no phase that is known"
+            known = ", ".join(side.phase_peaks()) or "no known phase"
             raise InputError(f"device {index} has no phase {phase}", where=named.file, remedy=f"it has {known}")
     return sides
 

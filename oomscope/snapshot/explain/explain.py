@@ -147,7 +147,7 @@ def _caveats(analysis: Analysis) -> Iterator[str]:
         yield f"events of unknown kinds are left out: {', '.join(kinds)}"
     if not analysis.at_peak.is_known:
         yield f"the segments at the peak are unknown: {'; '.join(analysis.at_peak.doubts)}"
-    yield from (f"the file is not of one piece: {reason}" for reason in analysis.timeline.reconciliation.reasons)
+    yield from (f"the file is inconsistent: {reason}" for reason in analysis.timeline.reconciliation.reasons)
 
 
 def _of_failures(trace: Trace) -> Iterator[str]:

@@ -104,7 +104,7 @@ def _explain_ranks(folder: Path, asked: dict[str, Any], limits: Limits | None, a
     if worst is None:
         if left_out and not ranks:
             raise SnapshotError(
-                "neither names nor recordings say which rank each file is of",
+                "neither file names nor recordings give the ranks",
                 where=str(folder),
                 remedy="explain one file, or name them by rank, such as snap-0.pickle",
             )

@@ -32,7 +32,7 @@ MOST_STATES: Final = 3
 
 NO_RULE: Final = "no rule"
 RECORDED: Final = "the recording"
-RECORDED_WITHOUT_MODEL: Final = "a recording that was told of no model"
+RECORDED_WITHOUT_MODEL: Final = "a recording without a model"
 CENSUS_PARAMETER: Final = "as many persistent blocks of this size as gradients"
 CENSUS_STATE: Final = "further persistent blocks of a gradient's size"
 RUNS_FORWARD_ONLY: Final = "alive throughout a recording that only runs forward"

@@ -43,9 +43,7 @@ _DATA_OF: Final = frozenset({"collections", "datetime", "decimal", "numpy", "pan
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 _TORCH_SAVE_MAGIC: Final = 0x1950A86A20F9469CFC6C
 """The value that a file of ``torch.save`` began with before it was a zip archive (torch/serialization.py)."""
-_NOT_TEXT: Final = (
-    "give what torch.cuda.memory._dump_snapshot wrote; of a job's log oomscope config import makes a configuration"
-)
+_NOT_TEXT: Final = "give a file made by torch.cuda.memory._dump_snapshot; for a job's log use oomscope config import"
 
 
 Consumed: TypeAlias = Callable[[int], None]
@@ -70,7 +68,7 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
     if head.startswith(_ZIP_MAGIC):
-        raise SnapshotError("a zip archive, as torch.save writes, which is not read", remedy=_DUMPED)
+        raise SnapshotError("a zip archive, as torch.save writes, not a memory snapshot", remedy=_DUMPED)
     try:
         if _JSON.match(head):
             return json.loads(content.read())
@@ -79,13 +77,13 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
             pass
     except _MALFORMED as error:
         if not _JSON.match(head) and _is_text(head):
-            raise SnapshotError("no readable pickle or JSON but text", remedy=_NOT_TEXT) from error
+            raise SnapshotError("text, neither a pickle nor JSON", remedy=_NOT_TEXT) from error
         reason = printable(str(error)) or type(error).__name__
         raise SnapshotError(
-            f"no readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
+            f"not a readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
         ) from error
     if document == _TORCH_SAVE_MAGIC:
-        raise SnapshotError("a file of torch.save, which is not read", remedy=_DUMPED)
+        raise SnapshotError("a torch.save file, not a memory snapshot", remedy=_DUMPED)
     return document
 
 
@@ -155,12 +153,12 @@ class _PlainValues(pickle.Unpickler):
         asked_for = f"{printable(module)}.{printable(name)}"
         if module.partition(".")[0] in _DATA_OF:
             raise SnapshotError(
-                f"the pickle holds {asked_for}, and only plain lists, mappings, texts and numbers are read",
+                f"the pickle holds {asked_for}, and only plain lists, mappings, strings and numbers are allowed",
                 remedy=f"{_DUMPED}, with nothing added to it",
             )
         raise SnapshotError(
             f"the pickle asks for {asked_for}, which no memory snapshot needs",
-            remedy="do not open it with anything else either",
+            remedy="it may be malicious: do not unpickle it with anything else",
         )
 
     def persistent_load(self, pid: Any) -> NoReturn:

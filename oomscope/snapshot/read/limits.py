@@ -59,7 +59,7 @@ class Limits:
         for setting in settings:
             name, _, text = setting.partition("=")
             if name not in known:
-                raise UsageError(f"no such limit; there are {', '.join(known)}", where=setting, remedy=REMEDY)
+                raise UsageError(f"no such limit; limits are {', '.join(known)}", where=setting, remedy=REMEDY)
             try:
                 limits = replace(limits, **{name: parse_size(text)})
             except InputError as error:

@@ -79,4 +79,4 @@ def _end(code: int, where: str, complaint: str) -> OomscopeError:
     if -code == signal.SIGXCPU:
         return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
     name = signal.Signals(-code).name
-    return SnapshotError(f"its content ended the reader ({name})", where=where, remedy=_AGAIN)
+    return SnapshotError(f"it crashed the reader ({name})", where=where, remedy=_AGAIN)

@@ -44,7 +44,7 @@ def flatten(document: object, *, where: str) -> Tables:
     reader = Reader(where)
     root = {"segments": document} if isinstance(document, list) else document
     if not isinstance(root, dict) or "segments" not in root:
-        raise SnapshotError("no memory snapshot: it has no segments", where=where, remedy=REMEDY)
+        raise SnapshotError("not a memory snapshot: it has no segments", where=where, remedy=REMEDY)
     settings = reader.mapping(root.get("allocator_settings", {}), "allocator_settings")
     columns: dict[str, Column] = {}
     _segments(reader, root, columns)
@@ -56,7 +56,7 @@ def flatten(document: object, *, where: str) -> Tables:
     }
     devices = {*columns["segments.device"], *(row["device"] for row in values["device_traces"])}
     if len(devices) > MAX_DEVICES:
-        many = f"it is about {len(devices):,} devices, but torch knows no more than {MAX_DEVICES}"
+        many = f"it names {len(devices):,} devices, but torch supports at most {MAX_DEVICES}"
         raise SnapshotError(many, where=where, remedy=REMEDY)
     _annotations(reader, root, columns)
     values["texts"] = list(reader.texts)

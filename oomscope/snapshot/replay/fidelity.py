@@ -33,8 +33,10 @@ TRUSTED: Final = 0.95
 """Share of repeated segment events below which nothing is concluded from other replays."""
 
 
-ASCEND: Final = "torch_npu aligns blocks of expandable segments to 16 KiB, which is followed in size only"
-PRIVATE_POOLS: Final = "when a private pool was given up, or may serve or release for others, is not recorded"
+ASCEND: Final = "torch_npu aligns blocks of expandable segments to 16 KiB, which is modelled in size only"
+PRIVATE_POOLS: Final = (
+    "the file does not record when a private pool is released, or may serve other pools or free memory for them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,7 +169,10 @@ def pairs_of(conf: str) -> list[tuple[str, str]]:
 def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
     outcome, notes = tried.outcome, tried.requests.caveats
     if begun_afresh and tried.name != AS_RECORDED:
-        notes = (*notes, f"begun so, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}")
+        notes = (
+            *notes,
+            f"with older blocks repacked, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}",
+        )
     return FixTried(
         name=tried.name,
         conf=tried.conf,

@@ -117,7 +117,7 @@ class Recording:
         """Which recorded settings are left out, for people; None where none is."""
         if not self.ignored:
             return None
-        return f"recorded settings that are ill-formed or have no rules here are left out: {', '.join(self.ignored)}"
+        return f"recorded settings that are invalid or not modelled are ignored: {', '.join(self.ignored)}"
 
 
 def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:

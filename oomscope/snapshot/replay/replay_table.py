@@ -28,7 +28,7 @@ from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 3
-AFRESH: Final = "begun afresh"
+AFRESH: Final = "repacked"
 """Name of the row that settings begun afresh compare with."""
 
 
@@ -205,13 +205,13 @@ def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Cav
     older = int((recording.timeline.lifetimes.born == BEFORE).sum())
     starts_as_recorded = initial is not None and initial.held is not None
     texts: list[tuple[str, str | None]] = [
-        ("no_card", None if budget.source else "the file does not tell the card, so no request can fail"),
+        ("no_card", None if budget.source else "the file does not name the card, so no request can fail"),
         ("bounded_card", _bounded_card(budget)),
         *(("unknown_start", doubt) for doubt in (initial.doubts if initial else ())),
         ("older_blocks", _older_blocks(older, tried, starts_as_recorded=starts_as_recorded)),
     ]
     if older and starts_as_recorded and recording.rules.settings().tie_rule != TIE_ADDRESS:
-        order = "which of the older segments was made first, by which equally large blocks are ordered, is not recorded"
+        order = "the file does not record the age of older segments, which orders blocks of equal size"
         texts.append(("older_order", order))
     if switches_expandable(recording.timeline):
         switched = "expandable segments were switched during the recording; the replay has one setting throughout"
@@ -242,11 +242,11 @@ def _older_blocks(older: int, tried: Tried, *, starts_as_recorded: bool) -> str 
     if not older:
         return None
     if not starts_as_recorded:
-        return f"{older} blocks are older than the recording, and packed afresh"
+        return f"{older} blocks are older than the recording, and are repacked"
     begin = "begin with all that was held then"
     if any(row.begun_afresh for row in tried.rows):
         begin = (
-            "that switch expandable segments begin with them packed afresh and nothing cached, the others with all "
+            "that switch expandable segments begin with them repacked and nothing cached, the others with all "
             "that was held then"
         )
     return f"{older} blocks are older than the recording; settings {begin}"

@@ -119,7 +119,7 @@ class Requests:
     def caveats(self) -> tuple[str, ...]:
         """In what a replay of these requests differs from the recorded run, for people."""
         doubts = self.initial.doubts if self.initial else ()
-        afresh = ("blocks from before the recording are packed afresh",) if self.packed_before else ()
+        afresh = ("blocks from before the recording are repacked",) if self.packed_before else ()
         return (*doubts, *afresh, *self.pool_doubts)
 
     @property

@@ -104,7 +104,7 @@ def segment(*blocks: AllocatorBlock, total: int = 2 * MiB) -> AllocatorSegment:
     [
         (segment(), "do not tile"),
         (segment(AllocatorBlock(0x1000_0000, MiB, 0, "inactive")), "do not tile"),
-        (segment(AllocatorBlock(0x1000_0000, 2 * MiB, 1, "active_pending_free")), "waits for a stream"),
+        (segment(AllocatorBlock(0x1000_0000, 2 * MiB, 1, "active_pending_free")), "waits for an unknown stream"),
         (segment(AllocatorBlock(0x1000_0000, 2 * MiB, 1, "active_allocated")), "has no id"),
         (segment(AllocatorBlock(0x1000_0000, 2 * GiB, 0, "inactive"), total=2 * GiB), "too small"),
     ],

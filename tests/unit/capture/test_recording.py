@@ -114,7 +114,7 @@ def test_a_probe_is_not_disturbed(allocator, monkeypatch, capsys) -> None:
     with oomscope.record():
         pass
     assert (files(), allocator.log) == ([], [])
-    assert "oomscope probe records this process already" in capsys.readouterr().err
+    assert "oomscope probe already records this process" in capsys.readouterr().err
 
 
 def test_a_program_that_records_itself_keeps_its_history(allocator) -> None:
@@ -279,5 +279,5 @@ async def asynchronous_generator():
 
 @pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
 def test_what_runs_after_its_call_is_not_decorated(function) -> None:
-    with pytest.raises(InputError, match="runs after its call has returned; say `with oomscope"):
+    with pytest.raises(InputError, match="runs after its call has returned; use `with oomscope"):
         oomscope.record()(function)

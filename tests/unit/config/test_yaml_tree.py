@@ -112,15 +112,15 @@ def test_merge_keys() -> None:
     [
         (
             "a: [1",
-            "f:1: not YAML: expected ',' or ']', but got '<stream end>' while parsing a flow sequence; mend the line",
+            "f:1: not YAML: expected ',' or ']', but got '<stream end>' while parsing a flow sequence; fix the line",
         ),
-        ("a: 1\n b: 2", "f:2: not YAML: mapping values are not allowed here; mend the line"),
-        ("a: *b", "f:1: not YAML: found undefined alias 'b'; mend the line"),
+        ("a: 1\n b: 2", "f:2: not YAML: mapping values are not allowed here; fix the line"),
+        ("a: *b", "f:1: not YAML: found undefined alias 'b'; fix the line"),
         (
             "\ta: 1",
             (
                 "f:1: not YAML: found character '\\t' that cannot start any token while scanning for the next token; "
-                "mend the line"
+                "fix the line"
             ),
         ),
         ("a\n---\nb", "f:2: more than one YAML document; keep one"),

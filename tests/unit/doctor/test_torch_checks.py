@@ -87,7 +87,7 @@ def test_a_card_that_can_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(loading, "check", lambda: InstalledTorch(tmp_path, "2.15.0", "13.2"))
     check = virtual_card_check()
     assert (check.part, check.state) == (VIRTUAL_CARD, State.OK)
-    assert check.found == "liboomscope_card.so (2.00 KiB) has all that torch 2.15.0 wants"
+    assert check.found == "liboomscope_card.so (2.00 KiB) has all that torch 2.15.0 needs"
     assert Diagnosis((check,)).backends == ("virtual",)
 
 

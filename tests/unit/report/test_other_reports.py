@@ -37,7 +37,7 @@ FAILS = Check(
 
 
 def test_doctor_begins_with_the_answer_and_ends_with_remedies() -> None:
-    card = Check(part="virtual card", state=State.OK, found="it has all that torch wants")
+    card = Check(part="virtual card", state=State.OK, found="it has all that torch needs")
     first = [
         printed(doctor_report(Diagnosis(checks))).splitlines()[0]
         for checks in ((OK, MISSING, card), (OK, MISSING), (FAILS, MISSING))

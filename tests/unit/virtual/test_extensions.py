@@ -36,8 +36,8 @@ def test_a_runtime_inside_a_library_is_named(tmp_path: Path) -> None:
     status, said, unsupported = on_card(script, preamble="torch")
     assert status == 500
     assert said == (
-        f"RuntimeError: CUDA error: not found; {library} has a CUDA runtime of its own, which the virtual card cannot "
-        "stand in for; build it with nvcc --cudart=shared, or measure it with --backend cuda"
+        f"RuntimeError: CUDA error: not found; {library} has its own CUDA runtime, which the virtual card cannot "
+        "replace; build it with nvcc --cudart=shared, or measure it with --backend cuda"
     )
     assert list(own_runtimes(unsupported)) == [said.partition("; ")[2]]
 

@@ -48,7 +48,7 @@ def test_another_system_is_referred_to_a_container(unloaded: Path, monkeypatch: 
 
 
 def test_a_library_that_was_not_built_is_reported_as_missing(unloaded: Path) -> None:
-    assert "virtual card: liboomscope_card.so is missing; install oomscope's wheel" in refusal()
+    assert "virtual card: liboomscope_card.so is missing; reinstall oomscope's wheel" in refusal()
     (unloaded.parent / "csrc").mkdir()
     assert "virtual card: liboomscope_card.so is missing; compile it:" in refusal()
 
@@ -80,7 +80,7 @@ class TestTorch:
         write_torch(tmp_path / "site", wants=("cudaMalloc", *(f"cudaNew{index}" for index in range(7))))
         monkeypatch.syspath_prepend(tmp_path / "site")
         monkeypatch.setattr(installed_torch, "find_torch", find_torch)
-        said = "wants cudaNew0, cudaNew1, cudaNew2, cudaNew3, cudaNew4 and 2 more, which the virtual card lacks"
+        said = "needs cudaNew0, cudaNew1, cudaNew2, cudaNew3, cudaNew4 and 2 more, which the virtual card lacks"
         assert f"torch 2.15.0 (CUDA 13.2) {said}" in refusal()
 
 

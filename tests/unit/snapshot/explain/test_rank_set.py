@@ -116,9 +116,9 @@ def test_one_file_of_each_rank_is_taken(folder: Path, is_told: bool):
 def test_files_of_which_nothing_says_the_rank_are_refused(folder: Path):
     for number, name in enumerate(("a", "other", "third-1")):
         (folder / f"snap-{number}.pickle").rename(folder / f"{name}.pickle")
-    with pytest.raises(SnapshotError, match="neither names nor recordings say which rank"):
+    with pytest.raises(SnapshotError, match="neither file names nor recordings give the ranks"):
         explain_path(folder)
-    with pytest.raises(SnapshotError, match="names do not say which rank"):
+    with pytest.raises(SnapshotError, match="file names give no ranks"):
         diff_paths(folder, folder)
     write_snapshot(snapshot_of(machine(GiB, 100), provenance=Provenance(rank=5)), folder / "told.pickle")
     found = explain_path(folder).found
@@ -173,14 +173,14 @@ def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):
     assert [row.rank for row in found.rows] == [2, 0]
     [unread] = found.unread
     assert Path(unread.file).name == "snap-1.pickle"
-    assert "no readable pickle" in unread.reason
+    assert "not a readable pickle" in unread.reason
     assert found.to_json()["unread"] == [{"file": unread.file, "reason": unread.reason}]
 
 
 def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
     for rank in range(2):
         (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
-    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: text, neither a pickle"):
         explain_path(tmp_path)
 
 

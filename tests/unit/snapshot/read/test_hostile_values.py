@@ -39,7 +39,7 @@ HUGE = {**SEGMENT, "total_size": 2**62}
     [
         (
             {"segments": [{**SEGMENT, "device": index} for index in range(129)]},
-            r"about 129 devices, but torch knows no more than 128; give a file",
+            r"names 129 devices, but torch supports at most 128; give a file",
         ),
         (
             {"segments": [{**SEGMENT, "address": 2**64 - 2 * MiB}]},

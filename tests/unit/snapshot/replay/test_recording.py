@@ -52,7 +52,7 @@ def test_settings_that_are_ill_formed_or_without_rules_are_left_out_and_named(pa
     snapshot = snapshot_with(PYTORCH_CUDA_ALLOC_CONF=f"max_split_size_mb:64,{part}")
     assert ignored_conf(snapshot) == (part,)
     [device] = explain(snapshot, file="snap.pickle").devices
-    assert any(caveat.endswith(f"are left out: {part}") for caveat in device.caveats)
+    assert any(caveat.endswith(f"are ignored: {part}") for caveat in device.caveats)
     assert "settings_unheeded" in {caveat.code for caveat in replay_file(snapshot).caveats}
 
 
