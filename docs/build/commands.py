@@ -41,7 +41,7 @@ oomscope --version
 
 `oomscope completion bash|zsh|fish` prints a script by which TAB completes commands, options, cards, presets,
 configuration keys, branches and tags; `oomscope completion --help` says how each shell loads it. `oomscope --version`
-prints the versions of oomscope and torch, and the backends at hand: a bug report begins with it and with what
+prints the versions of oomscope and torch, and the available backends: a bug report begins with it and with what
 [doctor](troubleshooting.md#check-the-machine-oomscope-doctor) prints.
 """
 

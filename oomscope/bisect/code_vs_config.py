@@ -33,7 +33,8 @@ MESSAGES = {
     "config": "the configuration is at fault, also with the old code",
     "combination": "neither is at fault alone: only the new code with the new configuration is bad",
     "either": "the new code alone is bad, and so is the new configuration alone",
-    "unknown": "which is at fault cannot be told: a corner of the square cannot be tested",
+    "unknown": "it is unknown which is at fault: one of the four combinations of code and configuration "
+    "cannot be tested",
 }
 
 
@@ -80,13 +81,13 @@ class CodeVsConfigSearch:
                 candidates=commits,
                 considered=commits,
                 probes_at_most=_CORNERS + Search.over(commits).probes_left,
-                more_if=("the configuration has a part in it (its keys are searched too)",),
+                more_if=("the configuration contributes (its keys are searched too)",),
             )
         )
         base = BisectResult(
             axis="both",
             outcome="inconclusive",
-            message=f"{OUT_OF_TIME} before the corners were known",
+            message=f"{OUT_OF_TIME} before the four combinations were measured",
             good=self.good.hash,
             bad=self.bad.hash,
             bad_class=str(self.request.bad),

@@ -13,7 +13,7 @@ from oomscope.bisect.changes.narrow import TurningPoint, narrow
 from oomscope.bisect.lines.culprit import LineSearcher, is_started
 from oomscope.bisect.lines.good_end import find_good_end
 from oomscope.bisect.lines.line import Known, Line
-from oomscope.bisect.lines.merges import MergeOpener, Walked, acquitted_by
+from oomscope.bisect.lines.merges import MergeOpener, Walked, ruled_out_by
 from oomscope.bisect.lines.steps import StepWalk
 from oomscope.bisect.requests import CommitRequest
 from oomscope.bisect.results.growth import grown_sites
@@ -141,7 +141,7 @@ class CommitBisect:
             found = StepWalk(self.request.steps, opener, noise).walk(line)
             answered = answered if found is None else replace(answered, steps=found[0], waterfall=found[1])
             if answered.suspects and noise is None:
-                answered = self._without_acquitted(answered, walked, (line, *(opener.branches if opener else ())))
+                answered = self._without_ruled_out(answered, walked, (line, *(opener.branches if opener else ())))
         if answered.outcome == "no_culprit":
             for note in self._packages_not_installed():
                 self.prober.note(note)
@@ -156,7 +156,7 @@ class CommitBisect:
         if request.hunks:
             more_if.append("a culprit is found (its hunks are searched too)")
         if not request.first_parent and any(commit.is_merge for commit in self.line.commits):
-            more_if.append("a merge is at fault (what it brought in is searched as well)")
+            more_if.append("a merge is at fault (the merged branches are searched too)")
         if request.noise is None and is_started(line.experiment(0)):
             more_if.append("the program reads no value of the card (the two probes that decide are repeated)")
         if request.noise is not None and request.noise.may_repeat:
@@ -254,13 +254,13 @@ class CommitBisect:
         reason = walked.answer.reason or f"those before {first_bad} cannot be tested"
         message = f"one of {len(suspects)} commits is at fault: {reason}"
         if len(suspects) == 1:
-            message = f"only {(suspects[0].commit or '')[:10]} is left: {reason}, and all others are acquitted"
+            message = f"only {(suspects[0].commit or '')[:10]} is left: {reason}; all others are ruled out"
         return replace(base, outcome="suspects", suspects=suspects, message=message)
 
-    def _without_acquitted(self, answered: BisectResult, walked: Walked, lines: Sequence[Line]) -> BisectResult:
-        """Return ``answered`` without the suspects that the walk along the steps has acquitted."""
-        acquitted = acquitted_by(lines, self.repository, self.good)
-        left = tuple(suspect for suspect in answered.suspects if suspect.commit not in acquitted)
+    def _without_ruled_out(self, answered: BisectResult, walked: Walked, lines: Sequence[Line]) -> BisectResult:
+        """Return ``answered`` without the suspects that the walk along the steps has ruled out."""
+        ruled_out = ruled_out_by(lines, self.repository, self.good)
+        left = tuple(suspect for suspect in answered.suspects if suspect.commit not in ruled_out)
         return self._with_suspects(answered, walked, left) if left else answered
 
     def _packages_not_installed(self) -> Iterator[str]:

@@ -116,7 +116,7 @@ _COMMAND_LINE = "command line"
 
 @config.command("import", short_help="Import Megatron-LM, Megatron Bridge or NeMo arguments.")
 @click.argument("words", nargs=-1, metavar="FILE|-|-- COMMAND...")
-@click.option("--dialect", type=click.Choice(DIALECTS), help="Whose names they are (default: found out).")
+@click.option("--dialect", type=click.Choice(DIALECTS), help="Whose names they are (default: detected).")
 @world_size_option
 @preset_option
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="Write the configuration there (default: to stdout).")
@@ -150,16 +150,16 @@ def import_command(
     arguments.world_size = world_size or arguments.world_size
     if dialect is None and arguments.source != _COMMAND_LINE and is_own(arguments):
         raise ConfigError(
-            "reads as a configuration of oomscope's own, which needs no import",
+            "is a configuration of oomscope, which needs no import",
             where=arguments.source,
-            remedy="give it to oomscope probe, or say whose names it has with --dialect",
+            remedy="give it to oomscope probe, or name the dialect with --dialect",
         )
     imported = import_arguments(arguments, dialect)
     if imported.not_understood and not (imported.settings or imported.not_modelled or imported.without_memory):
         raise ConfigError(
             f"none of its arguments is one of {imported.dialect}'s",
             where=imported.source,
-            remedy="name whose they are with --dialect; a configuration of oomscope's own needs no import",
+            remedy="name the dialect with --dialect; a configuration of oomscope needs no import",
         )
     text = configuration_file(imported, preset=preset)
     if as_json:
@@ -199,7 +199,7 @@ def _broken_rules(text: str) -> list[str]:
     try:
         loaded = load_text(text, source="the result", enforce=False)
     except ConfigError as error:
-        return [f"the result is not a whole configuration: {error}"]
+        return [f"the result is not a complete configuration: {error}"]
     return [f"{finding.kind} {finding.rule}: {finding.message}; {finding.remedy}" for finding in loaded.findings]
 
 

@@ -45,7 +45,7 @@ COMMANDS = {
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--version", is_flag=True, help="Show the versions of oomscope and torch, and the backends at hand.")
+@click.option("--version", is_flag=True, help="Show the versions of oomscope and torch, and the available backends.")
 @click.option("--json", "as_json", is_flag=True, help="With --version: print one JSON document.")
 @click.pass_context
 def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:

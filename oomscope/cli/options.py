@@ -127,7 +127,7 @@ class Jobs(click.ParamType):  # type: ignore[type-arg]
         try:
             return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
         except click.BadParameter:
-            self.fail(f"{quoted(value)} is not a whole number from 1 to {MOST_JOBS}, nor auto", param, ctx)
+            self.fail(f"{quoted(value)} is neither a whole number from 1 to {MOST_JOBS} nor auto", param, ctx)
 
 
 def cores() -> int:
@@ -191,7 +191,7 @@ jobs_option = click.option(
     type=Jobs(),
     default=1,
     metavar="N",
-    help="Probes side by side, a core or a GPU each (auto: one a core); the answer is the same (default: 1).",
+    help="Probes at once, a core or a GPU each (auto: one per core); the answer is the same (default: 1).",
 )
 
 
@@ -325,7 +325,7 @@ def _known_torch(ctx: click.Context, param: click.Parameter, value: str | None) 
 
     if parse_version(value) > NEWEST:
         remedy = f"give one up to {text_of(NEWEST)}"
-        raise UsageError(f"the allocator of torch {value} is not known here", where="--torch-version", remedy=remedy)
+        raise UsageError(f"the allocator of torch {value} is not modelled", where="--torch-version", remedy=remedy)
     return value
 
 

@@ -206,7 +206,7 @@ def _drawing(snapshot: str) -> Drawing | None:
     try:
         analyses = analyse(load_snapshot(snapshot), file=snapshot)
     except InputError as error:
-        remark(f"warning: the page lacks its pictures: {error}")
+        remark(f"warning: the page has no pictures: {error}")
         return None
     return draw(max(analyses, key=lambda each: len(each.recorded)))
 
@@ -240,7 +240,7 @@ def _show(result: ProbeResult, plan: Plan, *, full: bool, log: Path | None, git_
     elif output and git_bisect:
         remark(f"What the target printed last: {output.splitlines()[-1]}")
     elif output:
-        remark(f"What the target printed: {keep_log(output) or 'lost, for no file can be written'}")
+        remark(f"What the target printed: {keep_log(output) or 'lost: no file can be written'}")
     misplaced = _misplaced(click.get_current_context())
     if misplaced and result.failure and _WRONG_USAGE.search(result.failure.message):
         remark(f"{misplaced} stands after '--', so the program got it: options of oomscope come before '--'")
@@ -320,7 +320,7 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
     if is_program and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
         raise UsageError(
             "--world-size with a program on a real card",
-            remedy="only a virtual card plays a rank: --backend virtual, or start the world with torchrun",
+            remedy="a rank alone needs a virtual card: give --backend virtual, or start the world with torchrun",
         )
     return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(rank, settings), title=title)
 

@@ -150,7 +150,7 @@ class TargetOptions(Options):
         if len(targets) > 1:
             raise UsageError(f"both {' and '.join(targets)}", remedy="name one: each brings its own model")
         if self.command is None and self._readings:
-            raise UsageError(f"{self._readings[0]} without --command", remedy="name the command that it is about")
+            raise UsageError(f"{self._readings[0]} without --command", remedy="name the command, or leave it out")
         return replace(self, command=shlex.join(program)) if program else self
 
     @property

@@ -254,7 +254,7 @@ def _line(node: Node) -> int:
 
 def _decoded(data: bytes | str, source: str, bounds: Bounds) -> str:
     if len(data) > bounds.bytes:
-        message = f"larger than {bounds.bytes // 1024} KiB, which no configuration is"
+        message = f"larger than {bounds.bytes // 1024} KiB, too large for a configuration"
         raise InvalidConfigError([Problem(message, source, "give a YAML file of sections and keys")])
     if isinstance(data, str):
         return data.removeprefix("\ufeff")

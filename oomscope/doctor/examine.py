@@ -162,8 +162,8 @@ def _card(card: Card, visible: str | None) -> Check:
     if memory.used_bytes <= SMALL_USE:
         return Check(part, State.OK, found, values=values)
     pids = ", ".join(str(pid) for pid in card.processes)
-    found = f"{found} by {f'process {pids}' if pids else 'processes that cannot be seen from here'}"
-    effect = "probes on it have that much less, and runs are tagged foreign where that decides"
+    found = f"{found} by {f'process {pids}' if pids else 'processes not visible from here'}"
+    effect = "probes on it have that much less; runs whose outcome depends on it are tagged foreign"
     return Check(part, State.NOTE, found, effect, "end them, or choose another card by CUDA_VISIBLE_DEVICES", values)
 
 
@@ -241,17 +241,17 @@ def place_checks(environment: Mapping[str, str]) -> Iterator[Check]:
     try:
         state_dirs = StateDirs.default(environment)
     except RuntimeError:  # of pathlib, without HOME and an account
-        disables = "bisect and gate, unless --state and --ledger name a place"
+        disables = "bisect and gate, unless --state and --ledger are given"
         remedy = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME"
         yield Check("cache", State.MISSING, "there is no home directory", disables, remedy)
     else:
         for part, path in (("cache", state_dirs.root), ("state", state_dirs.state or state_dirs.root)):
-            disables = "bisect and gate, unless --state and --ledger name another"
+            disables = "bisect and gate, unless --state and --ledger name others"
             yield _place(part, path, State.MISSING, disables, f"XDG_{part.upper()}_HOME")
     try:
         temporary = Path(tempfile.gettempdir())
     except OSError:
-        found = "no directory for them may be written to"
+        found = "no writable directory for them"
         yield Check("temporary files", State.FAILS, found, "every probe", "set TMPDIR to a folder with some room")
     else:
         yield _place("temporary files", temporary, State.FAILS, "every probe", "TMPDIR")

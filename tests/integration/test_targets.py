@@ -184,7 +184,7 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
         (["--command", "true", "--exit-status", "--bad", "fragmentation"], "--bad fragmentation needs a snapshot"),
         (["--command", "true", "--exit-status", "--bad", "requested>1GiB"], "--bad requested>1GiB needs bytes"),
         (["--command", "true", "--exit-status", "--steps"], "--steps needs bytes"),
-        (["--command", "echo", "--metric-regex", "(x)", "--bad", "reserved>1GiB"], "needs a snapshot to be told"),
+        (["--command", "echo", "--metric-regex", "(x)", "--bad", "reserved>1GiB"], "needs a snapshot"),
         (["--entry", "a:b", "--bad", "exit"], "--bad exit without --command"),
         (["--entry", "a:b", "--command", "true"], "both --entry and --command"),
         (["--entry", "a:b", "--config", "c.yaml"], "both --config and --entry"),

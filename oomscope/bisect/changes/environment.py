@@ -116,7 +116,7 @@ def read_environment(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give a file of NAME=VALUE lines") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):

@@ -52,7 +52,7 @@ _REFUSED: Final = (
     ),
     _Format("pixi.lock", re.compile(r"pixi\.lock$"), re.compile(r"^environments:", re.MULTILINE), _FREEZE),
     _Format(
-        "a file of conda",
+        "a conda file",
         re.compile(r"(environment|conda-lock)[^/]*\.ya?ml$"),
         re.compile(r"^(dependencies|channels|package):|^@EXPLICIT", re.MULTILINE),
         _FREEZE,
@@ -106,13 +106,13 @@ def read_packages(path: Path) -> PackageList:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
     if _TABLES.search(text):
         return _of_tables(text, str(path))
     for each in _REFUSED:
         if each.of_file.search(path.name) or each.of_text.search(text):
-            raise InputError(f"{each.name} is not read", where=str(path), remedy=each.remedy)
+            raise InputError(f"{each.name} is not supported", where=str(path), remedy=each.remedy)
     return PackageList(_of_lines(text, path))
 
 

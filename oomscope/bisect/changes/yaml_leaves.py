@@ -153,7 +153,7 @@ def with_file(experiment: Experiment | Untestable, path: str, content: bytes) ->
     def write(directory: Path) -> None:
         file = directory / path
         if not real_path(file).is_relative_to(real_path(directory)):
-            raise GitError("leads out of the checkout", where=path, remedy="name a file that is no link to elsewhere")
+            raise GitError("points outside the checkout", where=path, remedy="name a file inside the checkout")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
@@ -184,7 +184,9 @@ def read_leaves(content: bytes, path: str) -> Leaves:
         _as_json(document)
         return dict(_leaves(document, (), path))
     except RecursionError:  # YAML allows a: &a [*a]
-        raise InputError("an alias stands inside what it names", where=path, remedy="write the values out") from None
+        raise InputError(
+            "an alias refers to a value that contains it", where=path, remedy="replace the alias by its value"
+        ) from None
     except (ValueError, yaml.YAMLError) as error:  # a wrong encoding is a ValueError, too
         first = str(error).partition("\n")[0]
         raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy=_REMEDY) from None

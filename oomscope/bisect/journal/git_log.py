@@ -27,8 +27,8 @@ def git_bisect_log(search_state: JournalState) -> str:
     """
     if search_state.begun.kind != "commits":
         raise UsageError(
-            f"search {search_state.begun.search} was not over commits alone",
-            remedy="see oomscope bisect log: git bisect knows no keys, no variables and no corners",
+            f"search {search_state.begun.search} was not a search over commits alone",
+            remedy="see oomscope bisect log: git bisect supports commits only",
         )
     return "\n".join(_lines(search_state)) + "\n"
 

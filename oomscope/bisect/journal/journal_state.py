@@ -144,12 +144,12 @@ def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
         try:
             state.apply(json.loads(line))
         except _UNREADABLE:
-            state.problems.append(f"{where}:{number}: the line cannot be read; its question is asked again")
+            state.problems.append(f"{where}:{number}: the line cannot be read; its probe is repeated")
     return state
 
 
 def _beginning(line: bytes, search: int, where: str) -> JournalState:
-    remedy = "move the file away and begin a new search"
+    remedy = "move the file away and start a new search"
     try:
         event = json.loads(line)
         version = event["schema_version"]
@@ -157,7 +157,7 @@ def _beginning(line: bytes, search: int, where: str) -> JournalState:
             raise InputError(
                 f"is a journal of version {version}, and this oomscope writes version {SCHEMA_VERSION}",
                 where=where,
-                remedy="continue with the oomscope that began it",
+                remedy="continue with the oomscope version that started it",
             )
         begun = _checked(Begun, event)
     except _UNREADABLE:

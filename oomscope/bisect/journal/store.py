@@ -102,7 +102,7 @@ class JournalStore:
             return journal_state_of(path.read_bytes(), number, str(path))
         except FileNotFoundError:
             newest = ", ".join(map(str, self.numbers()[-_SHOWN:]))
-            remedy = f"the newest are {newest}" if newest else "begin one: oomscope bisect GOOD..BAD"
+            remedy = f"the newest are {newest}" if newest else "start one: oomscope bisect GOOD..BAD"
             raise InputError(f"there is no search {number}", where=str(self.directory), remedy=remedy) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
@@ -151,7 +151,7 @@ class JournalStore:
         try:
             _lock(descriptor, number)
             if os.fstat(descriptor).st_nlink == 0:
-                raise InputError("has just been removed", where=str(path), remedy="begin a new search")
+                raise InputError("has just been removed", where=str(path), remedy="start a new search")
             with open(descriptor, "rb", closefd=False) as file:
                 os.ftruncate(descriptor, whole_lines(file.read()))
         except BaseException:

@@ -82,7 +82,7 @@ class LineSearcher:
                 line.prober.note(
                     f"{line.commit(position).short} was probed again and {difference}: the program allocates "
                     f"differently in each run, so that commits are probed until an answer is {percent(CONFIDENCE)} "
-                    "sure; seed what it draws lengths or order from"
+                    "sure; seed the random numbers that set lengths or order"
                 )
                 self._may_differ = True
                 return True
@@ -183,7 +183,7 @@ class LineSearch:
     def _ends_of_branch(self) -> LineAnswer | None:
         """Check tip and beginning of a branch, and return the answer that they give by themselves.
 
-        A good tip acquits the branch. An untestable beginning is one more untestable position: a good commit after it
+        A good tip rules the branch out. An untestable beginning is one more untestable position: a good commit after it
         will do.
         """
         line = self.line

@@ -101,7 +101,7 @@ class Line:
 
     @property
     def checked(self) -> tuple[int, ...]:
-        """The positions that are checked before anything else: a branch is acquitted by a good tip."""
+        """The positions that are checked before anything else: a branch is ruled out by a good tip."""
         return (0, self.last) if self.merge is None else (self.tip, 0)
 
     @property

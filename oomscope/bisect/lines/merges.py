@@ -1,6 +1,6 @@
 """Opens a merge at fault: searches each branch that it brought in, with the merge itself as that line's bad end.
 
-Only a branch whose tip is good is acquitted. Where a branch cannot be searched, its commits and the merge are suspects:
+Only a branch whose tip is good is ruled out. Where a branch cannot be searched, its commits and the merge are suspects:
 naming the merge alone would hide commits that were not probed.
 """
 
@@ -31,7 +31,7 @@ class Walked:
     steps: tuple[StepRow, ...]
     """All steps seen, from the outer line's good end to its bad end, each of them once."""
     suspects: tuple[SuspectedChange, ...] = ()
-    """What may be at fault instead of the merge that the answer names, where a branch was not acquitted."""
+    """What may be at fault instead of the merge that the answer names, where a branch was not ruled out."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class MergeOpener:
             try:
                 branch = self.branch(line, answer.found.first_bad, parent)
             except GitError as error:
-                reason = "stands for a branch not searched"
+                reason = "tip of a branch that was not searched"
                 unsure.append(SuspectedChange(commit=tip.hash, subject=tip.subject, reason=reason))
-                reasons.append(f"what {merge.short} brought in cannot be searched: {error}")
+                reasons.append(f"a branch merged by {merge.short} cannot be searched: {error}")
                 continue
             if branch is None:
                 continue
@@ -95,7 +95,7 @@ class MergeOpener:
                 continue
             until = min([branch.tip, *(place for place in branch.known_bad if place > 0)])
             unsure += self._suspects(branch, SearchFinding(0, until), good)
-            reasons.append(f"{name} cannot be acquitted: {why}")
+            reasons.append(f"{name} cannot be ruled out: {why}")
         walked = replace(walked, steps=opened(walked.steps, merge.hash, brought))
         if not unsure:
             return walked
@@ -120,16 +120,16 @@ class MergeOpener:
     def _suspects(self, line: Line, found: SearchFinding, good: tuple[Commit, ...]) -> tuple[SuspectedChange, ...]:
         """Return the suspects of ``found``, each merge among them after the commits that it brought in.
 
-        What the last good commit and those in ``good`` contain is acquitted.
+        What the last good commit and those in ``good`` contain is ruled out.
         """
         seen = {commit.hash for position in line.positions for commit in position}
-        acquitted = (line.last_commit(found.last_good), *good)
+        ruled_out = (line.last_commit(found.last_good), *good)
         named: list[SuspectedChange] = []
         for position, suspect in zip(found.suspects, line.suspects(found), strict=True):
             for merge in line.positions[position]:
                 if not merge.is_merge or merge == line.merge:
                     continue
-                brought = [each for each in self.repository.between(acquitted, merge) if each.hash not in seen]
+                brought = [each for each in self.repository.between(ruled_out, merge) if each.hash not in seen]
                 seen.update(commit.hash for commit in brought)
                 reason = f"not probed; brought in by the merge {merge.short}"
                 named += [
@@ -147,8 +147,8 @@ class MergeOpener:
         return [each for each in commits if not each.parents or contents[each.hash] != contents[each.parents[0]]]
 
 
-def acquitted_by(lines: Sequence[Line], repository: Repository, good: Commit) -> set[str]:
-    """Return the hashes of the commits since ``good`` that what was measured along ``lines`` acquits.
+def ruled_out_by(lines: Sequence[Line], repository: Repository, good: Commit) -> set[str]:
+    """Return the hashes of the commits since ``good`` that what was measured along ``lines`` rules out.
 
     A commit that answered good is not the first bad one. Nor is any that it contains, unless one of those answered bad:
     what is bad is taken to stay so.

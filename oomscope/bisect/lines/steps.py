@@ -73,7 +73,7 @@ class StepWalk:
         if bounds := sum(record.is_lower_bound for record in line.prober.records):
             runs = "1 run" if bounds == 1 else f"{bounds} runs"
             line.prober.note(
-                f"{runs} failed before the peak was known: such bytes are lower bounds, steps beside them inexact"
+                f"{runs} failed before the peak was known: their bytes are lower bounds, steps beside them inexact"
             )
         found = Waterfall(
             threshold=self._threshold,
@@ -156,7 +156,7 @@ class StepWalk:
             try:
                 branch = opener.branch(line, position, parent)
             except GitError as error:
-                line.prober.note(f"what {merge.short} brought in was not looked into: {error}")
+                line.prober.note(f"a branch merged by {merge.short} was not searched: {error}")
                 continue
             if branch is None or branch.is_unchanged or not self._measure_ends(branch, merge):
                 continue
@@ -178,7 +178,7 @@ class StepWalk:
             return False
         if branch.measured(0) is None:
             why = branch.records[0].reason
-            branch.prober.note(f"what {merge.short} brought in was not looked into: it begins untestable ({why})")
+            branch.prober.note(f"a branch merged by {merge.short} was not searched: its start is untestable ({why})")
             return False
         return True
 

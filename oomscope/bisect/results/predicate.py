@@ -69,7 +69,7 @@ class Bad:
                 return cls(name=name)
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f"{quoted(text)} is not a class of results", where="--bad", remedy=_REMEDY)
+            raise UsageError(f"{quoted(text)} is not a class of failures", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
         quantity: Class = "reserved" if match["quantity"].lower() == "reserved" else "requested"
         return cls(name=quantity, threshold=size, written=match["size"])
@@ -107,7 +107,7 @@ class Bad:
             return _bad(_kind(result)) if result.outcome == "oom" else _good("the command ended with status 0")
         if result.outcome == "oom":
             kind = _kind(result)
-            return _bad(kind) if self.name == "any-oom" else _untestable(f"{kind}, of which no more is known")
+            return _bad(kind) if self.name == "any-oom" else _untestable(f"{kind}, and nothing else is known")
         if result.backend == "command" and self.name == "any-oom":
             return _good("the command ended with status 0")
         return _untestable("nothing was measured")
@@ -125,7 +125,7 @@ class Bad:
             return _bad(f"{_kind(result)}; the whole run's demand exceeds the device as well")
         if is_lower_bound(result):
             return _untestable(f"{_kind(result)}; what the rest of the run needs is unknown")
-        return _good(f"{_kind(result)}, but the whole run's demand has room")
+        return _good(f"{_kind(result)}, but the whole run's demand fits")
 
     def _judge_reserved(self, result: ProbeResult) -> Judgement:
         early = None

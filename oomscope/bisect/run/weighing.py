@@ -66,8 +66,8 @@ class Weighing:
         doubt = sum(1 - self._probability(state, answer) for state, answer in settled.items())
         probes = sum(len(self._given[state]) for state in settled)
         self.prober.note(
-            f"answers were weighed: {len(settled)} states were probed {probes} times, each until its answer was "
-            f"{percent(self._enough(noise))} sure; that all of them are right is {percent(max(0.0, 1 - doubt))} sure"
+            f"{len(settled)} states were probed {probes} times, each until its answer was "
+            f"{percent(self._enough(noise))} sure; the probability that all are right is {percent(max(0.0, 1 - doubt))}"
         )
 
     def _ask(self, state: str, question: Question, experiment: Experiment, ahead: Ahead) -> None:

@@ -158,7 +158,7 @@ class Link:
         """
         target = repository.path / text
         if not target.exists():
-            raise UsageError("no such file or folder", where=f"{LINK} {text}", remedy="name what lies in your checkout")
+            raise UsageError("no such file or folder", where=f"{LINK} {text}", remedy="name a path in your checkout")
         root = real_path(repository.path)
         for _ in PurePosixPath(repository.inside).parts:
             root = root.parent
@@ -243,9 +243,9 @@ class Preparation:
             return subject
         if isinstance(subject, ConfigSubject):
             raise UsageError(
-                "a repair, a set-up or a link of what is only read",
+                "not for --config, which reads files without a checkout",
                 where=FIXUP if self.fixups else SETUP if self.setup else LINK,
-                remedy="leave it out, or measure the code of each commit: nothing is checked out for --config",
+                remedy="leave it out, or measure the code of each commit",
             )
         links = tuple(Link.resolve(text, repository) for text in self.links)
         fixups = tuple((fixup, fixup.commits(repository)) for fixup in self.fixups)

@@ -40,7 +40,7 @@ class Forge:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
             remedy = "give the page of the repository, such as https://github.com/owner/name"
-            raise UsageError(f"{quoted(url)} is no page of a repository", where="--link-base", remedy=remedy)
+            raise UsageError(f"{quoted(url)} is not the page of a repository", where="--link-base", remedy=remedy)
         return cls(_base(parts.netloc.rpartition("@")[2], parts.path))
 
     @classmethod

@@ -136,7 +136,7 @@ def error_line(stderr: str, status: object) -> str:
 
 
 def _failure(stderr: str, status: object, directory: Path) -> GitError:
-    remedy = "git fsck says whether the repository is whole"
+    remedy = "run git fsck to check the repository"
     if "No space left" in stderr or "Permission denied" in stderr:
         remedy = "see that the repository can be read, and that --state can be written to and has room"
     return GitError(error_line(stderr, status), where=str(directory), remedy=remedy)

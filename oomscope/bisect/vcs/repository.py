@@ -219,7 +219,9 @@ class Repository:
         walked = self._first_parents(good, tip)
         if not walked[0].parents:
             raise GitError(
-                "it has a history of its own", where=tip.short, remedy="search it by itself, or give --first-parent"
+                "it shares no history with the good end",
+                where=tip.short,
+                remedy="search it by itself, or give --first-parent",
             )
         base = self.parent(walked[0], 0)
         touching = self._touching(good, tip, paths)
@@ -317,14 +319,16 @@ class Repository:
             return
         if self.is_shallow:
             raise GitError(
-                "no way from bad back to good in this shallow clone", where=where, remedy="run git fetch --unshallow"
+                "this shallow clone does not reach back from bad to good",
+                where=where,
+                remedy="run git fetch --unshallow",
             )
         if self.contains(good, bad):
-            raise GitError("good is younger than bad", where=where, remedy="swap them")
+            raise GitError("good is newer than bad", where=where, remedy="swap them")
         with reading(self.common) as repo:
             bases = repo.merge_base(_commit(repo, good.hash), _commit(repo, bad.hash))
             names = [commit.hexsha for commit in bases]
-        ancestor = f"their common ancestor {names[0][:ABBREVIATED]} may do as the good end" if names else ""
+        ancestor = f"their common ancestor {names[0][:ABBREVIATED]} may serve as the good end" if names else ""
         raise GitError("good is not an ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
 
 

@@ -56,9 +56,9 @@ def _found(search: int | None, repo: Path | None, state: Path | None) -> Journal
             others.append(f"{number} of {found.begun.place}")
     known = f"; there {'is search' if len(others) == 1 else 'are searches'} {', '.join(others[:5])}"
     raise InputError(
-        f"no search of {place}{known if others else ' and of nothing else'}",
+        f"no search of {place}{known if others else ', nor of any other'}",
         where=str(store.directory),
-        remedy="name a search by its number" if others else "begin one: oomscope bisect GOOD..BAD",
+        remedy="name a search by its number" if others else "start one: oomscope bisect GOOD..BAD",
     )
 
 
@@ -113,7 +113,7 @@ def export(search: int | None, repo: Path | None, state: Path | None, as_json: b
 
 @click.command(short_help="Continue an interrupted search.")
 @_search_options
-@click.option("--jobs", type=Jobs(), metavar="N", help="Probes side by side (default: as the search was begun).")
+@click.option("--jobs", type=Jobs(), metavar="N", help="Probes at once (default: as the search was started).")
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS", help="End it after this long, from now.")
 @html_option
 @force_option
@@ -127,8 +127,8 @@ def resume(search: int | None, repo: Path | None, state: Path | None, **given: A
     """
     begun = _found(search, repo, state).begun
     if not begun.words:
-        remedy = "let the program go on with it (docs/bisect.md)"
-        raise InputError(f"search {begun.search} was begun by a program", remedy=remedy)
+        remedy = "let that program continue it (docs/bisect.md)"
+        raise InputError(f"search {begun.search} was started by a program", remedy=remedy)
     changes = {name: value for name, value in given.items() if value is not None and value is not False}
     paths = {"html": given["html"], "state": state}
     changes |= {name: path.absolute() for name, path in paths.items() if path is not None}
@@ -136,7 +136,7 @@ def resume(search: int | None, repo: Path | None, state: Path | None, **given: A
         try:
             stack.enter_context(contextlib.chdir(begun.cwd))
         except OSError as error:
-            what = f"search {begun.search} was begun in a directory that cannot be entered: {error.strerror}"
+            what = f"search {begun.search} was started in a directory that cannot be entered: {error.strerror}"
             raise InputError(what, where=begun.cwd, remedy="put it back") from None
         with bisect.make_context("bisect", list(begun.words)) as ctx:
             ctx.meta[USE] = JournalUse(search=begun.search)

@@ -179,11 +179,11 @@ class Search:
             (
                 bad.name == "exit" and self.target.command is None,
                 "--bad exit without --command",
-                "any other target answers with its memory",
+                "for other targets choose another class",
             ),
             (
                 needs_snapshot and bad.name in {"capacity", "fragmentation", "reserved"},
-                f"--bad {bad} needs a snapshot to be told",
+                f"--bad {bad} needs a snapshot",
                 "leave out how the command is read, or let it write a snapshot and give --snapshot-glob PATTERN",
             ),
             (
@@ -194,7 +194,7 @@ class Search:
             (
                 options.confidence is not None and options.repeats == 1,
                 "--confidence with --repeats 1",
-                "leave one out: with one probe of each every answer is believed",
+                "leave one out: one probe of each takes every answer as correct",
             ),
             (
                 options.find_good and options.axis not in {None, "commits"},
@@ -239,7 +239,7 @@ class Search:
             }
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it is about commits")
+                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it applies to commits")
 
     @property
     def bad(self) -> Bad:
@@ -362,4 +362,4 @@ def two_files(text: str, option: str) -> tuple[Path, Path]:
     found = parse_range(text)
     if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):
         return found.good, found.bad
-    raise UsageError(f"{quoted(text)} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")
+    raise UsageError(f"{quoted(text)} does not name two files", where=option, remedy="write GOOD-FILE..BAD-FILE")

@@ -91,7 +91,7 @@ def other_than_range(text: str, commands: Iterable[str]) -> str | None:
 def other_use(path: Path) -> str | None:
     """Return what to do with a file whose name shows that it is no configuration; None where it does not."""
     if path.suffix in {".log", ".out", ".err", ".txt", ".sh"}:
-        return f"oomscope config import {path} makes one of the arguments that a job logs or is started with"
+        return f"oomscope config import {path} makes one from the arguments that a job logs or is started with"
     if _SNAPSHOTS & set(path.suffixes):
         return f"oomscope explain {path} reads memory snapshots"
     if path.suffix == ".py":

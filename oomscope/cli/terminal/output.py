@@ -273,7 +273,7 @@ def internal_error() -> OomscopeError:
     kind, value, _ = sys.exc_info()
     log = keep_log(traceback.format_exc())
     what = f"{kind.__name__ if kind else 'error'}: {value}"
-    evidence = f" with the traceback in {log}" if log else ", and how it came about"
+    evidence = f" with the traceback in {log}" if log else "with the steps that led to it"
     return OomscopeError(f"internal error: {what}", remedy=f"please report it{evidence}")
 
 
@@ -300,10 +300,10 @@ def new_log(suffix: str = ".log") -> Path | None:
 
 
 _MACHINES = {
-    errno.ENOSPC: "make room on its disk, or let TMPDIR and --state name directories on another",
-    errno.EDQUOT: "make room within your quota, or let TMPDIR and --state name directories elsewhere",
+    errno.ENOSPC: "free space on its disk, or point TMPDIR and --state to another disk",
+    errno.EDQUOT: "free space within your quota, or point TMPDIR and --state elsewhere",
     errno.EFBIG: "allow larger files (ulimit -f)",
-    errno.EROFS: "let TMPDIR, XDG_STATE_HOME and XDG_CACHE_HOME name directories that can be written to",
+    errno.EROFS: "set TMPDIR, XDG_STATE_HOME and XDG_CACHE_HOME to writable directories",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENOMEM: "free memory on this machine",
     errno.EAGAIN: "allow more processes (ulimit -u)",

@@ -72,7 +72,7 @@ _OVERLAPS = {
     "defer_embedding_wgrad_compute",
 }
 """Keys that the section of overlapping sets for other sections (training/comm_overlap.py)."""
-_PACKED = Unmodelled("packed sequences are not there", (-1,))
+_PACKED = Unmodelled("packed sequences are not implemented", (-1,))
 
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
@@ -117,15 +117,15 @@ TABLE: dict[str, Row] = {
     "ddp.suggested_communication_unit_size": To("parallel.suggested_communication_unit_size", whole),
     "ddp.fsdp_double_buffer": To("parallel.fsdp_double_buffer", is_on),
     "ddp.megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
-    "ddp.megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    "ddp.megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not implemented", (1,)),
     **{
         f"ddp.megatron_fsdp_{what}_dtype": To(f"parallel.megatron_fsdp_{what}_dtype", dtype)
         for what in ("main_grads", "grad_comm")
     },
     "ddp.megatron_fsdp_main_params_dtype": _FROM_MEGATRON["model.megatron_fsdp_main_params_dtype"],
-    "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
+    "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not implemented", ("no_shard",)),
     "logger.log_params_norm": To("optimizer.log_params_norm", is_on),
-    "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
+    "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not implemented"),
     "ddp.num_distributed_optimizer_instances": To("optimizer.num_distributed_optimizer_instances", whole),
     "dist.use_torch_fsdp2": To("parallel.use_torch_fsdp2", is_on),
     "dist.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
@@ -133,7 +133,7 @@ TABLE: dict[str, Row] = {
     **{f"comm_overlap.{name}": row for name, row in same_names("parallel", "optimizer").items() if name in _OVERLAPS},
     "comm_overlap.wgrad_deferral_limit": To("parallel.wgrad_deferral_limit", lambda value: max(whole(value), 0)),
     "comm_overlap.overlap_moe_expert_parallel_comm": _FROM_MEGATRON["model.overlap_moe_expert_parallel_comm"],
-    "comm_overlap.delay_wgrad_compute": Unmodelled("weight gradients computed apart are not there"),
+    "comm_overlap.delay_wgrad_compute": Unmodelled("weight gradients computed apart are not implemented"),
     "peft": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/probe.md)"),
     "data_parallel_size": To("parallel.data_parallel_size", whole),
@@ -187,7 +187,7 @@ def finish(draft: Draft) -> None:
     draft.default("precision.bf16", False, because="default of TransformerConfig")
     size = draft.value("model.vocab_size") or given.get("tokenizer.vocab_size")
     if size is None:
-        draft.assume("the vocabulary is the tokenizer's and not given: 50257 tokens (override model.vocab_size)")
+        draft.assume("the tokenizer's vocabulary size is not given: 50257 tokens assumed (override model.vocab_size)")
     else:
         draft.default("model.vocab_size", size, because="of the tokenizer")
         if given.get("model.should_pad_vocab") is False:

@@ -70,7 +70,7 @@ def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None
     words = _split(command, arguments.source) if isinstance(command, str) else list(command)
     for word in words:
         if _VARIABLE.search(word) and not word.startswith(("--save", "--load")):
-            message = f"{word} is a variable of the shell, whose value is not known here"
+            message = f"{word} is a shell variable, whose value is unknown here"
             remedy = "give the command with its values filled in, as `bash -x` prints it"
             raise InvalidConfigError([Problem(message, arguments.source, remedy)])
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)

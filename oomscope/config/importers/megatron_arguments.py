@@ -30,17 +30,17 @@ from oomscope.config.importers.rows import (
 
 _LAUNCHER = "default of Megatron-LM's launcher"
 _OTHER_ARCHITECTURE = "another architecture"
-_OTHER_ACTIVATION = "its activation keeps other tensors"
-_OTHER_MIXER = "experimental attention variants and hyper-connections are not there"
+_OTHER_ACTIVATION = "its activation saves other tensors"
+_OTHER_MIXER = "experimental attention variants and hyper-connections are not implemented"
 _OTHER_TENSORS = "fused operations and paged stashing save other tensors"
 _OVERLAPPED_EXPERTS = "overlapping the experts' communication keeps two microbatches at once"
 _GRAPHS = (
     "what CUDA graphs hold can only be measured: a constant for device.non_torch_bytes "
     "(a few GiB, more than 10 GiB with pipelines)"
 )
-_WIDE_WGRAD = "weight gradients in 16 bits beside fp8 are not there"
+_WIDE_WGRAD = "weight gradients in 16 bits beside fp8 are not implemented"
 _FP8_ATTENTION = "attention in fp8 keeps other tensors"
-_FP4 = "matrix products in fp4, with their copies of the weights, are not there"
+_FP4 = "matrix products in fp4, with their copies of the weights, are not implemented"
 
 TABLE: dict[str, Row] = {
     **same_names("model", "parallel", "recompute", "offload", "optimizer", "precision", "data"),
@@ -69,15 +69,17 @@ TABLE: dict[str, Row] = {
     "attention_backend": Choice(
         {name: {"model.attention_backend": name} for name in ("auto", "flash", "fused", "unfused")},
         alike={
-            "local": ("unfused", "the local layers know no other"),
+            "local": ("unfused", "the local layers have no other"),
         },
     ),
     "no_masked_softmax_fusion": To("model.masked_softmax_fusion", negated),
     "apply_query_key_layer_scaling": ForFinish(is_on),
     **{f"{no}bias_{name}_fusion": ForFinish(is_on) for no in ("", "no_") for name in ("gelu", "swiglu")},
     "mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
-    "mtp_detach_heads": Unmodelled("heads that send no gradient to the model, clipped apart from it, are not there"),
-    "mtp_hsm": Unmodelled("inputs of a depth drawn from the states of several are not there"),
+    "mtp_detach_heads": Unmodelled(
+        "heads that send no gradient to the model, clipped apart from it, are not implemented"
+    ),
+    "mtp_hsm": Unmodelled("inputs of a depth drawn from the states of several are not implemented"),
     "num_experts": To("model.num_moe_experts", positive_or_none),
     "moe_layer_freq": ForFinish(),
     "moe_expert_capacity_factor": To("model.moe_expert_capacity_factor", positive_or_none),
@@ -92,26 +94,26 @@ TABLE: dict[str, Row] = {
         }
     ),
     "moe_router_fusion": Choice({"false": {}}, alike={"true": ("false", "a fused router keeps less, of its own size")}),
-    "moe_apply_probs_on_input": Unmodelled("experts that keep a weighted copy of their input are not there"),
-    "moe_dispatch_fwd_dtype": Unmodelled("dispatched rows of another type are not there", ("bf16",)),
-    "moe_combine_bwd_dtype": Unmodelled("dispatched rows of another type are not there", ("bf16",)),
-    "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
-    "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
-    "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not there"),
-    "linear_attention_freq": Unmodelled("linear attention is not there"),
-    "attention_output_gate": Unmodelled("a gate over the attention's output is not there"),
-    "moe_shared_expert_gate": Unmodelled("a gate over shared experts is not there"),
+    "moe_apply_probs_on_input": Unmodelled("experts that keep a weighted copy of their input are not implemented"),
+    "moe_dispatch_fwd_dtype": Unmodelled("dispatched rows of another type are not implemented", ("bf16",)),
+    "moe_combine_bwd_dtype": Unmodelled("dispatched rows of another type are not implemented", ("bf16",)),
+    "moe_latent_size": Unmodelled("experts on a narrower stream are not implemented"),
+    "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not implemented"),
+    "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not implemented"),
+    "linear_attention_freq": Unmodelled("linear attention is not implemented"),
+    "attention_output_gate": Unmodelled("a gate over the attention's output is not implemented"),
+    "moe_shared_expert_gate": Unmodelled("a gate over shared experts is not implemented"),
     "hybrid_layer_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "hybrid_override_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "spec": Unmodelled("layers of your own are measured with a harness (docs/probe.md)"),
-    "softmax_type": Unmodelled("a softmax with an offset is not there", ("vanilla",)),
-    "qk_clip": Unmodelled("clipped attention logits are not there"),
-    "mlp_chunks_for_training": Unmodelled("an MLP over parts of the sequence is not there", (1,)),
-    "window_size": Unmodelled("sliding-window attention is not there"),
+    "softmax_type": Unmodelled("a softmax with an offset is not implemented", ("vanilla",)),
+    "qk_clip": Unmodelled("clipped attention logits are not implemented"),
+    "mlp_chunks_for_training": Unmodelled("an MLP over parts of the sequence is not implemented", (1,)),
+    "window_size": Unmodelled("sliding-window attention is not implemented"),
     "encoder_num_layers": To("model.num_layers", whole),
     "decoder_num_layers": Unmodelled(_OTHER_ARCHITECTURE),
     "retro_project_dir": Unmodelled(_OTHER_ARCHITECTURE),
-    "use_legacy_models": Unmodelled("the layers before Megatron-Core are not there"),
+    "use_legacy_models": Unmodelled("the layers before Megatron-Core are not implemented"),
     "num_virtual_stages_per_pipeline_rank": To("parallel.virtual_pipeline_model_parallel_size", whole),
     "decoder_first_pipeline_num_layers": To("parallel.num_layers_in_first_pipeline_stage", whole),
     "decoder_last_pipeline_num_layers": To("parallel.num_layers_in_last_pipeline_stage", whole),
@@ -121,9 +123,11 @@ TABLE: dict[str, Row] = {
     "world_size": ForFinish(whole),
     "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
-    "megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    "megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not implemented", (1,)),
     "megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
-    "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
+    "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled(
+        "parameters gathered module by module are not implemented"
+    ),
     "recompute_activations": ForFinish(is_on),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
     "enable_cuda_graph": Unmodelled(_GRAPHS),
@@ -133,7 +137,7 @@ TABLE: dict[str, Row] = {
     "cuda_graph_scope": Unmodelled(_GRAPHS, ([], ["full"]), convert=listed),
     "delay_offload_until_cuda_graph": Unmodelled(_GRAPHS, convert=is_on),
     "delta_offload_bytes_across_pp_ranks": Unmodelled(
-        "another share for each pipeline rank is not there", beside="offload.fine_grained_activation_offloading"
+        "another share for each pipeline rank is not implemented", beside="offload.fine_grained_activation_offloading"
     ),
     "moe_layer_recompute": ForFinish(is_on),
     "mhc_recompute_layer_num": Unmodelled(_OTHER_MIXER),
@@ -147,11 +151,13 @@ TABLE: dict[str, Row] = {
     "moe_paged_stash": Unmodelled(_OTHER_TENSORS, convert=is_on),
     "moe_shared_expert_overlap": Unmodelled(_OVERLAPPED_EXPERTS, convert=is_on),
     "overlap_moe_expert_parallel_comm": Unmodelled(_OVERLAPPED_EXPERTS, convert=is_on),
-    "moe_input_jitter_eps": Unmodelled("noise on the router's input is not there", beside="model.num_moe_experts"),
+    "moe_input_jitter_eps": Unmodelled(
+        "noise on the router's input is not implemented", beside="model.num_moe_experts"
+    ),
     "megatron_fsdp_main_params_dtype": Unmodelled(
         "main weights of Megatron-FSDP are in fp32", ("fp32",), beside="parallel.use_megatron_fsdp", convert=dtype
     ),
-    "muon_scalar_optimizer": Unmodelled("another optimizer for vectors than Adam is not there", ("adam",)),
+    "muon_scalar_optimizer": Unmodelled("another optimizer for vectors than Adam is not implemented", ("adam",)),
     "muon_no_split_qkv": To("optimizer.muon_split_qkv", negated),
     "params_dtype": ForFinish(),
     "accumulate_allreduce_grads_in_fp32": ForFinish(is_on),
@@ -162,20 +168,20 @@ TABLE: dict[str, Row] = {
     "no_fp8_wgrad": Unmodelled(_WIDE_WGRAD, beside="precision.fp8", convert=is_on),
     "fp8_dot_product_attention": Unmodelled(_FP8_ATTENTION, convert=is_on),
     "fp8_multi_head_attention": Unmodelled(_FP8_ATTENTION, convert=is_on),
-    "activation_func_fp8_input_store": Unmodelled("a non-linearity that keeps its input in fp8 is not there"),
-    "moe_router_padding_for_fp8": Unmodelled("rows that a router pads for fp8 are not there"),
-    "moe_router_padding_for_quantization": Unmodelled("rows that a router pads for fp8 are not there"),
-    "fp8_output_proj": Unmodelled("an output layer in fp8 is not there"),
+    "activation_func_fp8_input_store": Unmodelled("a non-linearity that keeps its input in fp8 is not implemented"),
+    "moe_router_padding_for_fp8": Unmodelled("rows that a router pads for fp8 are not implemented"),
+    "moe_router_padding_for_quantization": Unmodelled("rows that a router pads for fp8 are not implemented"),
+    "fp8_output_proj": Unmodelled("an output layer in fp8 is not implemented"),
     "reuse_grad_buf_for_mxfp8_param_ag": ForFinish(is_on),
     "fp4": Unmodelled(_FP4),
     "fp4_format": Unmodelled(_FP4),
     "no_gradient_accumulation_fusion": To("precision.gradient_accumulation_fusion", negated),
-    "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
-    "output_logit_dtype": Unmodelled("logits of another type are not there"),
-    "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not there"),
-    "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
+    "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not implemented"),
+    "output_logit_dtype": Unmodelled("logits of another type are not implemented"),
+    "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not implemented"),
+    "ddp_num_buckets": Unmodelled("the number of gradient buckets is not implemented"),
     **{
-        name: Unmodelled("weights gathered on demand are not there", (1,))
+        name: Unmodelled("weights gathered on demand are not implemented", (1,))
         for name in (
             "gtp_weight_remat_size",
             "expert_gtp_weight_remat_size",
@@ -183,23 +189,23 @@ TABLE: dict[str, Row] = {
             "expert_tensor_parallel_num_weight_shards",
         )
     },
-    "nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
-    "use_nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
-    "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
+    "nccl_ub": Unmodelled("buffers registered with NCCL are not implemented"),
+    "use_nccl_ub": Unmodelled("buffers registered with NCCL are not implemented"),
+    "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not implemented", ("no_shard",)),
     "encoder_seq_length": To("data.seq_length", whole),
     "rampup_batch_size": ForFinish(listed),
-    "step_batch_size_schedule": Unmodelled("a batch that grows is not there: give --global-batch-size"),
+    "step_batch_size_schedule": Unmodelled("a batch that grows is not implemented: give --global-batch-size"),
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
     "empty_unused_memory_level": ForFinish(),
     "eval_micro_batch_size": ForFinish(whole),
     "use_checkpoint_args": Choice({"false": {}}, alike={"true": ("false", "the checkpoint is not read")}),
     "seed": To("probe.seed", whole),
-    "freeze_all_layers": Unmodelled("frozen layers are not there"),
-    "sft": Unmodelled("packed sequences are not there"),
-    "export_kd_teacher_load": Unmodelled("a teacher beside the model is not there"),
-    "logits_load_dir": Unmodelled("a teacher's logits are not there"),
-    "perform_rl_step": Unmodelled("reinforcement learning, with its inference, is not there"),
+    "freeze_all_layers": Unmodelled("frozen layers are not implemented"),
+    "sft": Unmodelled("packed sequences are not implemented"),
+    "export_kd_teacher_load": Unmodelled("a teacher beside the model is not implemented"),
+    "logits_load_dir": Unmodelled("a teacher's logits are not implemented"),
+    "perform_rl_step": Unmodelled("reinforcement learning, with its inference, is not implemented"),
 }
 """Name to what it becomes (Megatron-LM training/arguments.py, and the dataclasses behind it)."""
 
@@ -428,7 +434,9 @@ def _vocabulary(draft: Draft) -> None:
         draft.set("model.vocab_size", _TOKENIZERS[str(tokenizer)], because=f"of {tokenizer}", name="tokenizer_type")
     elif size is None:
         whose = f"{tokenizer}'s" if tokenizer else "the tokenizer's"
-        draft.assume(f"the vocabulary is {whose} and not given: 50257 tokens (override model.vocab_size)")
+        draft.assume(
+            f"the vocabulary is {whose} and its size is not given: 50257 tokens assumed (override model.vocab_size)"
+        )
 
 
 def _formats(draft: Draft) -> None:
@@ -438,7 +446,7 @@ def _formats(draft: Draft) -> None:
     if bf16:
         narrow = draft.value("optimizer.main_grads_dtype", "fp32") != "fp32"
         in_fp32 = not draft.given.get("grad_reduce_in_bf16") and (in_fp32 or not narrow)
-        because = "bf16 accumulates in fp32 unless told" if in_fp32 else "told"
+        because = "bf16 accumulates in fp32 by default" if in_fp32 else "told"
         name = "main_grads_dtype" if narrow else "grad_reduce_in_bf16"
         draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name=name)
     elif fp16:

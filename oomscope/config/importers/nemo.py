@@ -28,9 +28,11 @@ _GATED = {"model.gated_linear_unit": True}
 _SILU = {**_GATED, "model.activation_func": "silu"}
 _GELU = {**_GATED, "model.activation_func": "gelu"}
 _SHARDED = {"optimizer.optimizer": "adam", "optimizer.use_distributed_optimizer": True}
-_ADAM_DTYPE = Unmodelled("states and gradients of apex's optimizer in other types are not there", ("fp32", "float32"))
+_ADAM_DTYPE = Unmodelled(
+    "states and gradients of apex's optimizer in other types are not implemented", ("fp32", "float32")
+)
 _BY_PIPELINE = "later stages that recompute fewer layers have no counterpart in Megatron-Core"
-_BY_MICROBATCH = "recomputation of some microbatches alone is not there"
+_BY_MICROBATCH = "recomputation of some microbatches alone is not implemented"
 
 
 def _numbers(value: Any) -> list[float]:
@@ -43,7 +45,7 @@ TABLE: dict[str, Row] = {
     "trainer.devices": ForFinish(),
     "trainer.num_nodes": ForFinish(whole),
     "trainer.precision": ForFinish(),
-    "trainer.strategy": Unmodelled("what another strategy shards is not there", ("auto", "ddp")),
+    "trainer.strategy": Unmodelled("what another strategy shards is not implemented", ("auto", "ddp")),
     "trainer.gradient_clip_val": To("optimizer.clip_grad", number_as_float),
     "model.precision": ForFinish(),
     "model.megatron_amp_O2": ForFinish(is_on),
@@ -107,7 +109,7 @@ TABLE: dict[str, Row] = {
     "model.optim.overlap_grad_sync": To("optimizer.overlap_grad_reduce", is_on),
     "model.optim.overlap_param_sync": To("optimizer.overlap_param_gather", is_on),
     "model.ub_tp_comm_overlap": To("parallel.tp_comm_overlap", is_on),
-    "model.fsdp": Unmodelled("torch's first FSDP is not there"),
+    "model.fsdp": Unmodelled("torch's first FSDP is not implemented"),
     "model.seed": To("probe.seed", whole),
     "model.peft.peft_scheme": Unmodelled("adapters are measured with a harness (docs/probe.md)", ("none", "null")),
 }
@@ -184,7 +186,7 @@ def _precision(draft: Draft) -> None:
         draft.set("precision.fp16", True, because=f"precision {written}", name=name)
         draft.set("precision.grad_reduce_in_fp32", False, because="fp16 reduces in fp16", name=name)
     if half and not draft.given.get("model.megatron_amp_O2"):
-        draft.refuse("model.megatron_amp_O2", False, "autocast over parameters in fp32 is not there")
+        draft.refuse("model.megatron_amp_O2", False, "autocast over parameters in fp32 is not implemented")
 
 
 NEMO = Dialect("nemo", "NeMo configuration", TABLE, WITHOUT_MEMORY, finish)

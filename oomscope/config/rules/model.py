@@ -353,7 +353,7 @@ MOE_RULES: tuple[Rule, ...] = (
         id="E12",
         keys="model.moe_router_topk model.moe_router_group_topk model.moe_router_num_groups",
         applies=_too_few_in_a_group,
-        message="{c.model.moe_router_topk} experts of {c.model.moe_router_group_topk} groups are wanted, and a "
+        message="{c.model.moe_router_topk} experts are to come from {c.model.moe_router_group_topk} groups, and a "
         "group has {found}",
         remedy="raise moe_router_group_topk, or lower moe_router_num_groups or moe_router_topk",
         source="Megatron-Core transformer/moe/moe_utils.py, group_limited_topk",

@@ -178,7 +178,7 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
             and (c.precision.bf16 or c.precision.fp16)
             and not c.optimizer.use_distributed_optimizer
         ),
-        message="the first step ends in a KeyError: the fp32 masters take the place of parameters that are looked up",
+        message="the first step ends in a KeyError: the fp32 masters replace parameters that are looked up",
         remedy="set use_distributed_optimizer",
         source=f"{_OPTIMIZER}, Float16OptimizerWithFloat16Params; optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
@@ -238,6 +238,6 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
         "optimizer.optimizer=muon",
         "parallel.use_torch_fsdp2 parallel.use_megatron_fsdp",
         ARGS,
-        why="which cuts up the matrices that it needs whole",
+        why="which splits the matrices that it needs whole",
     ),
 )

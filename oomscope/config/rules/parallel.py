@@ -54,7 +54,7 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         "P1",
         "parallel.sequence_parallel",
         "parallel.tensor_model_parallel_size",
-        f"{MODEL_PARALLEL} (Megatron-LM's launcher switches it off in silence)",
+        f"{MODEL_PARALLEL} (Megatron-LM's launcher silently switches it off)",
         why="whose ranks it splits over",
     ),
     error(

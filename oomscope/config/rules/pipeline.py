@@ -131,7 +131,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         "parallel.defer_embedding_wgrad_compute",
         "parallel.pipeline_model_parallel_size",
         MODEL_PARALLEL,
-        why="since it puts work off until the pipeline drains",
+        why="since it defers work until the pipeline drains",
     ),
     needs(
         "V12",

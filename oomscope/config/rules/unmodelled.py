@@ -196,7 +196,7 @@ UNMODELLED: tuple[Rule, ...] = (
         applies=lambda c: (
             c.parallel.use_torch_fsdp2 and c.parallel.data_parallel_size * c.parallel.context_parallel_size == 1
         ),
-        message="use_torch_fsdp2 has nobody to share parameters with, since the data-parallel size is 1",
+        message="use_torch_fsdp2 has no ranks to shard parameters over, since the data-parallel size is 1",
         remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
         source=_FSDP2,
     ),
@@ -214,7 +214,7 @@ UNMODELLED: tuple[Rule, ...] = (
         id="N-fp8-recipe",
         keys="precision.fp8_recipe",
         applies=lambda c: c.precision.fp8 is not None and c.precision.fp8_recipe == "custom",
-        message="a recipe of one's own is not modelled",
+        message="a custom recipe is not modelled",
         remedy="set fp8_recipe to tensorwise",
         source="Megatron-Core fp8_utils.py, get_fp8_recipe",
     ),

@@ -42,7 +42,7 @@ def _unrolled(text: str) -> str:
         times = int(term["groups" if of_group else "signs"] or 1)
         size += len(part) * times
         if size > _LONGEST:
-            raise ValueError(f"it has more than {_LONGEST} signs")
+            raise ValueError(f"it has more than {_LONGEST} characters")
         parts.append(part * times)
     return "".join(parts)
 

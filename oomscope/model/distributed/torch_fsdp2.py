@@ -84,7 +84,7 @@ def shard(stage: GPTStage, config: Config, state: ParallelState) -> None:
     """
     if state.dp_cp.group is None:
         raise UsageError(
-            "fully sharded parameters need ranks to share them with",
+            "fully sharded parameters need ranks to shard them over",
             where="parallel.data_parallel_size",
             remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
         )

@@ -92,7 +92,7 @@ def _session() -> Iterator[Any]:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise MachineUnfitError(
-            f"the NVIDIA driver cannot be asked for memory ({error})",
+            f"the NVIDIA driver reports no memory ({error})",
             where="NVML",
             remedy="see that nvidia-smi works here, or give --backend virtual",
         ) from error

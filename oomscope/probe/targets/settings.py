@@ -33,7 +33,7 @@ def harness_settings(overrides: Sequence[str], *, starts_world: bool = False) ->
         if override.partition(".")[0] not in HARNESS_SECTIONS:
             allowed = ", ".join(HARNESS_SECTIONS)
             where, remedy = f"override {override}", f"only the sections {allowed} do"
-            raise UsageError("says nothing to a harness", where=where, remedy=remedy)
+            raise UsageError("does not apply to a harness", where=where, remedy=remedy)
     probe = load_preset(ANY_MODEL, overrides, enforce=False).config.probe
     world_size = probe.world_size or 1
     if starts_world and probe.world_size is None and isinstance(probe.rank, int):

@@ -173,7 +173,7 @@ def test_what_cannot_be_asked_again_is_one_line(searches: Searches, tmp_path: Pa
             journal.append(begun_event(begun(journal.number, place=str(searches.repo.path / ".git"), **fields)))
     copy = store().path(3)
     copy.write_bytes(store().path(1).read_bytes())
-    for number, said in ((1, "was begun by a program"), (2, "cannot be entered"), (3, "it is a copy")):
+    for number, said in ((1, "was started by a program"), (2, "cannot be entered"), (3, "it is a copy")):
         assert run(["bisect", "resume", str(number)]) == 2
         error = capsys.readouterr().err
         assert said in error

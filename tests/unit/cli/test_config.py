@@ -153,7 +153,7 @@ def test_a_configuration_of_our_own_is_not_made_into_another(tmp_path: Path, tex
     assert run(["config", "import", str(own)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"oomscope: {own}: reads as a configuration of oomscope's own, which needs no import; give")
+    assert err.startswith(f"oomscope: {own}: is a configuration of oomscope, which needs no import; give")
 
 
 def test_a_dialect_that_is_named_is_believed(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def files(monkeypatch, tmp_path: Path) -> None:
         ),
         (
             "probe job.log",
-            "; oomscope config import job.log makes one of the arguments that a job logs or is started with\n",
+            "; oomscope config import job.log makes one from the arguments that a job logs or is started with\n",
         ),
         ("probe train.py", "; oomscope probe -- python train.py measures a training program\n"),
         ("gate run a.pickle", "not text: byte 0x80 is not UTF-8; oomscope explain a.pickle reads memory snapshots\n"),

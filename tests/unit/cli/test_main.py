@@ -198,8 +198,8 @@ def test_backends(
 @pytest.mark.parametrize(
     ("number", "name", "code", "said"),
     [
-        (errno.ENOSPC, "/d/f", ExitCode.MACHINE_UNFIT, "/d/f: cannot be used: No space left on device; make room"),
-        (errno.EROFS, "/d/f", ExitCode.MACHINE_UNFIT, "/d/f: cannot be used: Read-only file system; let TMPDIR"),
+        (errno.ENOSPC, "/d/f", ExitCode.MACHINE_UNFIT, "/d/f: cannot be used: No space left on device; free space"),
+        (errno.EROFS, "/d/f", ExitCode.MACHINE_UNFIT, "/d/f: cannot be used: Read-only file system; set TMPDIR"),
         (errno.EFBIG, None, ExitCode.MACHINE_UNFIT, "File too large; allow larger files"),
         (errno.EACCES, b"/d/f", ExitCode.USAGE, "/d/f: cannot be used: Permission denied; check"),
         (errno.ENAMETOOLONG, "x" * 5000, ExitCode.USAGE, "x: cannot be used: File name too long; give a shorter"),
@@ -221,5 +221,5 @@ def test_a_full_disk_where_no_code_handles_it(monkeypatch: pytest.MonkeyPatch, c
     assert entry.run(["probe"]) == ExitCode.MACHINE_UNFIT
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("oomscope: /state/x: cannot be used: No space left on device; make room")
+    assert captured.err.startswith("oomscope: /state/x: cannot be used: No space left on device; free space")
     assert captured.err.count("\n") == 1

@@ -166,7 +166,7 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
         (["--preset", "gpt-tiny", "--repo", "."], "--repo without --harness"),
         (["--harness", "nothing.py"], "no such harness file"),
         (["--harness", __file__, "--preset", "gpt-tiny"], "both --harness"),
-        (["--harness", __file__, "data.seq_length=1"], "says nothing to a harness"),
+        (["--harness", __file__, "data.seq_length=1"], "does not apply to a harness"),
         (["--harness", __file__, "--repo", "/nowhere"], "no such checkout"),
         (["--harness", __file__, "--repo", __file__], "is no directory"),
         (["--harness", "/"], "is a directory"),

@@ -121,7 +121,7 @@ def test_one_document_is_printed(file: Path, capsys) -> None:
         (["--torch-version", "two"], "is no torch version"),
         (
             ["--torch-version", "9.9"],
-            "--torch-version: the allocator of torch 9.9 is not known here; give",
+            "--torch-version: the allocator of torch 9.9 is not modelled; give",
         ),
     ],
 )

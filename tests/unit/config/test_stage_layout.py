@@ -37,8 +37,8 @@ def test_what_a_layout_stands_for(layout: str, stages: tuple[str, ...]) -> None:
         ("E t|L", "at ' t|L'"),
         ("E(tt|)L", "at '\\(tt\\|\\)L'"),
         ("E((t|)*2t)*2L", "at '\\(\\(t"),
-        ("Et*9999999999|L", "more than 65536 signs"),
-        ("E" + "(t*60000)*60000" + "L", "more than 65536 signs"),
+        ("Et*9999999999|L", "more than 65536 characters"),
+        ("E" + "(t*60000)*60000" + "L", "more than 65536 characters"),
     ],
 )
 def test_what_is_no_layout(layout: str, message: str) -> None:

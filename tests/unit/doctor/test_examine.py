@@ -61,7 +61,7 @@ def test_cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found["card 1"].found.endswith("5.00 GiB in use by process 7, 41")
     assert found["card 1"].values["used_bytes"] == 5 * GiB
     hidden = cards(monkeypatch, nvml(GiB), tmp_path / "version")["card 0"]
-    assert hidden.found.endswith("in use by processes that cannot be seen from here")
+    assert hidden.found.endswith("in use by processes not visible from here")
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -191,11 +191,15 @@ def test_what_one_side_has_no_version_of_is_compared_on_neither(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("Pipfile.lock", '{"default": {"memlib": {"version": "==1.0"}}}', "Pipfile.lock is not read.*pipenv requirem"),
-        ("pixi.lock", "version: 6\nenvironments:\n  default:\n", "pixi.lock is not read.*pip freeze"),
-        ("environment.yml", "name: x\ndependencies:\n- numpy=1\n", "conda is not read.*pip freeze"),
-        ("pyproject.toml", '[project]\nname = "x"\n', "pyproject.toml is not read.*uv export --no-hashes"),
-        ("63", '{"default": {}}', "Pipfile.lock is not read"),
+        (
+            "Pipfile.lock",
+            '{"default": {"memlib": {"version": "==1.0"}}}',
+            "Pipfile.lock is not supported.*pipenv requirem",
+        ),
+        ("pixi.lock", "version: 6\nenvironments:\n  default:\n", "pixi.lock is not supported.*pip freeze"),
+        ("environment.yml", "name: x\ndependencies:\n- numpy=1\n", "a conda file is not supported.*pip freeze"),
+        ("pyproject.toml", '[project]\nname = "x"\n', "pyproject.toml is not supported.*uv export --no-hashes"),
+        ("63", '{"default": {}}', "Pipfile.lock is not supported"),
         ("uv.lock", '[[package]]\nname = "x\n', "is not TOML.*pip freeze"),
         ("Cargo.lock", '[[package]]\nname = "x"\nversion = "1"\nsource = "registry+x"\n', "not a lock file of Python"),
     ],

@@ -50,7 +50,7 @@ def test_what_is_no_document_of_leaves_is_one_line(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"a: &a {b: 1, c: *a}\n", b"a: &a [1, *a]\n", b"&top {a: {b: *top}}\n"])
 def test_an_alias_inside_what_it_names_is_refused(content: bytes) -> None:
-    with pytest.raises(InputError, match="an alias stands inside what it names"):
+    with pytest.raises(InputError, match="an alias refers to a value that contains it"):
         read_leaves(content, "c.yaml")
 
 

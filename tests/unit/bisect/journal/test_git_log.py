@@ -106,5 +106,5 @@ def test_a_hostile_subject_stays_a_comment() -> None:
 
 
 def test_what_git_bisect_does_not_know_is_refused() -> None:
-    with pytest.raises(UsageError, match="was not over commits alone"):
+    with pytest.raises(UsageError, match="was not a search over commits alone"):
         git_bisect_log(JournalState(begun=begun(kind="config")))

@@ -118,7 +118,7 @@ def test_a_corrupted_line_in_the_middle_loses_its_own_content_only(spoilt: bytes
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
     search_state = journal_state_of(content, 7, "7.jsonl")
     assert commits(search_state) == [1, 3]
-    assert search_state.problems == ["7.jsonl:3: the line cannot be read; its question is asked again"]
+    assert search_state.problems == ["7.jsonl:3: the line cannot be read; its probe is repeated"]
 
 
 @pytest.mark.parametrize(

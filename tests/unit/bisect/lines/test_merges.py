@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.bisect.lines.line import Line
-from oomscope.bisect.lines.merges import acquitted_by
+from oomscope.bisect.lines.merges import ruled_out_by
 from oomscope.bisect.results.result import BisectResult, ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.search.line import Answer
@@ -61,8 +61,8 @@ def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
     guilty = world.repo.commit("merge with a change", {"size.txt": "1200"})
     result = world.bisect(good)
     assert culprit(result).commit == guilty
-    acquitted = f"the branch of {side[:10]} side 0, merged by {guilty[:10]}, is not at fault by itself"
-    assert any(note.startswith(acquitted) for note in result.notes)
+    ruled_out = f"the branch of {side[:10]} side 0, merged by {guilty[:10]}, is not at fault by itself"
+    assert any(note.startswith(ruled_out) for note in result.notes)
     assert [(row.label, row.merge, row.delta.requested_bytes) for row in result.steps] == [
         ("main 1", None, 0),
         ("side 0", guilty, 100),
@@ -119,7 +119,7 @@ def test_a_branch_of_another_history_leaves_suspects(world: World) -> None:
     world.repo.commit("merge island", {"size.txt": "1200"})
     result = world.bisect(good)
     assert_only_suspects(result, "island", "merge island")
-    assert "it has a history of its own" in result.message
+    assert "it shares no history with the good end" in result.message
 
 
 @pytest.mark.parametrize(("probes", "suspects"), [(4, 5), (6, 2)])
@@ -155,7 +155,7 @@ def test_what_the_steps_show_to_be_good_is_no_suspect(world: World) -> None:
     assert result.message.startswith("one of 2 commits is at fault: those before ")
 
 
-def test_what_is_good_acquits_nothing_that_is_older_than_a_bad_commit_in_it(world: World) -> None:
+def test_what_is_good_rules_out_nothing_that_is_older_than_a_bad_commit_in_it(world: World) -> None:
     good = world.repo.commit("good", {"size.txt": "500"})
     hashes = [world.repo.commit(size, {"size.txt": size}) for size in ("501", "import", "1200", "503")]
     repository = Repository.open(world.repo.path)
@@ -163,7 +163,7 @@ def test_what_is_good_acquits_nothing_that_is_older_than_a_bad_commit_in_it(worl
     line = Line(tuple((commit,) for commit in commits), (), None, None)  # type: ignore[arg-type]
     answers = (Answer.GOOD, Answer.UNTESTABLE, Answer.BAD, Answer.GOOD)
     line.records |= {place: record(answer) for place, answer in enumerate(answers)}
-    assert acquitted_by((line,), repository, repository.resolve(good)) == {hashes[0], hashes[3]}
+    assert ruled_out_by((line,), repository, repository.resolve(good)) == {hashes[0], hashes[3]}
 
 
 def record(answer: Answer) -> ProbeRecord:

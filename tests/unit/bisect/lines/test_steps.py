@@ -93,7 +93,7 @@ def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> N
     result = bisect_commits(world.request(good, steps=STEPS), probe=probe, environment={})
     assert rows(result) == [("commit 1", 100), ("commit 2", 400)], "900 alive and the 100 that failed"
     (note,) = result.notes
-    assert note.startswith("1 run failed before the peak was known: such bytes are lower bounds")
+    assert note.startswith("1 run failed before the peak was known: their bytes are lower bounds")
 
 
 def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> None:
@@ -144,7 +144,7 @@ def test_a_merge_whose_branch_cannot_be_measured_where_it_begins_stays_closed(wo
     merge = world.repo.commit("merge", {"size.txt": "700"})
     result = world.bisect(good, steps=STEPS)
     assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [(merge, 200)]
-    assert f"what {merge[:10]} brought in was not looked into: it begins untestable" in "".join(result.notes)
+    assert f"a branch merged by {merge[:10]} was not searched: its start is untestable" in "".join(result.notes)
 
 
 @dataclass

@@ -47,5 +47,5 @@ def test_the_page_that_the_user_names_counts() -> None:
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "github.com/ada/tiny", "https://github.com", "file:///etc/x"])
 def test_what_is_no_page_of_a_repository_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="no page of a repository"):
+    with pytest.raises(UsageError, match="not the page of a repository"):
         Forge.named(url)

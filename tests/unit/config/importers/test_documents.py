@@ -113,7 +113,7 @@ def test_the_launcher_says_how_many_ranks(command: str, ranks: int | None) -> No
     [
         ("", "holds no arguments"),
         ("# nothing\n", "holds no arguments"),
-        ("torchrun train.py --num-layers $LAYERS", "variable of the shell"),
+        ("torchrun train.py --num-layers $LAYERS", "shell variable"),
         ("train.py --name 'open", "cannot be read as a command line"),
         ("a: [1\nb: 2\n", "not YAML"),
         ("x" * 300_000, "larger than"),
