@@ -60,8 +60,8 @@ def diff_command(
 ) -> ExitCode:
     """Show what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
 
-    The rows sum exactly to the difference. Lines that only moved are matched by file, function and order, whatever
-    their numbers and wherever the program lies. Two folders with one file a rank are compared rank by rank.
+    The rows sum exactly to the difference. Lines that only moved are matched by file, function and order, even if
+    line numbers or the folder of the program changed. Two folders with one file a rank are compared rank by rank.
 
     \b
     oomscope diff before.pickle after.pickle

@@ -105,7 +105,7 @@ def _refusal(case: CaseResult, required: tuple[str, ...], conditions: str, *, is
     if case.status not in FREELY | IF_NAMED or case.key is None:
         return f"{case.status}: {case.reason}"
     if missing := [name for name in required if name not in case.values]:
-        return f"{', '.join(missing)} not measured: there would be nothing to compare with"
+        return f"{', '.join(missing)} not measured: nothing to compare with"
     remedy = f"accept it with --accept {shlex.quote(case.name)}"
     if not is_named and case.outcome == "oom" and case.expected_outcome != "oom":
         return f"out of memory: {remedy}"

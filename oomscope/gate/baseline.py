@@ -74,7 +74,7 @@ class Key:
         """Return in words how ``before`` differs from this key."""
         now, then = asdict(self), asdict(before)
         return [
-            "the suite asked for something else"
+            "what the suite asks for has changed"
             if name == "config"
             else f"{name} {then[name] or 'none'}, now {now[name] or 'none'}"
             for name in now

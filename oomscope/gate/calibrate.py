@@ -101,7 +101,9 @@ def _refuse(case: Case, first: ProbeResult, last: ProbeResult, number: int) -> N
     if last.outcome == "error":
         reason = last.failure.reason if last.failure else "no reason was given"
         if last.failure and last.failure.kind == "internal":
-            raise OomscopeError(f"{quoted(case.name)} met a defect: {reason}", where=case.where, remedy=REPORT_IT)
+            raise OomscopeError(
+                f"{quoted(case.name)} ended in an internal error: {reason}", where=case.where, remedy=REPORT_IT
+            )
         raise TargetError(f"{quoted(case.name)} failed: {reason}", where=case.where, remedy="repair it first")
     if last.verdict is not None and is_of_the_machine(last):
         what = f"{quoted(case.name)} ran out of memory on repeat {number}: {last.verdict.headline}"

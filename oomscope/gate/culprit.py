@@ -74,7 +74,7 @@ def with_culprits(night: GateResult, suite: Suite, settings: SearchSettings) -> 
             try:
                 culprit = culprit_of(case, measured, night, settings)
             except KeyboardInterrupt as stop:
-                remedy = stop.remedy if isinstance(stop, InterruptedSearch) else "oomscope bisect begins it anew"
+                remedy = stop.remedy if isinstance(stop, InterruptedSearch) else "oomscope bisect starts it again"
                 interrupted = f"the search was interrupted; {remedy}"
                 culprit = Culprit(outcome=NOT_SEARCHED, message=interrupted)
         cases[number] = replace(case, culprit=culprit)
@@ -109,13 +109,13 @@ def _start(case: CaseResult, measured: Case, night: GateResult, settings: Search
     if measured.kind == "preset":
         raise InconclusiveError("a preset has no history: what changed is oomscope, torch or the machine")
     if case.standing is None:
-        raise InconclusiveError("what was measured lies in no git repository")
+        raise InconclusiveError("what was measured is not in a git repository")
     if not _bad(case):
-        raise InconclusiveError("the search knows requested and reserved bytes, and running out of memory, only")
+        raise InconclusiveError("only requested bytes, reserved bytes and OOM can be searched")
     words = shlex.join(_words(_request(case, measured, "GOOD", settings), measured, settings))
     remedy = f"name a good commit yourself: oomscope bisect {words}"
     if settings.ledger is None:
-        raise InconclusiveError("no ledger knows the last green night", remedy=remedy)
+        raise InconclusiveError("there is no ledger with the last green night", remedy=remedy)
     green = settings.ledger.green_commits(case, series_of(night.suite, night.home))
     if not green:
         raise InconclusiveError("the ledger has no green night of this case at another commit", remedy=remedy)

@@ -232,7 +232,7 @@ class _Runs:
             or (longer.truncated and failed is None)
             or self._rerun_mismatch(longer, iterations=LONG_RUN) is not None
         ):
-            unknown = f"a run of {LONG_RUN} iterations, which tells a leak from a buffer that fills, has no answer"
+            unknown = f"a run of {LONG_RUN} iterations, which separates a leak from a buffer that fills, has no result"
             return _noted(measurement, unknown) if found else measurement, None
         if failed is not None:
             return self._reported(longer, _DIED_LATER), failed
@@ -241,12 +241,12 @@ class _Runs:
             return _noted(replace(measurement, leak_after=leak), seen), None
         if found and piles_up(longer.timeline):
             return measurement, None
-        bounded = f"memory that grew in the first iterations grows no more in a run of {LONG_RUN}: it is no leak"
+        bounded = f"memory that grew in the first iterations stops growing in a run of {LONG_RUN}: it is no leak"
         notes = (bounded,) if found else ()
         if not _needs_more(longer, measurement):
             return _noted(replace(measurement, stops_growing=True), *notes), None
         made = longer.iterations or LONG_RUN
-        needs_more = f"the run of {made} iterations is reported, for it needs more memory than the first one"
+        needs_more = f"the run of {made} iterations is reported, since it needs more memory than the first one"
         return self._reported(replace(longer, iterations=made), *notes, needs_more), None
 
     def _reported(self, longer: Measurement, *notes: str) -> Measurement:
@@ -265,7 +265,7 @@ class _Runs:
         if ending.failure is not None:
             return ending.failure.message
         if ending.measurement is None or ending.out_of_memory:
-            return "memory ran out there too"
+            return "that run was out of memory too"
         return ending.measurement
 
     def _with_demand(

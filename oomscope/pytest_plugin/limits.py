@@ -22,7 +22,7 @@ Metric = Literal["reserved", "requested", "overhead"]
 _MEANINGS: dict[Metric, str] = {
     "reserved": "held by the allocator",
     "requested": "requested at once",
-    "overhead": "held by the allocator beyond what is alive",
+    "overhead": "held by the allocator beyond live bytes",
 }
 _REMEDY = "put model and data on the device of the fixture gpu_device, or measure with the fixture probe"
 
@@ -66,7 +66,7 @@ class Kind:
         metric = mark.kwargs.get("of", self.metrics[0])
         if metric not in self.metrics:
             raise InputError(
-                f"of={metric!r} is nothing it limits", remedy=f"give {' or '.join(map(repr, self.metrics))}"
+                f"of={metric!r} is not something it limits", remedy=f"give {' or '.join(map(repr, self.metrics))}"
             )
         size = mark.args[0]
         if isinstance(size, bool) or not isinstance(size, (int, str)):
@@ -136,7 +136,7 @@ def complaint(limit: Limit, result: ProbeResult) -> str | None:
     card = f"on {result.backend} {result.gpu}" if result.gpu else f"({result.backend})"
     allowed = format_size(limit.limit_bytes)
     if size is None:
-        what = f"nothing tells what was {_MEANINGS[limit.metric]} {card}, limited to {allowed}"
+        what = f"it is unknown what was {_MEANINGS[limit.metric]} {card}, limited to {allowed}"
         return f"{limit.marker}: {what}\n{_why(result)}"
     if size <= limit.limit_bytes:
         if result.outcome != "oom":

@@ -66,7 +66,7 @@ def left_out_texts(left_out: Sequence[LeftOut]) -> Iterator[str]:
     for rank in dict.fromkeys(each.rank for each in left_out):
         names = [one_line(PurePath(each.file).name) for each in left_out if each.rank == rank]
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        why = "nothing says their rank" if rank is None else f"another file of rank {rank} was taken"
+        why = "their rank is unknown" if rank is None else f"another file of rank {rank} was taken"
         yield f"left out: {shown}; {why}"
 
 

@@ -74,7 +74,7 @@ def fix_table(verdict: Verdict, title: str, *, has_margin: bool = True) -> parts
             )
             for fix in verdict.tried
         ],
-        hint="Run: the whole program ran again under the setting. Replay: its requests were put to an emulated "
+        hint="Run: the whole program ran again under the setting. Replay: its requests were replayed by an emulated "
         "allocator. The margin is what is left of the card at the peak; after a failure, what is missing.",
     )
 
@@ -211,7 +211,7 @@ def _private_pools_advice(verdict: Verdict) -> str | None:
     if largest is None or largest.reason != "private_pool":
         return None
     return (
-        "use fewer private pools, since free blocks of a torch.cuda.MemPool, or of a CUDA graph, serve no other pool; "
+        "use fewer private pools: free blocks of a torch.cuda.MemPool, or of a CUDA graph, cannot serve other pools; "
         "graphs replayed one at a time, in the order of their capture, can share one (torch.cuda.graph(g, pool=handle) "
         "with one handle = torch.cuda.graph_pool_handle())"
     )

@@ -18,7 +18,7 @@ def test_a_compiled_program_has_the_peak_that_torch_reports(mode: str, tmp_path:
     assert result.outcome == "fits", result.failure
     assert result.peak.allocated_bytes == int(told.read_text())
     assert {phase.phase for phase in result.phases} >= {"forward", "backward", "optimizer"}
-    assert any("(at compiled.py:19" in note and "asked for the same bytes" in note for note in result.notes)
+    assert any("(at compiled.py:19" in note and "requested the same bytes" in note for note in result.notes)
     assert not any("inductor" in note for note in result.notes)
 
 

@@ -107,8 +107,8 @@ SEARCH = (
         ("hard_exit", f"the program ended by itself after 2 of 3 iterations; {REST}"),
         ("tuned", SEARCH),
         ("inference", "no step of a torch.optim.Optimizer was seen: the program was measured to its end"),
-        ("swallows", "the program went on after it was asked to end, and was killed"),
-        ("survives", "an allocation failed once and the target went on; it asked for 4.00 GiB, at small.py:20 steps"),
+        ("swallows", "the program did not end when asked, and was killed"),
+        ("survives", "an allocation failed once; the target continued; it asked for 4.00 GiB, at small.py:20 steps"),
     ],
 )
 def test_what_is_an_answer(word: str, note: str | None) -> None:
@@ -185,7 +185,7 @@ def test_a_buffer_that_fills_and_stays_as_large_is_no_leak() -> None:
     result = small("keeps_a_window")
     assert (result.outcome, result.verdict.tags, result.iterations) == ("fits", (), 9)
     assert result.peak.categories["kept"] == 6 * 256 * MiB, "the next one beside the last five"
-    assert "memory that grew in the first iterations grows no more in a run of 9: it is no leak" in result.notes
+    assert "memory that grew in the first iterations stops growing in a run of 9: it is no leak" in result.notes
 
 
 def test_a_leak_beside_which_something_else_is_given_up_is_one() -> None:
@@ -197,7 +197,7 @@ def test_a_leak_beside_which_something_else_is_given_up_is_one() -> None:
 def test_a_longer_run_that_depends_on_values_of_the_card_shows_nothing() -> None:
     result = small("clears_by_value")
     assert result.verdict.tags == ("leak",)
-    assert "a run of 9 iterations, which tells a leak from a buffer that fills, has no answer" in result.notes
+    assert "a run of 9 iterations, which separates a leak from a buffer that fills, has no result" in result.notes
 
 
 def test_a_request_that_the_program_s_own_fraction_refuses_is_not_beyond_the_card() -> None:
@@ -228,7 +228,7 @@ def test_a_program_that_does_not_seed_its_shuffle_does_the_same_in_each_run() ->
     assert [
         note
         for note in result.notes
-        if note.endswith("with large numbers in place of zeros the program asked for the same bytes")
+        if note.endswith("with large numbers in place of zeros the program requested the same bytes")
     ]
 
 
@@ -275,7 +275,7 @@ def test_a_program_that_never_steps_under_other_values_is_ended_and_the_worse_wa
     assert result.outcome == "fits", result.failure
     line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "if loss.item() == 0:" in text) + 1
     (note,) = result.notes
-    assert "and decide what the program does: of the ways that were tried, it requests " in note
+    assert "and decide what the program does: with the values that were tried, it requests " in note
     assert note.endswith(f" at small.py:{line} steps_by_value)")
     assert result.peak.categories["optimizer_state"] == 2 * result.peak.categories["parameter"]
 
@@ -369,7 +369,7 @@ def test_a_value_on_which_nothing_depends_is_noted_by_a_python_without_numpy_and
     assert result.peak.site.file == "small.py"
     (note,) = result.notes
     assert note.startswith(f"values that a virtual card does not compute were read 2 times (at small.py:{line});")
-    assert note.endswith("with large numbers in place of zeros the program asked for the same bytes")
+    assert note.endswith("with large numbers in place of zeros the program requested the same bytes")
 
 
 def test_the_command_line_keeps_what_the_program_printed() -> None:

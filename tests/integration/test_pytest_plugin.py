@@ -164,7 +164,7 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
         [
             "limit_gpu_memory: 234.00 MiB held by the allocator on virtual h100-80gb, 170.00 MiB over * of 64.00 MiB",
             "peak: 184.06 MiB requested in backward, at net.py:*forward*",
-            "limit_overhead: 53.92 MiB held by the allocator beyond what is alive on virtual h100-80gb, * of 1.00 KiB",
+            "limit_overhead: 53.92 MiB held by the allocator beyond live bytes on virtual h100-80gb, * of 1.00 KiB",
             "limit_gpu_memory: 33.04 MiB requested at once on virtual h100-80gb, * over the limit of 32.00 MiB",
             "limit_gpu_memory: 400.00 MiB held by the allocator on virtual h100-80gb, 100.00 MiB over * of 300.00 MiB",
             "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",

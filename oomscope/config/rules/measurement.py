@@ -28,7 +28,7 @@ def _full_card(config: Config) -> str | None:
     taken, limit = config.device.non_torch_bytes + config.device.other_process_bytes, config.device.limit
     if limit is None or taken < limit:
         return None
-    return f"{format_size(limit)} has nothing left beside {format_size(taken)}"
+    return f"{format_size(limit)} has nothing left after {format_size(taken)}"
 
 
 MEASUREMENT_RULES: tuple[Rule, ...] = (

@@ -75,7 +75,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         "parallel.num_layers_per_virtual_pipeline_stage",
         "parallel.num_layers_in_first_pipeline_stage parallel.num_layers_in_last_pipeline_stage",
         ARGS,
-        why="beside which it does not say how many chunks a stage has",
+        why="which leaves the number of chunks of a stage open",
         remedy="set virtual_pipeline_model_parallel_size in its place",
     ),
     error(

@@ -240,7 +240,7 @@ class GateResult(Document):
         try:
             return read(cls, document)
         except ValueError as error:
-            raise InputError(f"is not whole ({error})", where=where, remedy=remedy) from None
+            raise InputError(f"is not valid ({error})", where=where, remedy=remedy) from None
 
 
 def with_variables(variables: Mapping[str, str], command: str) -> str:

@@ -177,7 +177,7 @@ def _defect(case: Case, error: Exception) -> CaseResult:
 def _other_entry(entry: Entry | None, rank: str) -> Iterator[str]:
     """Yield what other than the code may have changed the numbers since ``entry``."""
     if entry is not None and entry.oomscope not in {"", oomscope.__version__}:
-        yield f"the baseline is of oomscope {entry.oomscope}, this is {oomscope.__version__}"
+        yield f"the baseline was measured by oomscope {entry.oomscope}, this is {oomscope.__version__}"
     if entry is not None and entry.rank not in {"", rank}:
         yield f"the baseline is of rank {entry.rank}, and this is rank {rank or '0 of 1'}: their numbers are compared"
 

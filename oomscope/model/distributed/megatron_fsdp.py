@@ -262,7 +262,7 @@ class MegatronShardedParameters(ParameterStore):
     def _on_grad(self, param: torch.Tensor) -> None:
         """Add the gradient to the main gradient, or put it where it is reduced from."""
         if not isinstance(param, nn.Parameter):
-            raise TypeError("a gradient arrived for what is no parameter")
+            raise TypeError("a gradient arrived for something that is not a parameter")
         index = self._group_of[param]
         buffer = self._grads[index]
         if param.grad is not None:

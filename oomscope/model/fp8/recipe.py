@@ -91,7 +91,7 @@ def fp8_recipe(config: Config, device: torch.device) -> Fp8Recipe | None:
     card = capability(device)
     if device.type != "meta" and computes(device):
         raise ConfigError(
-            "products in fp8 are Transformer Engine's, which the bundled model runs on a virtual card alone",
+            "fp8 products need Transformer Engine; the bundled model runs them only on a virtual card",
             where="precision.fp8",
             remedy="probe with --backend virtual, or measure your own training code with a harness (docs/probe.md)",
         )

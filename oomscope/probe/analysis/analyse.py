@@ -345,14 +345,14 @@ def _notes(
             f"the program set a memory fraction of {budget.own_fraction:g}: its allocator may hold {left} of {total}"
         )
     if unanswered.unsupported:
-        yield f"called, and not supported by the virtual card: {', '.join(unanswered.unsupported)}"
+        yield f"called, but not supported by the virtual card: {', '.join(unanswered.unsupported)}"
     yield from own_runtimes(unanswered.unsupported)
     if unanswered.unknown_workspaces:
         names = ", ".join(unanswered.unknown_workspaces)
-        yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"
+        yield f"workspaces whose size only NVIDIA's libraries know, estimated or left out: {names}"
     if survived := survived_in(measurement, out_of_memory):
         times = "once" if survived.count == 1 else f"{survived.count} times"
-        yield f"an allocation failed {times} and the target went on{_largest_failed(job, measurement, survived.count)}"
+        yield f"an allocation failed {times}; the target continued{_largest_failed(job, measurement, survived.count)}"
     if verdict.leak is not None and measurement.growing:
         yield f"kept more tensors after each iteration: {', '.join(measurement.growing)}"
     is_undecided = verdict.leak is None and whole_iterations >= MIN_ITERATIONS - 1

@@ -132,7 +132,7 @@ def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> 
     """
     row = FixTried(name=name, conf=conf, how="run", survives=False, peak_reserved_bytes=0, margin_bytes=0)
     if ending is None:
-        return replace(row, note="its process ended without an answer")
+        return replace(row, note="its process ended without a result")
     measurement, refused = ending.measurement, ending.out_of_memory
     if ending.failure is not None or measurement is None:
         return replace(row, note=ending.failure.message if ending.failure else "it was not measured")
@@ -141,7 +141,7 @@ def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> 
         return replace(row, note=f"the program set the allocator's configuration itself, to {own}")
     stats, budget = measurement.stats, before.device
     if refused is None and stats.num_ooms:
-        return replace(row, note="memory was refused there too, and the program went on with less")
+        return replace(row, note="an allocation failed there too, and the program continued with less")
     row = replace(row, peak_reserved_bytes=stats.reserved_bytes_peak, retries=stats.num_alloc_retries)
     if refused is None:
         margin = budget.available_bytes - stats.reserved_bytes_peak

@@ -82,7 +82,7 @@ def text_of_error(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - whatever it raises, there is no text
-        return "(an error whose text cannot be had)"
+        return "(an error without readable text)"
 
 
 def refusal_in(error: BaseException) -> Refusal | None:

@@ -38,14 +38,14 @@ _MOST_LINES: Final = 3
 _OTHER: Final = "a second run with other values"
 _AGAIN: Final = "a second run of it"
 _CHANGES: Final = "the program allocates differently in each run"
-_SEED: Final = "seed what it draws lengths or order from"
-_SAME_ONES: Final = "with ones in place of zeros the program asked for the same bytes"
-_SAME: Final = "with large numbers in place of zeros the program asked for the same bytes"
+_SEED: Final = "seed the random numbers that set lengths or order"
+_SAME_ONES: Final = "with ones in place of zeros the program requested the same bytes"
+_SAME: Final = "with large numbers in place of zeros the program requested the same bytes"
 
 
 def unchecked_failure(job: ProbeJob, measurement: Measurement) -> Failure:
     """Return the failure of a run that was not repeated: it stays unknown whether the values mattered."""
-    return _untestable(job, f"{_read(job, measurement.unanswered)}; it is not known whether sizes depend on them")
+    return _untestable(job, f"{_read(job, measurement.unanswered)}; whether sizes depend on them is unknown")
 
 
 class CheckedRun(NamedTuple):
@@ -99,7 +99,7 @@ def checked_run(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRun | Fa
     other, worse = sorted((larger, first), key=_weight)  # of equals the first run is reported
     same = _end(worse) == _end(other)
     ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
-    note = f"{read}, and decide what the program does: of the ways that were tried, it {ways} ({difference})"
+    note = f"{read}, and decide what the program does: with the values that were tried, it {ways} ({difference})"
     like_largest = first if is_like_zeros else larger
     return CheckedRun(
         worse, note, "zeros" if worse is first else "larger", "largest" if worse is like_largest else None
@@ -126,7 +126,7 @@ def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRu
         return replace(first.failure, message=f"{first.failure.message} ({before})")
     read = _read(job, measurement.unanswered)
     fails = f"where they are 0 the program fails ({first.failure.message})"
-    note = f"{read}; {fails}; two runs with other values asked for the same bytes{_turns(measurement, again)}"
+    note = f"{read}; {fails}; two runs with other values requested the same bytes{_turns(measurement, again)}"
     return CheckedRun(larger, note, "larger", "largest")
 
 
@@ -163,7 +163,7 @@ def _difference(job: ProbeJob, measurement: Measurement, ending: Ending | None, 
         why = ending.failure.message if ending is not None and ending.failure is not None else "its process was lost"
         return f"{run} fails: {why}"
     if measurement.truncated or other.truncated:
-        return "events were dropped, so that it is not known whether sizes depend on them"
+        return "events were dropped, so whether sizes depend on them is unknown"
     found = first_difference(measurement.trace, other.trace)
     if found is not None:
         site = site_rule(job).site_of(found.stack, found.module)

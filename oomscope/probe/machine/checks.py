@@ -55,7 +55,7 @@ def check_card(loaded: LoadedConfig, *, has_model: bool = True) -> None:
     card = find_card(device.gpu or DEFAULT_CARD)
     if device.limit is None and taken >= card.total_bytes:
         raise ConfigError(
-            f"a card of {format_size(card.total_bytes)} ({card.name}) has nothing left beside {format_size(taken)} "
+            f"a card of {format_size(card.total_bytes)} ({card.name}) has nothing left after {format_size(taken)} "
             "that are not the allocator's",
             where=loaded.where(("device.non_torch_bytes", "device.other_process_bytes", "device.gpu")),
             remedy="lower device.non_torch_bytes and device.other_process_bytes, or name a larger card",

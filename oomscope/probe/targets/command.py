@@ -53,8 +53,8 @@ _SHOWN: Final = 160
 _TAIL: Final = 16 * 1024
 _PRINTED: Final = Site(file="", line=0, function="(the number that the command printed)")
 _SHELL: Final = "no shell reads the command: for pipes and variables write sh -c '…'"
-_PRINTS: Final = "print the number on a line of its own, or mend --metric-regex"
-_WRITES: Final = "see that it dumps one below the checkout, or mend --snapshot-glob"
+_PRINTS: Final = "print the number on a separate line, or fix --metric-regex"
+_WRITES: Final = "see that it dumps one below the checkout, or fix --snapshot-glob"
 
 
 def check_command(target: StartedTarget) -> None:
@@ -72,9 +72,7 @@ def check_command(target: StartedTarget) -> None:
     if not isinstance(target, CommandTarget):
         return
     if target.metric_regex is not None and target.snapshot_glob is not None:
-        raise HarnessError(
-            "both --metric-regex and --snapshot-glob", remedy="name one: a snapshot tells the bytes by itself"
-        )
+        raise HarnessError("both --metric-regex and --snapshot-glob", remedy="give one: a snapshot contains the bytes")
     if target.metric_regex is not None:
         metric_of(target.metric_regex)
     if target.snapshot_glob is not None:
@@ -328,7 +326,7 @@ def _by_words(job: ProbeJob, refusal: Refusal) -> ProbeResult:
         site=None,
         message=refusal.message,
     )
-    return replace(_base(job, "oom"), oom=oom, notes=(f"the command said: {refusal.message}",))
+    return replace(_base(job, "oom"), oom=oom, notes=(f"the command printed: {refusal.message}",))
 
 
 def _by_number(job: ProbeJob, size: int, line: str) -> ProbeResult:

@@ -77,7 +77,7 @@ def judged(job: ProbeJob, files: Sequence[Path], repo: Path, *, has_failed: bool
     source = f"judged by the snapshot {file}{among}"
     if analysis.cut_short is not None:
         shown = format_size(analysis.limit or 0)
-        source += f"; the run itself did not fail: its allocations were asked for again on a card of {shown}"
+        source += f"; the run itself did not fail: its allocations were replayed on a card of {shown}"
     return replace(result, notes=(source, *result.notes))
 
 

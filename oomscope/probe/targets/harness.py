@@ -129,7 +129,7 @@ def check_entry(entry: str) -> None:
         )
     if module.partition(".")[0] == oomscope.__name__:
         raise HarnessError(
-            f"{quoted(entry)} is in oomscope, which is never taken from the checkout",
+            f"{quoted(entry)} is in oomscope, which is never imported from the checkout",
             where="--entry",
             remedy="run the checkout's own oomscope with --command",
         )

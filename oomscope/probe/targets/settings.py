@@ -42,6 +42,6 @@ def harness_settings(overrides: Sequence[str], *, starts_world: bool = False) ->
     check_card(loaded, has_model=False)
     if loaded.config.probe.rank == "worst" and world_size > 1:
         raise UsageError(
-            "nothing tells which ranks of a harness differ", where="--rank worst", remedy="give a rank's number"
+            "it is unknown which ranks of a harness differ", where="--rank worst", remedy="give a rank's number"
         )
     return loaded.config

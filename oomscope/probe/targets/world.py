@@ -72,7 +72,7 @@ class PeerNeededError(RuntimeError):
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(f"{what} needs another rank, and one rank is played alone: {_REMEDY}{remedy}")
+        super().__init__(f"{what} needs another rank, but one rank is played alone: {_REMEDY}{remedy}")
 
 
 class PlayedStore(Store):

@@ -43,7 +43,7 @@ class Axis:
         name, equals, text = word.partition("=")
         values = tuple(_split(text)) if equals else ()
         if not equals or not name:
-            raise UsageError(f"{quoted(word)} names nothing to vary", remedy="write KEY=VALUE,VALUE")
+            raise UsageError(f"{quoted(word)} has no values to vary", remedy="write KEY=VALUE,VALUE")
         _check_name(name)
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:

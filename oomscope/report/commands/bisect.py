@@ -192,8 +192,8 @@ def _hunks_title(narrowed: Narrowed) -> str:
     if not narrowed.lumped:
         return f"At fault: {guilty}"
     if narrowed.lumped == len(narrowed.guilty):
-        return f"At fault, but they cannot be told apart: {guilty}"
-    return f"At fault: {guilty}, {narrowed.lumped} of which cannot be told apart"
+        return f"At fault, but they cannot be separated: {guilty}"
+    return f"At fault: {guilty}, {narrowed.lumped} of which cannot be separated"
 
 
 def _hunk_lines(hunk: HunkChange) -> str:
@@ -210,9 +210,7 @@ def _suspect_table(result: BisectResult) -> parts.Table:
     rows: list[parts.Row] = [(bisect_sentences.suspect_name(each), each.subject, each.reason) for each in shown]
     if more:
         rows.append(("", f"and {len(more)} more, up to {bisect_sentences.suspect_name(more[-1])}", ""))
-    return parts.Table(
-        title="One of these is at fault", columns=columns(*names, "Why it could not be told apart"), rows=rows
-    )
+    return parts.Table(title="One of these is at fault", columns=columns(*names, "Why it was not ruled out"), rows=rows)
 
 
 def growth_table(rows: Sequence[SiteGrowth], *, unchanged: int = 0, page: PageDetail | None = None) -> parts.Table:
@@ -424,9 +422,9 @@ def _probe_table(probes: Sequence[ProbeRecord]) -> parts.Table:
 def _cost_parts(result: BisectResult) -> Iterator[parts.Part]:
     cached = sum(probe.cached for probe in result.probes)
     asked = count(len(result.probes), "probe")
-    rows = [("Asked", f"{asked}, {cached} of them known from before" if cached else asked)]
+    rows = [("Asked", f"{asked}, {cached} of them from the cache" if cached else asked)]
     if result.cost is not None:
-        rows.append(("Begun", f"{count(result.cost.begun, 'run')}, {count(result.cost.slots, 'slot')} side by side"))
+        rows.append(("Begun", f"{count(result.cost.begun, 'run')}, {count(result.cost.slots, 'slot')} at once"))
         rows.append(("Time", duration_text(result.cost.wall_s)))
     rows += [("Good end", result.good), ("Bad end", result.bad)]
     if result.paths:

@@ -199,7 +199,7 @@ def remarks(device: DeviceDifference) -> Iterator[str]:
         )
     for name, side in (("A", before), ("B", after)):
         if not side.events:
-            yield f"{name} holds no events: what it held at the end stands for its peak"
+            yield f"{name} holds no events: its memory at the end is taken as its peak"
         elif side.older_bytes:
             size = format_size(side.older_bytes)
             yield f"{size} of {name}'s peak were allocated before its recording began: their lines are unknown"

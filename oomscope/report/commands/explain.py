@@ -237,7 +237,7 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, parts.Known]]:
         yield "Replay", f"repeats {share} of the recorded segment events, by the rules of torch {device.torch_version}"
     if found := device.iterations.count:
         source, confidence = device.iterations.source, device.iterations.confidence
-        by = "as the recording says" if confidence == "certain" else f"by {source} ({confidence} confidence)"
+        by = "from the recording" if confidence == "certain" else f"by {source} ({confidence} confidence)"
         yield "Iterations", f"{count(found, 'whole iteration')}, {by}"
     live = device.curves.requested
     if len(live) > 1:

@@ -14,7 +14,7 @@ from oomscope.report.commands.gate_sentences import commit_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 
-BEGINS_AFRESH: Final = "other conditions: the trend begins afresh"
+BEGINS_AFRESH: Final = "other conditions: the trend starts again"
 
 Figures = Callable[[Trend], Iterable[parts.Figure]]
 
@@ -103,7 +103,7 @@ def step_text(trend: Trend) -> str:
     if step is None:
         return "none beyond the band that warns" if any(entry.change for entry in trend.stretch) else ""
     size = gate_sentences.change_text(trend.metric, step.change)
-    gone = "" if trend.change else ", gone by now"
+    gone = "" if trend.change else ", gone since"
     return f"{size} on {night_text(step.after)}{gone}: {whose_text(step)}"
 
 
@@ -114,7 +114,7 @@ def whose_text(step: Step) -> str:
         author = f", by {culprit.author}" if culprit.author else ""
         return f"{short_hash(culprit.commit)} {culprit.subject}{author}"
     if after is None:
-        return "no commit is known"
+        return "the commit is unknown"
     if before is None:
         return commit_text(step.after.standing)
     if before.commit == after.commit:

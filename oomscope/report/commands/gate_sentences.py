@@ -101,7 +101,7 @@ def tally(night: GateResult) -> str:
 
 
 _UNANSWERED = {
-    Status.DEFECT: "internal error: report it with the line under Remarks; the other cases have their answers",
+    Status.DEFECT: "internal error: report it with the line under Remarks; the other cases were measured",
     Status.UNUSABLE: "unusable: fix what the remark names, in the suite or in the configuration",
     Status.UNFIT: "unfit: oomscope doctor says what this machine lacks",
     Status.UNMEASURED: "nothing measured: take the metric out of the suite, or let the case run to its end",
@@ -238,7 +238,7 @@ def _unwatched(names: Sequence[str]) -> str:
     more = len(names) - NAMED
     of_more = f" and {more} more" if more > 0 else ""
     named = ", ".join(names[:NAMED])
-    return f"not watched, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
+    return f"not measured, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
 
 
 def culprit_text(culprit: Culprit) -> str:

@@ -83,7 +83,7 @@ def _rules_text(replayed: ReplayTable) -> str:
     if replayed.version_source == "found":
         rules = STAND_FOR[replayed.torch_version]
         return f"{rules}, which repeat the recording best" if replayed.fidelity.matched else f"{rules}; none repeat it"
-    origin = "as given" if replayed.version_source == "given" else "as the file says"
+    origin = "as given" if replayed.version_source == "given" else "as the file states"
     return f"torch {replayed.torch_version}, {origin}"
 
 

@@ -145,7 +145,7 @@ def progress_text(watched: Watched, asked: tuple[Asked, ...], bracket: Bracket, 
         return done
     left = probes_left(watched.plan, watched.records[watched.planned_at :], asked, bracket)
     if left is None:
-        return f"{done}, going on to what else there is to find" if watched.records else done
+        return f"{done}, continuing with what is left to find" if watched.records else done
     text = f"{done}, at most {left:,} more"
     slots = {work.slot for work in watched.running if work.is_asked}
     began = [begun for slot, begun in watched.since if slot in slots]

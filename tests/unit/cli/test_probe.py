@@ -171,7 +171,7 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
         (["--harness", __file__, "--repo", __file__], "is no directory"),
         (["--harness", "/"], "is a directory"),
         (["--harness", __file__, "--rank", "8", "--world-size", "8"], "--rank 8: a world of 8 ranks has no rank 8"),
-        (["--harness", __file__, "--rank", "worst", "--world-size", "8"], "--rank worst: nothing tells"),
+        (["--harness", __file__, "--rank", "worst", "--world-size", "8"], "--rank worst: it is unknown which ranks"),
         (["--preset", "gpt-tiny", "--world-size", "8"], "--world-size 8: the parallel sizes make a world of 1 rank"),
         (["--preset", "gpt-tiny", "--world-size", "0"], "'--world-size': 0 is not in the range"),
         (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0.0: "),

@@ -99,7 +99,7 @@ def test_differences_of_conditions_are_named() -> None:
     assert other.reason == "accepted under other conditions: torch 2.13.0, now 2.14.0"
     asked = compare_case(case(overrides=("data.micro_batch_size=2",)), measured(GiB), expected)
     assert asked.status is Status.INCOMPATIBLE
-    assert asked.reason.endswith("the suite asked for something else")
+    assert asked.reason.endswith("what the suite asks for has changed")
 
 
 def test_a_metric_that_is_asked_for_must_be_measured_and_accepted() -> None:

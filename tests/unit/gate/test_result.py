@@ -57,7 +57,7 @@ def with_(path: tuple[str | int, ...], value: object) -> dict:
     ],
 )
 def test_what_is_of_another_kind_is_refused(path, value) -> None:
-    with pytest.raises(InputError, match="is not whole"):
+    with pytest.raises(InputError, match="is not valid"):
         GateResult.from_json(with_(path, value), where="night.json")
 
 
@@ -84,7 +84,7 @@ def test_a_time_is_one_in_utc_and_xml_can_hold_it() -> None:
 
 
 def test_cases_that_are_no_longer_watched_are_reported_in_every_form() -> None:
-    said = "not watched, since only the baseline has them: gone; oomscope gate update removes them"
+    said = "not measured, since only the baseline has them: gone; oomscope gate update removes them"
     assert said in summary(WHOLE, 60_000)
     assert said in night_page(WHOLE)
     many = replace(WHOLE, unwatched=tuple(f"gone{number}" for number in range(12)))

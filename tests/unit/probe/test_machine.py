@@ -84,7 +84,7 @@ WRONG = [
         "allocator.conf: PYTORCH_ALLOC_CONF, column 21: Expected 'True'",
     ),
     ("allocator", "conf", "backend:cudaMallocAsync", "allocator.conf: .*cannot be modelled"),
-    ("device", "non_torch_bytes", "100GiB", "a card of 79.19 GiB .h100-80gb. has nothing left beside 100.00 GiB"),
+    ("device", "non_torch_bytes", "100GiB", "a card of 79.19 GiB .h100-80gb. has nothing left after 100.00 GiB"),
     ("device", "cublas_workspace_config", "big", "device.cublas_workspace_config: .*cannot read 'big'"),
 ]
 

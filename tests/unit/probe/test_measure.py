@@ -358,8 +358,8 @@ def test_a_longer_run_that_needs_more_is_what_is_reported_and_written(bench: Ben
         (9, True),
     ], "the demand is that of the same run"
     assert result.notes[1:3] == (
-        "memory that grew in the first iterations grows no more in a run of 9: it is no leak",
-        "the run of 9 iterations is reported, for it needs more memory than the first one",
+        "memory that grew in the first iterations stops growing in a run of 9: it is no leak",
+        "the run of 9 iterations is reported, since it needs more memory than the first one",
     )
 
 
@@ -421,7 +421,7 @@ def test_an_out_of_memory_error_that_the_target_survives_is_a_note(bench: Bench)
     bench.oom = FAILED
     result = bench(RAISING.format(step="pass"))
     assert (result.outcome, result.oom) == ("fits", None)
-    assert "an allocation failed once and the target went on" in result.notes
+    assert "an allocation failed once; the target continued" in result.notes
 
 
 CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"
@@ -452,7 +452,7 @@ def test_an_error_of_the_programs_own_is_not_an_earlier_failure_that_it_survived
     bench.oom = FAILED
     result = bench(RAISING.format(step="raise torch.OutOfMemoryError('mine')"))
     assert (result.verdict.kind, result.oom.message) == ("outside", "mine")
-    assert "an allocation failed once and the target went on" in result.notes
+    assert "an allocation failed once; the target continued" in result.notes
 
 
 def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) -> None:

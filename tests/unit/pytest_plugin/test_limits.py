@@ -45,7 +45,12 @@ def test_read(kind, arguments, options, metric: str, size: int) -> None:
         (MEMORY, (True,), {}, "True is not a size"),
         (MEMORY, (None,), {}, "None is not a size"),
         (MEMORY, (-1,), {}, "-1 is not a size"),
-        (MEMORY, ("1 GiB",), {"of": "active"}, "of='active' is nothing it limits; give 'reserved' or 'requested'"),
+        (
+            MEMORY,
+            ("1 GiB",),
+            {"of": "active"},
+            "of='active' is not something it limits; give 'reserved' or 'requested'",
+        ),
         (MEMORY, ("1 GiB",), {"metric": "requested"}, "has no argument 'metric'"),
         (OVERHEAD, ("1 GiB",), {"of": "requested"}, "has no argument 'of'"),
     ],

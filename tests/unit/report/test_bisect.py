@@ -314,9 +314,9 @@ def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() ->
     keys = replace(searches.NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
     assert "At fault, of 9 keys that changed: data.seq_length, model.num_layers" in with_narrowed(keys)
     lumped = replace(searches.NARROWED, lumped=2)
-    assert "At fault, but they cannot be told apart: 2 hunks of 41" in with_narrowed(lumped)
+    assert "At fault, but they cannot be separated: 2 hunks of 41" in with_narrowed(lumped)
     three = replace(lumped, hunks=(*lumped.hunks, searches.hunk("more.py")))
-    assert "At fault: 3 hunks of 41 in this commit, 2 of which cannot be told apart" in with_narrowed(three)
+    assert "At fault: 3 hunks of 41 in this commit, 2 of which cannot be separated" in with_narrowed(three)
 
 
 def test_code_against_configuration_and_what_only_both_bring() -> None:

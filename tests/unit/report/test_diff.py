@@ -83,7 +83,7 @@ def test_remarks_say_what_the_tables_cannot() -> None:
     block = Block(address=0, size=MiB, requested_size=MiB, state="active_allocated")
     bare = Snapshot(segments=(segment(2 * MiB, block),), traces=(TraceBuilder().build(),))
     (device,) = diff(Named("a", bare), Named("b", snapshot(BEFORE))).devices
-    assert next(remarks(device)) == "A holds no events: what it held at the end stands for its peak"
+    assert next(remarks(device)) == "A holds no events: its memory at the end is taken as its peak"
     assert place(device.before) == "at the end"
     assert device.before.overhead_at_peak_bytes == MiB
 

@@ -272,7 +272,7 @@ def test_iterations_are_counted_with_where_they_are_known_from() -> None:
     assert re.search(r"Iterations +2 whole iterations, by annotations \(high confidence\)", rendered(found))
     told = replace(found.devices[0].iterations, count=1, confidence="certain")
     certain = replace(found, devices=(replace(found.devices[0], iterations=told),))
-    assert re.search(r"Iterations +1 whole iteration, as the recording says", rendered(certain))
+    assert re.search(r"Iterations +1 whole iteration, from the recording", rendered(certain))
 
 
 def test_names_out_of_a_snapshot_forge_no_line_and_are_cut() -> None:

@@ -221,7 +221,7 @@ SEARCHED = Culprit(outcome="culprit", message="", commit="e" * 40, subject="Wide
     [
         ({}, {}, "after 0000000000, up to 0000000000 Change 2"),
         ({}, {"culprit": SEARCHED}, "eeeeeeeeee Widen, by Bo"),
-        ({}, {"standing": None}, "no commit is known"),
+        ({}, {"standing": None}, "the commit is unknown"),
         ({"standing": None}, {}, "0000000000 Change 2"),
         ({"standing": HOSTILE}, {"standing": HOSTILE}, 'cccccccccc* <script>alert("x")</script>, the commit of the'),
     ],
@@ -231,6 +231,6 @@ def test_a_step_is_of_the_commit_that_was_found_or_between_two(before, after, sa
     (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert f"+1.00 GiB on 2026-01-02 02:00: {said}" in gate_history.step_text(trend)
     (back,) = trends([point(at, case) for at, case in enumerate((*cases, case_result(3)), start=1)], "peak_requested")
-    assert "+1.00 GiB on 2026-01-02 02:00, gone by now" in gate_history.step_text(back)
+    assert "+1.00 GiB on 2026-01-02 02:00, gone since" in gate_history.step_text(back)
     creeping = tuple(replace(entry, band=2 * GiB) for entry in trend.entries)
     assert gate_history.step_text(replace(trend, entries=creeping)) == "none beyond the band that warns"

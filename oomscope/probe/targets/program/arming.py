@@ -94,7 +94,7 @@ def _before_torch() -> None:
     try:
         if settings.world_size > 1 and _LAUNCHED in os.environ:
             raise MachineUnfitError(
-                "torchrun makes a world of its own, and --world-size plays one rank of another",
+                "torchrun starts its own world, and --world-size plays one rank of another",
                 remedy="leave out --world-size, or torchrun",
             )
         virtual.load()

@@ -239,7 +239,7 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
             + " ".join(receipt.argv)
         )
     if ended.killed:
-        notes.append("the program went on after it was asked to end, and was killed")
+        notes.append("the program did not end when asked, and was killed")
     return notes
 
 

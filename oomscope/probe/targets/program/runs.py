@@ -37,7 +37,9 @@ _LONGER = 10.0
 """How many times as long as the first run a further one may take, but for the seconds that any may take."""
 _LEAST_LIMIT_S = 60.0
 _CARDS_OF_A_MACHINE: Final = 8
-_ALONE: Final = "a rank that is played hears nothing from the others: if one of them tells it what to do, play that one"
+_ALONE: Final = (
+    "a rank that is played alone receives nothing from the others: if another rank directs it, play that one"
+)
 """Ranks that share a machine in a played world: the number of cards that the process sees."""
 
 

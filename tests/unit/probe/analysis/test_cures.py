@@ -78,10 +78,10 @@ def test_a_run_that_fails_says_where_and_what_was_lacking(conf: str, requested: 
 @pytest.mark.parametrize(
     ("ending", "note"),
     [
-        (None, "its process ended without an answer"),
+        (None, "its process ended without a result"),
         (Ending(measurement=None, failure=Failure(kind="step", message="RuntimeError: no")), "RuntimeError: no"),
         (Ending(measurement=measured(GiB, "own")), "the program set the allocator's configuration itself, to own"),
-        (Ending(measurement=measured(GiB, "x", num_ooms=1)), "memory was refused there too"),
+        (Ending(measurement=measured(GiB, "x", num_ooms=1)), "an allocation failed there too"),
     ],
 )
 def test_a_run_without_an_answer_is_no_cure(ending: Ending | None, note: str):

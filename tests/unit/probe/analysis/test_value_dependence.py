@@ -115,7 +115,7 @@ def test_the_answer_stands_where_the_requests_are_the_same() -> None:
     assert result.notes == (
         (
             "values that a virtual card does not compute were read 3 times (at train.py:12); "
-            "with large numbers in place of zeros the program asked for the same bytes"
+            "with large numbers in place of zeros the program requested the same bytes"
         ),
     )
     assert runs.rules == ["zeros", "larger"]
@@ -186,7 +186,7 @@ def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, larger: i
     ways = "requests 8.00 MiB at its peak, or requests 4.00 MiB at its peak; the worse is reported"
     other = f"a second run with other values asks for {larger}.00 MiB instead of {zeros}.00 MiB at train.py:20 step"
     assert result.notes == (
-        f"{READ_NOTE}, and decide what the program does: of the ways that were tried, it {ways} ({other})",
+        f"{READ_NOTE}, and decide what the program does: with the values that were tried, it {ways} ({other})",
     )
     assert runs.rules == ["zeros", "larger", "zeros", "largest"]
 
@@ -194,7 +194,8 @@ def test_a_decision_is_answered_by_the_way_that_takes_more(zeros: int, larger: i
 def test_branches_with_the_same_peak_are_reported_as_one() -> None:
     runs = Runs(zeros=of_lines(1, 2), larger=of_lines(2, 1), largest=of_lines(2, 1))
     assert (
-        "of the ways that were tried, it requests 9.00 MiB at its peak either way (a second" in runs.probed().notes[0]
+        "with the values that were tried, it requests 9.00 MiB at its peak either way (a second"
+        in runs.probed().notes[0]
     )
 
 
@@ -222,7 +223,7 @@ def test_a_program_that_differs_in_each_run_is_reported() -> None:
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     again = "a second run of it asks for 7.00 MiB instead of 2.00 MiB at train.py:20 step"
     assert result.failure.message == (
-        f"the program allocates differently in each run: {again}; seed what it draws lengths or order from"
+        f"the program allocates differently in each run: {again}; seed the random numbers that set lengths or order"
     )
 
 
@@ -241,7 +242,7 @@ def test_a_second_run_that_shows_nothing_does_not_blame_the_program(again: Endin
 def test_a_run_that_dropped_events_is_not_blamed_on_the_program() -> None:
     cut = Ending(measurement=measured(MiB, truncated=True))
     runs = Runs(zeros=cut, larger=of_lines(2))
-    assert "events were dropped, so that it is not known" in runs.probed().failure.message
+    assert "events were dropped, so whether sizes depend on them" in runs.probed().failure.message
     assert runs.rules == ["zeros", "larger"]
 
 
@@ -253,7 +254,7 @@ def test_where_zeros_fail_a_check_of_the_program_two_other_rules_answer() -> Non
     result = runs.probed()
     assert (result.outcome, result.peak.requested_bytes) == ("fits", 4 * MiB)
     fails = "where they are 0 the program fails (AssertionError)"
-    assert result.notes == (f"{READ_NOTE}; {fails}; two runs with other values asked for the same bytes",)
+    assert result.notes == (f"{READ_NOTE}; {fails}; two runs with other values requested the same bytes",)
     assert [each.outcome for each in runs.kept] == ["error", "fits"]
 
 
@@ -288,7 +289,7 @@ def test_where_large_numbers_are_out_of_range_ones_answer() -> None:
     runs = Runs(zeros=needing(4 * MiB), larger=FAILED, ones=needing(4 * MiB))
     result = runs.probed()
     assert result.outcome == "fits"
-    assert result.notes == (f"{READ_NOTE}; with ones in place of zeros the program asked for the same bytes",)
+    assert result.notes == (f"{READ_NOTE}; with ones in place of zeros the program requested the same bytes",)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_where_large_numbers_are_out_of_range_ones_answer() -> None:
         ),
         (
             Ending(measurement=measured(MiB, truncated=True)),
-            "events were dropped, so that it is not known whether sizes depend on them",
+            "events were dropped, so whether sizes depend on them is unknown",
         ),
     ],
 )

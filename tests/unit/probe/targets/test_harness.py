@@ -201,7 +201,7 @@ def test_an_installed_module_does_not_stand_in_for_the_checkouts(checkout) -> No
 
 
 def test_an_oomscope_in_the_checkout_is_neither_an_entry_nor_imported(checkout) -> None:
-    with pytest.raises(HarnessError, match="never taken from the checkout"):
+    with pytest.raises(HarnessError, match="never imported from the checkout"):
         check_entry("oomscope.model:build")
     files = {
         "oomscope/__init__.py": "raise AssertionError('the checkout\\'s own')",

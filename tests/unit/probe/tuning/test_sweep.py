@@ -99,7 +99,7 @@ def test_commas_inside_brackets_and_quotes_part_nothing(word: str, values: tuple
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("recompute", "names nothing to vary"),
+        ("recompute", "has no values to vary"),
         ("recompute=mlp,mlp", "twice"),
         ("speed=1,2", "is not a key"),
         ("recompute=sometimes", "no choice 'sometimes'"),
