@@ -273,7 +273,7 @@ def internal_error() -> OomscopeError:
     kind, value, _ = sys.exc_info()
     log = keep_log(traceback.format_exc())
     what = f"{kind.__name__ if kind else 'error'}: {value}"
-    evidence = f" with the traceback in {log}" if log else "with the steps that led to it"
+    evidence = f" with the traceback in {log}" if log else ", with the steps that led to it"
     return OomscopeError(f"internal error: {what}", remedy=f"please report it{evidence}")
 
 
