@@ -23,7 +23,7 @@ Read = TypeVar("Read")
 Event = dict[str, Any]
 """One line: ``event`` says what happened, ``at`` when."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _READERS: dict[type, TypeAdapter[Any]] = {}
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 

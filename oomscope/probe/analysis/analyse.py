@@ -146,6 +146,8 @@ def peak_of(job: ProbeJob, measurement: Measurement, failed: OutOfMemory | None 
 
 def step_peak_of(job: ProbeJob, measurement: Measurement) -> StepPeak | None:
     """Return the largest amount of requested bytes in a step of an optimizer; None where there was no step."""
+    if measurement.iterations == 0:
+        return None
     timeline, rule = measurement.timeline, site_rule(job)
     steps = (row for row in timeline.phase_peaks() if row.phase == "optimizer")
     highest = max(steps, key=lambda row: row.requested_bytes, default=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -91,17 +92,31 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors of lists, tuples and dictionaries, of each of which once."""
+def tensors_in(value: object, *, objects: int = 0) -> Iterator[torch.Tensor]:
+    """Yield the tensors of lists, tuples and dictionaries, of each of which once.
+
+    Args:
+        value: where to begin.
+        objects: how many objects inside each other are entered by their attributes. Modules and optimizers are not.
+    """
     seen: set[int] = set()
-    rest = [value]
+    rest = [(value, objects)]
     while rest:
-        each = rest.pop()
+        each, left = rest.pop()
         if isinstance(each, torch.Tensor):
             yield each
-        elif isinstance(each, (list, tuple, dict)) and id(each) not in seen:
+        elif id(each) in seen:
+            continue
+        elif isinstance(each, (list, tuple, dict)):
             seen.add(id(each))
-            rest.extend(each.values() if isinstance(each, dict) else each)
+            rest.extend((member, left) for member in (each.values() if isinstance(each, dict) else each))
+        elif left and hasattr(each, "__dict__") and not isinstance(each, _NOT_ENTERED):
+            seen.add(id(each))
+            rest.append((vars(each), left - 1))
+
+
+_NOT_ENTERED: Final = (torch.nn.Module, torch.optim.Optimizer, type, ModuleType, FunctionType)
+"""Objects that refer to far more than what they hold."""
 
 
 _RECEIVING: Final = (

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.autograd import graph
@@ -41,6 +41,9 @@ from oomscope.virtual.settings import is_computed
 
 _ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
 _Member = TypeVar("_Member")
+
+_OBJECTS_IN_STATES: Final = 2
+"""Objects inside each other in which libraries keep states: preconditioners, projectors."""
 
 
 class Follower:
@@ -97,13 +100,10 @@ class Follower:
         self._position.imply("forward", iteration=index, microbatch=0)
 
     def label(self) -> None:
-        """Label parameters, gradients and optimizer states as they are now."""
-        self._label_models()
+        """Label parameters, gradients and optimizer states as they are now; what they share is the model's."""
         for optimizer in self._optimizers:
             with self.unharmed():
                 self._label_states(optimizer)
-
-    def _label_models(self) -> None:
         for model in self._roots:
             with self.unharmed():
                 self._label_weights(model)
@@ -301,7 +301,7 @@ class Follower:
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self.unharmed():
-            if optimizer not in self._optimizers:
+            if self._optimizers.get(optimizer) != _count_stepped(optimizer):  # ``add_param_group`` adds some later
                 self._note_optimizer(optimizer)
             if isinstance(optimizer, torch.optim.LBFGS) and virtual.is_loaded() and not is_computed(os.environ):
                 self._note_history_of(optimizer)
@@ -327,25 +327,27 @@ class Follower:
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         with self._kept:
-            self._optimizers[optimizer] = None
+            self._optimizers[optimizer] = _count_stepped(optimizer)
             self._follow_gradients(_stepped_by(optimizer), are_weights=True)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
         """Label states, parameters, and gradients that the program sets itself.
 
-        Plain tensors that backward does not come to are copies of weights in another type (master weights), and states
-        as such, where there is a model to train. What they share with the model is the model's.
+        Plain tensors that backward does not come to are states where they are copies of weights in another type (master
+        weights): where there is a model to train whose parameters have one.
         """
         stepped = list(_stepped_by(optimizer))
-        states = list(optimizer.state.values())
-        self._blocks.label(Category.OPTIMIZER_STATE, tensors_in([states, _attributes_in(states)]))
+        gradients = {id(each.grad) for each in stepped if each.grad is not None}
+        states = tensors_in(list(optimizer.state.values()), objects=_OBJECTS_IN_STATES)
+        self._blocks.label(Category.OPTIMIZER_STATE, (each for each in states if id(each) not in gradients))
         self._blocks.label(Category.PARAMETER, (each for each in stepped if _is_parameter(each)))
         if given := [each for each in stepped if each.grad is not None and each not in self._reached]:
             self._blocks.label(Category.GRADIENT, (each.grad for each in given))
-            is_trained = any(each.requires_grad for model in self._roots for each in parameters(model))
-            kind = Category.OPTIMIZER_STATE if is_trained else Category.PARAMETER
-            self._blocks.label(kind, (each for each in given if not _is_parameter(each)))
-            self._label_models()
+        if plain := [each for each in given if not _is_parameter(each)]:
+            trained = {each.dtype for model in self._roots for each in parameters(model) if each.requires_grad}
+            for each in plain:
+                is_copy = bool(trained - {each.dtype})
+                self._blocks.label(Category.OPTIMIZER_STATE if is_copy else Category.PARAMETER, (each,))
 
     @contextmanager
     def unharmed(self) -> Iterator[None]:
@@ -434,10 +436,8 @@ def _stepped_by(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (each for group in optimizer.param_groups for each in group["params"])
 
 
-def _attributes_in(states: list[Any]) -> list[dict[str, Any]]:
-    """Return the attributes of objects of a library's own among states (preconditioners, projectors)."""
-    values = (each for state in states if isinstance(state, dict) for each in state.values())
-    return [vars(each) for each in values if hasattr(each, "__dict__") and not isinstance(each, torch.Tensor)]
+def _count_stepped(optimizer: torch.optim.Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

@@ -130,7 +130,7 @@ def measure_variant(load: LoadWith, overrides: Sequence[str], probe: Probe, stop
         stages=config.parallel.pipeline_model_parallel_size,
         step_s=step_s,
         sequence_s=per_sequence(step_s, config),
-        idle=f"{idle.keys[0]}: {idle.message} (rule {idle.rule})" if idle else "",
+        idle=f"{idle.message} (rule {idle.rule})" if idle else "",
     )
 
 

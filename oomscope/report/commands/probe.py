@@ -310,8 +310,8 @@ def _with_step(result: ProbeResult, whole: Peak, at_peak: str | None) -> str | N
         return in_step
     if at_peak is None or in_step is None or is_configured or model_exceeds(whole.categories, available):
         return at_peak
-    is_said = in_step[in_step.index(" of ") :] in at_peak
-    return at_peak if is_said else f"{at_peak}; and in the optimizer's step {in_step}"
+    is_same = in_step.partition(" of ")[2] == at_peak.partition(" of ")[2]
+    return at_peak if is_same else f"{at_peak}; and in the optimizer's step {in_step}"
 
 
 def _room_advice(result: ProbeResult) -> str | None:
@@ -364,7 +364,8 @@ def demand_text(result: ProbeResult) -> str | None:
         return None
     place = f", in {peak_place(result.demand_peak)}" if result.demand_peak else ""
     lacking = result.demand_bytes - (result.available_bytes or result.demand_bytes)
-    more = f", {format_size(lacking)} more than this process may use" if lacking > 0 else ""
+    is_in_verdict = result.verdict is not None and result.verdict.kind == "capacity"
+    more = f", {format_size(lacking)} more than this process may use" if lacking > 0 and not is_in_verdict else ""
     return f"{format_size(result.demand_bytes)} requested by a second run, without a limit{more}{place}"
 
 

@@ -98,7 +98,7 @@ def _why(verdict: Verdict, requested_bytes: int, demand_after: int | None) -> st
     free = verdict.available_bytes - verdict.live_requested_bytes
     if verdict.kind == "capacity":
         short, more = requested_bytes - free, (demand_after or 0) - verdict.available_bytes
-        later = f"; the whole run needs {format_size(more)} more" if more > short else ""
+        later = f" here, {format_size(more)} short for the whole run" if more > short else ""
         return f"{format_size(short)} short{later}"
     return f"{format_size(free)} were free but unusable" if verdict.gaps else ""
 

@@ -106,7 +106,7 @@ def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
     assert run(["sweep", "--preset", "gpt-tiny", "recompute=none,moe", "--quiet"]) == ExitCode.OK
     out = " ".join(capsys.readouterr().out.split())
     assert "Measured, with a setting that does nothing" in out
-    assert "recompute.recompute_modules: recomputing moe does nothing: no layer of this model has it (rule R27)" in out
+    assert "recomputing moe does nothing: no layer of this model has it (rule R27)" in out
 
 
 def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:

@@ -130,5 +130,6 @@ def test_an_internal_error_is_one_line_also_where_its_traceback_cannot_be_kept(m
     monkeypatch.setattr(entry.cli, "invoke", lambda ctx: 1 / 0)
     assert entry.run(["completion", "bash"]) == ExitCode.INTERNAL
     assert capsys.readouterr().err == (
-        "oomscope: internal error: ZeroDivisionError: division by zero; please report itwith the steps that led to it\n"
+        "oomscope: internal error: ZeroDivisionError: division by zero; please report it, with the steps that led to "
+        "it\n"
     )

@@ -126,6 +126,11 @@ def test_a_step_that_exceeds_the_card_too_has_its_own_remedy() -> None:
         demand_peak=replace(peak, categories=same | {"activation": 6 * GiB}),
     )
     assert of_both == f"free at least 8.00 GiB of the 15.00 GiB of {of_model}"
+    received = replace(step, categories=same, requested_bytes=24 * GiB)
+    assert advice(22 * GiB, demand_step=received) == (
+        f"free at least 8.00 GiB {of_batch}; or of the 15.00 GiB of {of_model}; and in the optimizer's step free at "
+        f"least 2.00 GiB of the 15.00 GiB of {of_model}"
+    ), "a smaller batch alone does not do"
     assert "alone need 15.00 GiB" in str(advice(14 * GiB, demand_step=None))
 
 

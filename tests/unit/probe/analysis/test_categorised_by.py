@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.probe.analysis.analyse import categorised_by
+from oomscope.probe.analysis.analyse import categorised_by, step_peak_of
+from oomscope.probe.job import ProbeJob, ProgramTarget
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.snapshot.trace import Action, Category, Moment, Snapshot
 from oomscope.units import MiB
@@ -63,3 +64,14 @@ def test_a_run_that_asked_for_something_else_or_lost_its_beginning_says_nothing(
     for whole in (other, measured(*WHOLE[:2]), replace(measured(*WHOLE), truncated=True)):
         assert categorised_by(whole, CUT_OFF, FAILED) is CUT_OFF
     assert categorised_by(measured(*WHOLE), CUT_OFF, replace(FAILED, event=None)) is CUT_OFF
+
+
+def test_a_program_without_an_optimizer_has_no_step_whatever_follows_its_backward() -> None:
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, MiB, moment=Moment("optimizer", 0, -1), category=Category.TEMPORARY)
+    run = replace(measured(), snapshot=Snapshot(segments=(), traces=(builder.build(),)))
+    job = ProbeJob(target=ProgramTarget(repo="/r", command="python train.py"))
+    step = step_peak_of(job, replace(run, iterations=3))
+    assert step is not None
+    assert step.categories == {"temporary": MiB}
+    assert step_peak_of(job, replace(run, iterations=0)) is None

@@ -194,20 +194,22 @@ def test_inputs_that_collect_gradients_are_inputs_and_what_checkpointing_detache
 
 def test_what_an_optimizer_steps_outside_modules_is_a_parameter(followed: Followed) -> None:
     head = torch.nn.Linear(4, 4)
-    weight, prompt, copy = torch.nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4), torch.ones(4)
-    stepped = [weight, prompt.requires_grad_(), copy.requires_grad_()]
+    weight, prompt, later = torch.nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4), torch.ones(4)
+    copy, alike = torch.ones(4, dtype=torch.float64), torch.ones(4)
+    stepped = [weight, prompt.requires_grad_(), copy.requires_grad_(), alike]
     with followed.iteration(-1):
         optimizer = torch.optim.SGD(stepped, lr=0.1)
+        optimizer.add_param_group({"params": [later.requires_grad_()]})
     for index in range(2):
         with followed.iteration(index):
             followed.blocks.labels.clear()
-            head(prompt @ weight).sum().backward()
-            copy.grad = torch.ones(4)
+            (head(prompt @ weight) + later).sum().backward()
+            copy.grad, alike.grad = torch.ones(4, dtype=torch.float64), torch.ones(4)
             optimizer.step()
             assert followed.blocks.of(Category.GRADIENT) >= {id(weight.grad), id(prompt.grad)}
             optimizer.zero_grad()
     labels = followed.blocks.of(Category.PARAMETER)
-    assert labels >= {id(weight), id(prompt)}
+    assert labels >= {id(weight), id(prompt), id(later), id(alike)}
     assert id(copy) not in labels, "of weights in another type: backward does not come to it"
     assert id(copy) in followed.blocks.of(Category.OPTIMIZER_STATE)
     with followed.iteration(2):
@@ -399,10 +401,10 @@ def test_gradients_that_the_program_sets_are_gradients_and_copies_of_weights_are
     assert followed.blocks.of(Category.GRADIENT) >= {id(master.grad), id(shared.grad)}
     assert id(master) in followed.blocks.of(Category.OPTIMIZER_STATE if is_module else Category.PARAMETER)
     if is_module:
-        labels = followed.blocks.labels
-        later = labels[labels.index((Category.OPTIMIZER_STATE, id(shared))) :]
-        assert (Category.PARAMETER, id(model.weight)) in later, "what it shares with the model is the model's"
-        assert id(model.weight.main_grad) in followed.blocks.of(Category.MAIN_GRADIENT)
+        assert id(shared) in followed.blocks.of(Category.PARAMETER)
+        followed.blocks.labels.clear()
+        followed.follower.label()
+        assert followed.blocks.labels[-1] == (Category.MAIN_GRADIENT, id(model.weight.main_grad)), "the last one counts"
     assert followed.notes == []
 
 
@@ -419,14 +421,17 @@ def test_states_of_an_optimizer_that_lie_in_lists_or_objects_are_its_states(foll
     """As in SOAP, Shampoo and GaLore."""
     parameter = torch.ones(2, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    plain, left, right, old, own = (torch.ones(2) for _ in range(5))
+    plain, left, right, old, own, inner = (torch.ones(2) for _ in range(6))
+    module = torch.nn.Linear(1, 1)
     optimizer.state[parameter] = {"m": plain, "GG": [left, (right,)], "step": 1, "more": {"old": old}}
-    optimizer.state[parameter]["projector"] = SimpleNamespace(rank=4, matrices=[own])
+    optimizer.state[parameter]["projector"] = SimpleNamespace(rank=4, matrices=[own], module=module)
+    optimizer.state[parameter]["block_0"] = {"shampoo": SimpleNamespace(factors=SimpleNamespace(inner=(inner,)))}
     optimizer.state[parameter]["more"]["itself"] = optimizer.state[parameter]
-    parameter.grad = torch.ones(2)
+    optimizer.state[parameter]["more"]["gradient"] = parameter.grad = torch.ones(2)
     with followed.iteration():
         optimizer.step()
-    assert followed.blocks.of(Category.OPTIMIZER_STATE) == {id(plain), id(left), id(right), id(old), id(own)}
+    states = {id(plain), id(left), id(right), id(old), id(own), id(inner)}
+    assert followed.blocks.of(Category.OPTIMIZER_STATE) == states, "neither a module's weights nor a gradient"
     assert followed.notes == []
 
 

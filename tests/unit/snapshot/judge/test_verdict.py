@@ -50,7 +50,7 @@ def test_capacity():
     assert not any(fix.survives for fix in verdict.tried)
     assert verdict.headline.endswith("76.00 MiB short")
     whole = verdict_on(too_much(), demand_after=2 * GiB)
-    assert whole.headline.endswith("76.00 MiB short; the whole run needs 1.00 GiB more")
+    assert whole.headline.endswith("76.00 MiB short here, 1.00 GiB short for the whole run")
     assert verdict_on(too_much(), demand_after=1100 * MiB).headline == verdict.headline
 
 
