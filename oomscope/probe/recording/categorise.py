@@ -124,7 +124,8 @@ def _labelled_blocks(
 ) -> dict[int, Category]:
     """Return the category of each labelled block; the last label of a block counts.
 
-    A communication label counts only where a block has no other.
+    A communication label counts only where a block has no other. Main gradients stay what they are where a program
+    also sets them as gradients of what its optimizer steps.
     """
     is_alloc = trace.action == Action.ALLOC
     before = 0 if allocations is None else allocations - int(is_alloc.sum())
@@ -137,7 +138,11 @@ def _labelled_blocks(
     for address, number, kind in labels:
         rows = rows_at.get(address, [])
         position = bisect_right(rows, number, key=lambda row: int(ordinal[table.born[row]])) - 1
-        if position >= 0 and (kind is not Category.COMMUNICATION or rows[position] not in found):
+        if position < 0:
+            continue
+        known = found.get(rows[position])
+        is_weaker = kind is Category.COMMUNICATION or (kind, known) == (Category.GRADIENT, Category.MAIN_GRADIENT)
+        if known is None or not is_weaker:
             found[rows[position]] = kind
     return found
 

@@ -76,6 +76,12 @@ def test_a_label_goes_to_the_block_that_held_the_address_then(script: Script) ->
     assert script.categories(*labels) == ["parameter", "gradient"]
 
 
+def test_a_main_gradient_stays_one_where_it_is_also_set_as_a_gradient(script: Script) -> None:
+    script.alloc(0x100)
+    main, gradient = (BlockLabel(0x100, 1, each) for each in (Category.MAIN_GRADIENT, Category.GRADIENT))
+    assert script.categories(main, gradient) == script.categories(gradient, main) == ["main_gradient"]
+
+
 def test_blocks_that_were_allocated_before_the_recording_count(script: Script) -> None:
     script.alloc(0x100)
     script.free(0x100)
