@@ -280,13 +280,13 @@ def host_check(
 ) -> Check:
     """Return the check of cores and of memory, within the limits of a container (its control group's files)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    rooms = []
+    available = []
     with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-        rooms.append(int(fields["MemAvailable"].split()[0]) * KiB)
+        available.append(int(fields["MemAvailable"].split()[0]) * KiB)
     with contextlib.suppress(OSError, ValueError):  # no such group, or ``max``
-        rooms.append(max(0, int(limit.read_text()) - int(used.read_text())))
-    free = min(rooms, default=None)
+        available.append(max(0, int(limit.read_text()) - int(used.read_text())))
+    free = min(available, default=None)
     memory = "free memory unknown" if free is None else f"{format_size(free)} of memory free"
     found = f"{'1 core' if cores == 1 else f'{cores} cores'}, {memory}"
     values: dict[str, int | str | None] = {"cores": cores, "free_bytes": free}
