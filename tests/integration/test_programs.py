@@ -478,7 +478,7 @@ def test_a_leak_and_an_earlier_step_of_a_flat_script_are_found_with_their_lines(
         text = text.replace(before, after, 1)
         commits[subject] = commit(repo, subject, {"train.py": text})
         lines[commits[subject]] = 1 + text.splitlines().index("    output = net(batch)")
-    words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--iterations", "5", "--steps")
+    words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--iterations", "9", "--steps")
     options = ("--bad", "requested>165MiB", "--repo", repo, "--state", tmp_path / "state", "--json", "--quiet")
     done = oomscope("bisect", f"{commits['train a small network']}..", *words, *options)
     assert done.returncode == 0, done.stderr
