@@ -1,3 +1,5 @@
+"""Command lines and logs of Megatron-LM, and what holds for every dialect."""
+
 from __future__ import annotations
 
 import json
@@ -9,23 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.importers.command_lines import Arguments, read_arguments
-from oomscope.config.importers.importer import DIALECTS, Imported, import_arguments
+from oomscope.config.importers.importer import DIALECTS
 from oomscope.config.importers.load import configuration_file, load_arguments
 from oomscope.config.importers.rows import Choice, Switch, To
 from oomscope.config.key_lookup import fields
 from oomscope.config.load import load_text
 from oomscope.config.problems import InvalidConfigError
+from tests.unit.config.importers.foreign import BRIDGE, NEMO, SHAPE, imported, values
 
-SHAPE = "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
 KEYS = {f"{section}.{key}" for section, key, _ in fields()}
-
-
-def imported(text: str, dialect: str | None = None) -> Imported:
-    return import_arguments(read_arguments(text, "args"), dialect)
-
-
-def values(result: Imported) -> dict[str, Any]:
-    return {key: setting.value for key, setting in result.settings.items()}
 
 
 def test_tables_set_keys_that_exist() -> None:
@@ -226,188 +220,6 @@ def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
     result = imported(f"{SHAPE} --num-query-groups 2")
     assert "model.num_query_groups" not in result.settings
     assert any("num_query_groups is ignored" in text for text in result.assumed)
-
-
-BRIDGE = """
-model:
-  _target_: megatron.bridge.models.llama.Llama3ModelProvider
-  num_layers: 32
-  hidden_size: 4096
-  num_attention_heads: 32
-  num_query_groups: 8
-  ffn_hidden_size: 14336
-  seq_length: 8192
-  vocab_size: 128256
-  should_pad_vocab: false
-  normalization: RMSNorm
-  activation_func: {_target_: torch.nn.functional.silu, _call_: false}
-  gated_linear_unit: true
-  add_bias_linear: false
-  position_embedding_type: rope
-  rotary_base: 500000.0
-  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _name_: flash, _call_: false}
-  share_embeddings_and_output_weights: false
-  tensor_model_parallel_size: 2
-  sequence_parallel: true
-  hidden_dropout: 0
-  recompute_granularity: full
-  recompute_method: uniform
-  recompute_num_layers: 1
-  init_method_std: 0.02
-  some_new_option: 3
-  another_new_option: null
-mixed_precision: bf16_mixed
-train: {micro_batch_size: 1, global_batch_size: 64, train_iters: 100}
-ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true, grad_reduce_in_fp32: false}
-optimizer: {lr: 3.0e-4, optimizer_cpu_offload: true, use_precision: null}
-scheduler: {lr_decay_style: cosine}
-checkpoint: {save: /ckpt}
-"""
-
-
-def test_a_bridge_dump() -> None:
-    result = imported(BRIDGE)
-    assert result.dialect == "bridge"
-    assert {
-        "model.activation_func": "silu",
-        "model.rotary_base": 500000,
-        "model.make_vocab_size_divisible_by": 1,
-        "parallel.sequence_parallel": True,
-        "recompute.recompute_method": "uniform",
-        "optimizer.use_distributed_optimizer": True,
-        "precision.bf16": True,
-        "precision.grad_reduce_in_fp32": True,
-        "data.global_batch_size": 64,
-        "data.seq_length": 8192,
-    }.items() <= values(result).items()
-    assert [remark.name for remark in result.not_understood] == ["model.some_new_option"]
-    assert "checkpoint.save" in [remark.name for remark in result.without_memory]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("model.q_lora_rank=null", {"model.q_lora_rank": None}),
-        ("comm_overlap.tp_comm_overlap=true", {"parallel.tp_comm_overlap": True}),
-        ("comm_overlap.wgrad_deferral_limit=-1", {"parallel.wgrad_deferral_limit": 0}),
-        ("comm_overlap.batch_p2p_comm=true", {"parallel.batch_p2p_comm": True}),
-        ("mixed_precision.fp8_param_gather=true", {"precision.fp8_param": True}),
-        ("dist.use_tp_pp_dp_mapping=true", {"parallel.use_tp_pp_dp_mapping": True}),
-        ("model.cp_comm_type=[p2p]", {"parallel.cp_comm_type": "p2p"}),
-    ],
-)
-def test_bridge_overrides(words: str, expected: dict[str, Any]) -> None:
-    result = imported(words, "bridge")
-    assert values(result) == expected
-    assert result.without_memory == ()
-
-
-def test_what_bridge_packs_or_empties_is_named() -> None:
-    assert imported("dataset.packed_sequence_specs.packed_sequence_size=-1", "bridge").not_modelled == ()
-    text = "dataset.packed_sequence_specs.packed_sequence_size=4096 train.empty_unused_memory_level=1"
-    result = imported(text, "bridge")
-    assert [remark.name for remark in result.not_modelled] == ["dataset.packed_sequence_specs.packed_sequence_size"]
-    assert any("the cache is not emptied" in text for text in result.assumed)
-
-
-@pytest.mark.parametrize("name", ["dataset.sequence_length", "dataset.seq_length"])
-def test_bridge_takes_one_sequence_length(name: str) -> None:
-    assert imported(f"model.seq_length=2048 {name}=2048", "bridge").not_modelled == ()
-    (refused,) = imported(f"model.seq_length=2048 {name}=4096", "bridge").not_modelled
-    assert (refused.name, refused.value) == (name, 4096)
-    assert refused.reason == "model.seq_length is 2048, and Megatron Bridge refuses two lengths"
-
-
-def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
-    result = imported("model.num_layers=2 comm_overlap.tp_comm_overlap=true", "bridge")
-    assert values(result)["parallel.tp_comm_overlap"] is False
-    assert any("tp_comm_overlap is off" in text for text in result.assumed)
-
-
-def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
-    text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
-    assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (
-            "model.activations_checkpoint_granularity=full model.activations_checkpoint_method=block",
-            {
-                "recompute.recompute_granularity": "full",
-                "recompute.recompute_method": "block",
-            },
-        ),
-        ("model.activations_checkpoint_num_layers=4", {"recompute.recompute_num_layers": 4}),
-        ("activations_checkpoint_granularity=selective", {"recompute.recompute_granularity": "selective"}),
-        (
-            "model.activations_checkpoint_granularity=selective model.activations_checkpoint_method=uniform",
-            {"recompute.recompute_granularity": "selective"},
-        ),
-        ("model.megatron_amp_O2=true model.activation=fast-swiglu", {"model.gated_linear_unit": True}),
-    ],
-)
-def test_nemo_overrides(words: str, expected: dict[str, Any]) -> None:
-    result = imported(words)
-    assert result.dialect == "nemo"
-    assert expected.items() <= values(result).items()
-    if "selective" in words:
-        assert "recompute.recompute_method" not in result.settings
-
-
-NEMO = """
-trainer: {devices: 8, num_nodes: 2, precision: bf16}
-model:
-  encoder_seq_length: 2048
-  max_position_embeddings: ${.encoder_seq_length}
-  num_layers: 24
-  hidden_size: 1024
-  num_attention_heads: 16
-  tensor_model_parallel_size: 8
-  megatron_amp_O2: %s
-  activations_checkpoint_layers_per_pipeline: %s
-  optim: {name: distributed_fused_adam, betas: [0.9, 0.95]}
-  data:
-    data_prefix: ???
-"""
-
-
-def test_a_nemo_configuration() -> None:
-    result = imported(NEMO % ("true", "null"))
-    assert {
-        "model.max_position_embeddings": 2048,
-        "model.transformer_impl": "local",
-        "parallel.data_parallel_size": 2,
-        "optimizer.adam_beta2": 0.95,
-        "optimizer.use_distributed_optimizer": True,
-        "precision.bf16": True,
-    }.items() <= values(result).items()
-    assert result.not_modelled == ()
-
-
-def test_nemo_overrides_what_cannot_be() -> None:
-    text = "{trainer: {devices: 8}, model: {num_layers: 2, optim: {name: %s}, sequence_parallel: true, "
-    text += "gradient_accumulation_fusion: true, ub_tp_comm_overlap: true}}"
-    changed = values(imported(text % "fused_adam", "nemo"))
-    assert {
-        "parallel.sequence_parallel": False,
-        "parallel.tp_comm_overlap": False,
-        "parallel.deallocate_pipeline_outputs": False,
-        "precision.gradient_accumulation_fusion": False,
-    }.items() <= changed.items()
-    assert values(imported(text % "distributed_fused_adam", "nemo"))["precision.gradient_accumulation_fusion"] is True
-
-
-@pytest.mark.parametrize("words", ["trainer.strategy=fsdp", "model.fsdp=true", "model.optim.grad_sync_dtype=bf16"])
-def test_what_of_nemo_is_not_there_is_named(words: str) -> None:
-    result = imported(words, "nemo")
-    assert [remark.name for remark in result.not_modelled] == [words.partition("=")[0]]
-
-
-def test_what_nemo_has_and_core_has_not_is_not_modelled() -> None:
-    names = [remark.name for remark in imported(NEMO % ("false", "1")).not_modelled]
-    assert names == ["model.activations_checkpoint_layers_per_pipeline", "model.megatron_amp_O2"]
 
 
 def test_every_argument_is_accounted_for() -> None:

@@ -1,0 +1,73 @@
+"""Configurations of Megatron Bridge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.config.importers.foreign import BRIDGE, imported, values
+
+
+def test_a_bridge_dump() -> None:
+    result = imported(BRIDGE)
+    assert result.dialect == "bridge"
+    assert {
+        "model.activation_func": "silu",
+        "model.rotary_base": 500000,
+        "model.make_vocab_size_divisible_by": 1,
+        "parallel.sequence_parallel": True,
+        "recompute.recompute_method": "uniform",
+        "optimizer.use_distributed_optimizer": True,
+        "precision.bf16": True,
+        "precision.grad_reduce_in_fp32": True,
+        "data.global_batch_size": 64,
+        "data.seq_length": 8192,
+    }.items() <= values(result).items()
+    assert [remark.name for remark in result.not_understood] == ["model.some_new_option"]
+    assert "checkpoint.save" in [remark.name for remark in result.without_memory]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("model.q_lora_rank=null", {"model.q_lora_rank": None}),
+        ("comm_overlap.tp_comm_overlap=true", {"parallel.tp_comm_overlap": True}),
+        ("comm_overlap.wgrad_deferral_limit=-1", {"parallel.wgrad_deferral_limit": 0}),
+        ("comm_overlap.batch_p2p_comm=true", {"parallel.batch_p2p_comm": True}),
+        ("mixed_precision.fp8_param_gather=true", {"precision.fp8_param": True}),
+        ("dist.use_tp_pp_dp_mapping=true", {"parallel.use_tp_pp_dp_mapping": True}),
+        ("model.cp_comm_type=[p2p]", {"parallel.cp_comm_type": "p2p"}),
+    ],
+)
+def test_bridge_overrides(words: str, expected: dict[str, Any]) -> None:
+    result = imported(words, "bridge")
+    assert values(result) == expected
+    assert result.without_memory == ()
+
+
+def test_what_bridge_packs_or_empties_is_named() -> None:
+    assert imported("dataset.packed_sequence_specs.packed_sequence_size=-1", "bridge").not_modelled == ()
+    text = "dataset.packed_sequence_specs.packed_sequence_size=4096 train.empty_unused_memory_level=1"
+    result = imported(text, "bridge")
+    assert [remark.name for remark in result.not_modelled] == ["dataset.packed_sequence_specs.packed_sequence_size"]
+    assert any("the cache is not emptied" in text for text in result.assumed)
+
+
+@pytest.mark.parametrize("name", ["dataset.sequence_length", "dataset.seq_length"])
+def test_bridge_takes_one_sequence_length(name: str) -> None:
+    assert imported(f"model.seq_length=2048 {name}=2048", "bridge").not_modelled == ()
+    (refused,) = imported(f"model.seq_length=2048 {name}=4096", "bridge").not_modelled
+    assert (refused.name, refused.value) == (name, 4096)
+    assert refused.reason == "model.seq_length is 2048, and Megatron Bridge refuses two lengths"
+
+
+def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
+    result = imported("model.num_layers=2 comm_overlap.tp_comm_overlap=true", "bridge")
+    assert values(result)["parallel.tp_comm_overlap"] is False
+    assert any("tp_comm_overlap is off" in text for text in result.assumed)
+
+
+def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
+    text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
+    assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
