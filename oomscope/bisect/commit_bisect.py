@@ -188,11 +188,11 @@ class CommitBisect:
             return self._with_found(base, walked, answer.found)
         outcomes: dict[str, SearchOutcome] = {"no_culprit": "no_culprit", "ends_invalid": "ends_invalid"}
         outcome = outcomes.get(answer.kind, "inconclusive")
-        remedy = self._about_files(walked.line) if outcome == "ends_invalid" else None
+        remedy = self._remedy_for_files(walked.line) if outcome == "ends_invalid" else None
         return replace(base, outcome=outcome, message=answer.reason, remedy=remedy)
 
-    def _about_files(self, line: Line) -> str | None:
-        """Return what to do about an untestable end of which a file is only read, so that nothing can be repaired."""
+    def _remedy_for_files(self, line: Line) -> str | None:
+        """Return what to do about an untestable end of --config, which only reads a file: nothing can be repaired."""
         choice = self.request.subject
         if not isinstance(choice, ConfigInRepo):
             return None

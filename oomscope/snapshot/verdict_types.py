@@ -45,12 +45,12 @@ class FixTried:
     """Where the run failed: ``backward of iteration 1``."""
     saved_bytes: int = 0
     """By how much less than under the recorded settings is reserved at most, both begun the same way: with what was
-    held when the recording began, or with the blocks of then packed afresh."""
+    held when the recording began, or with the blocks of then repacked."""
     overhead_bytes: int | None = None
     """Reserved less requested bytes when requested bytes are at their peak; None where a request failed, and where
     that was not asked."""
     begun_afresh: bool = False
-    """The blocks from before the recording were packed afresh, and what was cached then is left out."""
+    """The blocks from before the recording were repacked, and what was cached then is left out."""
     note: str = ""
 
 

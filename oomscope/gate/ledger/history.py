@@ -30,7 +30,7 @@ class Entry:
     """Since the last night that measured it under the same key; None where there is none."""
     standing: MeasuredCommit | None
     is_comparable: bool
-    """Measured under the key of the night before; else the trend begins afresh."""
+    """Measured under the key of the night before; else the trend starts again."""
     reason: str = ""
     culprit: Culprit | None = None
     band: int = 0

@@ -46,7 +46,7 @@ from oomscope.virtual.extensions import own_runtimes
 ChooseSite = Callable[[Stack, str], Site | None]
 """Returns the line that stands for a stack, given the module."""
 _BY_LIFETIME: Final = (Category.UNKNOWN, Category.ACTIVATION, Category.TEMPORARY, Category.KEPT)
-"""Categories that follow from when a block is given up."""
+"""Categories that follow from when a block is freed."""
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
@@ -307,7 +307,7 @@ def _pipeline_stages(job: ProbeJob) -> int | None:
 def survived_in(measurement: Measurement, out_of_memory: OutOfMemory | None) -> SurvivedFailures | None:
     """Return the failed allocations that the target survived, and what it holds afterwards; None where there are none.
 
-    What a failed attempt holds is given up, and what is cached handed back, before the target allocates again.
+    What a failed attempt holds is freed, and what is cached handed back, before the target allocates again.
     """
     survived = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
     if survived <= 0:

@@ -1,6 +1,6 @@
 """Lets Python's collector run as often as without oomscope.
 
-The collector looks for reference cycles each time a program has made so many more objects than it has given up
+The collector looks for reference cycles each time a program has made so many more objects than it has freed
 (``gc.get_threshold()``). Until then, what is left in a cycle stays on the card: there are programs that run out of
 memory by that. The objects that a recording makes and keeps would bring the collector forward. So for each of them it
 deletes one object of a stock that it made beforehand: the count is then that of the program's own objects.

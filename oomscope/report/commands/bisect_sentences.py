@@ -281,7 +281,7 @@ def _of_growth(result: BisectResult) -> str | None:
 def _of_untestable(end: ProbeRecord, result: BisectResult) -> str:
     read = f"read {end.log}, then " if end.log else ""
     if result.axis not in _COMMIT_AXES:
-        return f"{read}mend what failed, or name another {end.role}"
+        return f"{read}fix what failed, or name another {end.role}"
     which = "a later" if end.role == "good end" else "an earlier"
     found = " (or --find-good)" if end.role == "good end" else ""
     return f"{read}name {which} {end.role}{found}, repair the commit with --fixup, or build it with --setup"

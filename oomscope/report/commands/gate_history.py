@@ -14,7 +14,7 @@ from oomscope.report.commands.gate_sentences import commit_text
 from oomscope.report.parts import Cell, columns
 from oomscope.report.sentences import count, short_hash
 
-BEGINS_AFRESH: Final = "other conditions: the trend starts again"
+TREND_RESTARTS: Final = "other conditions: the trend starts again"
 
 Figures = Callable[[Trend], Iterable[parts.Figure]]
 
@@ -154,4 +154,4 @@ def night_text(entry: Entry) -> str:
 def remark_text(entry: Entry) -> str:
     """Return the remarks on a night, joined."""
     whose = f"whose commit: {gate_sentences.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
-    return "; ".join(filter(None, ("" if entry.is_comparable else BEGINS_AFRESH, entry.reason, whose)))
+    return "; ".join(filter(None, ("" if entry.is_comparable else TREND_RESTARTS, entry.reason, whose)))

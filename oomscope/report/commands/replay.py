@@ -11,7 +11,7 @@ from oomscope.report.verdict_text import failed_when
 from oomscope.snapshot.replay.fidelity import Fidelity, Mismatch
 from oomscope.snapshot.replay.fixes import AS_RECORDED
 from oomscope.snapshot.replay.recording import STAND_FOR
-from oomscope.snapshot.replay.replay_table import AFRESH, ReplayTable
+from oomscope.snapshot.replay.replay_table import REPACKED, ReplayTable
 from oomscope.units import format_size
 
 
@@ -37,7 +37,7 @@ def answer_text(replayed: ReplayTable) -> str:
     if not replayed.fidelity.is_trusted:
         return "The replay does not repeat this recording, so no other settings are compared."
     recorded, *tried = replayed.rows
-    passing = [row for row in tried if row.survives and row.name != AFRESH]
+    passing = [row for row in tried if row.survives and row.name != REPACKED]
     if not recorded.survives:
         names = " or ".join(row.name for row in passing)  # a setting of several options has commas
         return (
@@ -45,7 +45,7 @@ def answer_text(replayed: ReplayTable) -> str:
             if names
             else "A request fails under each setting."
         )
-    own = {row.begun_afresh: row.peak_reserved_bytes for row in replayed.rows if row.name in {AS_RECORDED, AFRESH}}
+    own = {row.begun_afresh: row.peak_reserved_bytes for row in replayed.rows if row.name in {AS_RECORDED, REPACKED}}
     best = max(passing, key=lambda row: own[row.begun_afresh] - row.peak_reserved_bytes, default=recorded)
     before, saved = own[best.begun_afresh], own[best.begun_afresh] - best.peak_reserved_bytes
     if saved <= 0:
@@ -95,7 +95,7 @@ def setting_table(replayed: ReplayTable) -> parts.Table:
         outcome = parts.Cell(
             text="passes" if row.survives else failed_when(row.failed_event), tone="good" if row.survives else "bad"
         )
-        name = row.name.replace(",", ",\n") + (" *" if row.begun_afresh and row.name != AFRESH else "")
+        name = row.name.replace(",", ",\n") + (" *" if row.begun_afresh and row.name != REPACKED else "")
         sizes = (row.peak_reserved_bytes, "" if row.overhead_bytes is None else row.overhead_bytes)
         room = ["" if row.margin_bytes is None else row.margin_bytes] if margin else []
         rows.append((name, outcome, *sizes, *room, row.retries, row.segments))

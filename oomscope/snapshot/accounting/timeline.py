@@ -1,6 +1,6 @@
 """Curves over a trace: requested and reserved bytes after every event, their peaks, and what was requested when.
 
-Requested bytes are those of torch's statistic of that name: what the program asked for and holds, and what it gave up
+Requested bytes are those of torch's statistic of that name: what the program asked for and holds, and what it freed
 but a stream still uses. Held bytes leave the latter out. Reserved bytes are the segments'. A recording that began in
 the middle is lifted by what was there before.
 """

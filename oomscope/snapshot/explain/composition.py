@@ -95,7 +95,7 @@ class Composition:
 def composition_at(timeline: Timeline, event: int, evidence: Evidence, *, held: bool = False) -> Composition:
     """Return what is requested right after ``event``, largest rows first.
 
-    ``held`` leaves out what the program gave up and a stream still uses.
+    ``held`` leaves out what the program freed and a stream still uses.
     """
     rows = timeline.lifetimes.held_at(event) if held else timeline.requested_at(event)
     sites = by_site(timeline, event, categories=evidence.category, rows=rows)

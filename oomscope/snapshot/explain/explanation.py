@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingBytes:
-    """Blocks that the program gave up and that wait for a stream, of one line."""
+    """Blocks that the program freed and that wait for a stream, of one line."""
 
     site: Site
     stream: int

@@ -77,7 +77,7 @@ def _alive_after_two_steps(b: Life) -> Mask:
     return np.asarray((b.made_in(FORWARD) | untold) & (b.steps_outlived > 1))
 
 
-def _given_up_before_anything(b: Life) -> Mask:
+def _freed_before_anything(b: Life) -> Mask:
     return np.asarray((b.own == Phase.UNKNOWN) & (b.born_in != Phase.UNKNOWN) & b.same_span)
 
 
@@ -156,7 +156,7 @@ RULES: Final = (
         lambda b: b.marked(Mark.CONSTRUCTION) & (b.of_setup | b.older & b.lasting),
     ),
     Rule("a data loader's", INPUT, MEDIUM, lambda b: b.marked(Mark.INPUT)),
-    Rule("freed before anything else began", TEMPORARY, MEDIUM, _given_up_before_anything),
+    Rule("freed before anything else began", TEMPORARY, MEDIUM, _freed_before_anything),
     Rule(
         "made after forward, freed in backward",
         ACTIVATION,

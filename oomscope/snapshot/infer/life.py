@@ -1,4 +1,4 @@
-"""The life of each block in the terms of training: what the program did when it was born, and when it was given up.
+"""The life of each block in the terms of training: what the program did when it was born, and when it was freed.
 
 One column a fact, one row a block, in the order of the lifetimes; the rules of categories are conditions on these.
 """
@@ -30,7 +30,7 @@ class Life(NamedTuple):
     """:class:`Phase` carried on from the last allocation that shows one; unknown before the first, and after an
     annotated step that no forward or backward is seen to follow."""
     freed_in: NDArray[np.int8]
-    """:class:`Phase` when it was given up; unknown where it never was."""
+    """:class:`Phase` when it was freed; unknown where it never was."""
     marks: NDArray[np.int32]
     """:class:`Mark` of its stack."""
     older: Mask
@@ -53,10 +53,10 @@ class Life(NamedTuple):
     alone: Mask
     """No other block that lasts to the end was made on the same stream, in the same phase, in the same size."""
     like_temporaries: Mask
-    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run of
+    """At least half of the blocks of its stack and size, of those whose end is known, were freed in their run of
     known phase, and one of these was as old then as it is."""
     like_gone: Mask
-    """All blocks of its stack whose end is known were given up in their run, and there are some."""
+    """All blocks of its stack whose end is known were freed in their run, and there are some."""
     like_kept: Mask
     """Most blocks of its stack whose end is known outlived their run."""
     first_of_buffers: Mask
@@ -128,7 +128,7 @@ def life_of(timeline: Timeline, activity: Activity) -> Life:
 
 
 def _last_failure(trace: Trace, activity: Activity, born: Indices) -> int:
-    """Return the request that failed last, if what was held then was given up unused; else the end of the trace.
+    """Return the request that failed last, if what was held then was freed unused; else the end of the trace.
 
     A program that goes on to allocate for training, in the same run of events, has caught the error.
     """

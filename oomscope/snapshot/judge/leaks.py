@@ -71,7 +71,7 @@ def grows(timeline: Timeline) -> bool:
 
 
 def piles_up(timeline: Timeline) -> bool:
-    """Whether the same lines left memory in each iteration, also where something else was given up meanwhile."""
+    """Whether the same lines left memory in each iteration, also where something else was freed meanwhile."""
     ends = _iteration_ends(timeline, None, ends_whole=True)
     if len(ends) < MIN_ITERATIONS:
         return True

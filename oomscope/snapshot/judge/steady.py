@@ -1,7 +1,7 @@
 """Lines that leave memory at a steady rate, also where what is live at the end of an iteration goes up and down.
 
 Lengths of batches vary, and a list may be added to in every fifth iteration only. What tells a leak from the rest then
-is that blocks of one line stay, that none of them is ever given up later, and that as much stays in the last quarter of
+is that blocks of one line stay, that none of them is ever freed later, and that as much stays in the last quarter of
 the iterations as in those before. A queue gives up its oldest blocks, a buffer that is full and states that are made
 once stop, and a cache that fills slows down. One by sizes that is far from full does not, so blocks are not called a
 leak where no size comes again in another iteration.
@@ -45,14 +45,14 @@ def steadily_left(timeline: Timeline, ends: Indices, until: int | None) -> dict[
     window = np.searchsorted(ends, born) - 1
     following = np.append(ends, np.iinfo(np.int64).max)[window + 2]
     stays = (freed > ends[-1]) & (freed >= (len(trace) if until is None else until))
-    given_up = ~stays & (freed > following)
+    freed_later = ~stays & (freed > following)
     columns = trace.stack_id[born], trace.forward_stack_id[born], trace.module_id[born]
     group = numbered(*columns)
     found: dict[Key, int] = {}
     for number in np.unique(group[stays]).tolist():
         own = group == number
         kept = own & stays
-        if not (own & given_up).any() and _is_steady(window[kept], size[kept], windows):
+        if not (own & freed_later).any() and _is_steady(window[kept], size[kept], windows):
             first = int(np.flatnonzero(own)[0])
             stack, forward, module = (int(column[first]) for column in columns)
             found[stack, forward, module] = int(size[kept].sum())

@@ -38,8 +38,8 @@ class Tried:
     rows: tuple[FixTried, ...]
     outcomes: tuple[Replay, ...]
     control: Replay | None = None
-    """The replay under the recorded settings begun afresh, which is what rows begun afresh compare with; None where
-    there is no such row, or the recorded settings began so too."""
+    """The replay under the recorded settings with older blocks repacked, with which repacked rows compare; None where
+    there is no such row, or the recorded settings repack too."""
 
     @property
     def baseline(self) -> Replay:
@@ -50,14 +50,14 @@ class Tried:
     def cures(self) -> tuple[str, ...]:
         """Names of the settings under which everything passed, in the order in which they were tried.
 
-        Where the recorded settings pass too when begun afresh, a row that began so shows nothing.
+        Where the recorded settings pass too with older blocks repacked, a repacked row shows nothing.
         """
         survivors = (row for row in self.rows[1:] if row.survives)
         return tuple(row.name for row in survivors if not (row.begun_afresh and self.is_undecided))
 
     @property
     def is_undecided(self) -> bool:
-        """Whether packing the older blocks afresh gets past the failure, so that rows that do so prove no setting."""
+        """Whether repacking the older blocks gets past the failure, so that rows that do so prove no setting."""
         if self.control is None or self.baseline.failed_event is None:
             return False
         return self.control.failed_event is None or self.control.failed_event > self.baseline.failed_event
@@ -98,7 +98,7 @@ def try_settings(
 
     Where the state before the first request was recovered, settings begin with it as well, for what the allocator held
     then it also holds under them; but not those that switch expandable segments, since the segments of then are not
-    theirs: they begin with the blocks packed afresh. ``baseline`` is the replay under ``rules``, where it was made
+    theirs: they begin with the blocks repacked. ``baseline`` is the replay under ``rules``, where it was made
     already; ``announce`` is told of each setting before it is tried.
 
     Raises:

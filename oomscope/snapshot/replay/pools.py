@@ -32,7 +32,7 @@ class Pools:
     """Of each event that allocates, fails, or deals with the driver."""
     ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
     are_named: bool = False
-    """The events name their pools; else those of failed requests are unknown, and so is when a pool was given up."""
+    """The events name their pools; else those of failed requests are unknown, and so is when a pool was freed."""
 
     @property
     def has_private(self) -> bool:

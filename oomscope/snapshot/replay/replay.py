@@ -98,7 +98,7 @@ def replay(
 ) -> Replay:
     """Serve ``requests``, as :func:`serve` does, until one fails or all have passed.
 
-    Where the device is too small for what the allocator held before, the blocks of then are packed afresh.
+    Where the device is too small for what the allocator held before, the blocks of then are repacked.
     """
     requests = fitting(requests, device)
     outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
@@ -141,7 +141,7 @@ def result_of(
 
 
 def fitting(requests: Requests, device: Device) -> Requests:
-    """Return ``requests``, begun afresh where the device is too small for what the allocator held before them."""
+    """Return ``requests``; with older blocks repacked where the device cannot hold what the allocator held before."""
     return requests if requests.held_bytes <= device.available_bytes else requests.begun_afresh
 
 

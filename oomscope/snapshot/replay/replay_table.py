@@ -28,8 +28,8 @@ from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 3
-AFRESH: Final = "repacked"
-"""Name of the row that settings begun afresh compare with."""
+REPACKED: Final = "repacked"
+"""Name of the row that settings with older blocks repacked compare with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class SettingReplayed:
     segments: int
     """Segments, or runs of mapped pages, held at the end."""
     begun_afresh: bool
-    """It begins with the blocks from before the recording packed afresh, not where they were recorded."""
+    """It begins with the blocks from before the recording repacked, not where they were recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ReplayTable(Document):
     """Where that is known from."""
     fidelity: Fidelity
     rows: tuple[SettingReplayed, ...]
-    """The recorded settings first; then, where a setting begins afresh, the recorded ones begun so; then the others."""
+    """The recorded settings first; then, where a setting repacks older blocks, these again so; then the others."""
     peak_requested_bytes: int
     """The packing lower bound: no allocator can reserve less."""
     peak_event: int
@@ -184,7 +184,7 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
     rows = zip(tried.rows, tried.outcomes, strict=True)
     entries = [(fix.name, fix.conf, outcome, fix.begun_afresh) for fix, outcome in rows]
     if tried.control is not None:
-        entries.insert(1, (AFRESH, rules.conf, tried.control, True))
+        entries.insert(1, (REPACKED, rules.conf, tried.control, True))
     for name, conf, outcome, afresh in entries:
         yield SettingReplayed(
             name=name,

@@ -14,7 +14,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.verdict import judge
 from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, try_settings
 from oomscope.snapshot.replay.initial_state import recover
-from oomscope.snapshot.replay.replay_table import AFRESH, replay_file
+from oomscope.snapshot.replay.replay_table import REPACKED, replay_file
 from oomscope.snapshot.replay.requests import Last, requests_of
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB, MiB
@@ -139,7 +139,7 @@ def test_settings_that_begin_afresh_have_a_row_to_compare_with():
     table = replay_file(snapshot_of(machine, start=30), confs=["expandable_segments:True", "max_split_size_mb:64"])
     assert [(row.name, row.begun_afresh) for row in table.rows] == [
         ("as recorded", False),
-        (AFRESH, True),
+        (REPACKED, True),
         ("expandable_segments:True", True),
         ("max_split_size_mb:64", False),
     ]
