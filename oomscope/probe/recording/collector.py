@@ -45,11 +45,11 @@ def gc_paused_import() -> Iterator[None]:
     its import. The one collection counts them as old, as those of a plain import would: Python looks through all
     objects again when a quarter as many are new.
     """
+    heeded = gc.get_threshold()[0]
     with gc_paused():
         yield
-        is_due = gc.get_count()[0] > _MANY
-    if is_due and gc.isenabled() and gc.get_threshold()[0]:
-        gc.collect()
+        if heeded and gc.isenabled() and gc.get_count()[0] > _MANY:
+            gc.collect()
 
 
 class _Spare:

@@ -27,6 +27,7 @@ MIN_GROWTH: Final = MiB
 """Bytes an iteration, as in :mod:`oomscope.snapshot.judge.leaks`, which a program without numpy cannot import."""
 MOST_NAMED: Final = 3
 _MOST_LOOKED_AT: Final = 10
+_CONTAINERS: Final = {list, dict, deque}
 _TENSORS: Final = {torch.Tensor, torch.nn.Parameter}
 _LOCALS_ARE_LIVE: Final = sys.version_info >= (3, 13)  # PEP 667
 
@@ -53,7 +54,8 @@ class GrowingContainers:
         if self._bytes - before < MIN_GROWTH:
             self._lengths, self._grew = {}, {}
             return
-        found = {id(each): each for each in gc.get_objects() if _holds_tensors(each)}
+        filled = [each for each in gc.get_objects() if type(each) in _CONTAINERS and each]  # a few of very many
+        found = {id(each): each for each in filled if _holds_tensors(each)}
         lengths = {key: len(each) for key, each in found.items()}
         grew = {key: self._grew.get(key, 0) + 1 for key in found if lengths[key] > self._lengths.get(key, 0)}
         self._lengths, self._grew = lengths, grew
@@ -63,13 +65,11 @@ class GrowingContainers:
             self.names = tuple(dict.fromkeys(islice(names, MOST_NAMED)))
 
 
-def _holds_tensors(candidate: object) -> bool:
-    """Whether the last entry of a list, dictionary or deque is a tensor on a card, or a sequence that begins so."""
-    if type(candidate) not in {list, dict, deque}:
-        return False
-    values: Any = candidate
+def _holds_tensors(container: Container) -> bool:
+    """Whether the last entry of a container is a tensor on a card, or a sequence that begins so."""
+    values: Any = container
     try:
-        last = next(reversed(values.values())) if type(candidate) is dict else values[-1]
+        last = next(reversed(values.values())) if type(container) is dict else values[-1]
         if type(last) in {tuple, list}:
             last = last[0]
     except (IndexError, StopIteration, RuntimeError):  # it is empty, or another thread changes it
