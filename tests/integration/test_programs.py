@@ -351,6 +351,8 @@ def test_a_program_that_records_itself_and_resets_its_peaks_is_measured_all_the_
     assert result.peak.reserved_bytes > 200 * MiB
     assert not result.truncated
     assert "_record_memory_history was not called" in result.notes[0]
+    assert any("checkpoints" in note and "(last.pt)" in note for note in result.notes), result.notes
+    assert not (PROGRAMS / "last.pt").exists()
 
 
 def test_a_value_on_which_nothing_depends_is_noted_by_a_python_without_numpy_and_oomscope(tmp_path: Path) -> None:

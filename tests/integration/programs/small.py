@@ -505,7 +505,7 @@ def gives_up() -> None:
 
 
 def meddles() -> None:
-    """Record, end the recording, and reset the peaks after each step, of which the first is the largest."""
+    """Record, end the recording, reset the peaks after each step, of which the first is the largest, and save."""
     torch.cuda.memory._record_memory_history(max_entries=10)
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
@@ -515,6 +515,7 @@ def meddles() -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.memory._record_memory_history(None)
+        torch.save(net.state_dict(), "last.pt")
 
 
 def sets_allocator() -> None:

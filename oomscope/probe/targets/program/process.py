@@ -29,6 +29,7 @@ from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.program import ending, receipt
+from oomscope.probe.targets.program.checkpoints import Checkpoints
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
 
@@ -53,6 +54,7 @@ class MeasuredProcess:
         self._settings = settings
         self._folder = Path(settings.folder)
         self._card: RealCard | None = None
+        self._checkpoints = Checkpoints(settings.folder)
         self._begin()
         if settings.backend == "cuda":
             with self._fit():  # a virtual one is what the environment says
@@ -75,6 +77,8 @@ class MeasuredProcess:
         optim.register_optimizer_step_post_hook(self._after_step)
         atexit.register(self._process_ends)
         ending.before_hard_exit(self._leaves_hard)
+        if self._settings.backend == "virtual":
+            self._checkpoints.follow(torch)
         if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
             torch.cuda._lazy_call(self._cuda_begins)
             self._stop_after_replays()
@@ -129,6 +133,8 @@ class MeasuredProcess:
             )
             self._recording.start()
             self._write()
+        if self._settings.backend == "virtual":
+            self._checkpoints.begin()
 
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -27,6 +27,7 @@ from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
+from oomscope.probe.targets.program.checkpoints import put_back
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
@@ -81,13 +82,16 @@ class ProgramRuns:
         log = sys.stdout.fileno()
         begin = os.fstat(log).st_size
         with tempfile.TemporaryDirectory(prefix="program-", dir=self._folder) as folder:
-            ended = run_program(
-                argv_of(self._target),
-                self._environment(settings, backend, Path(folder)),
-                Path(folder),
-                on_iterations=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
-                limit_s=self._limit_s,
-            )
+            try:
+                ended = run_program(
+                    argv_of(self._target),
+                    self._environment(settings, backend, Path(folder)),
+                    Path(folder),
+                    on_iterations=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
+                    limit_s=self._limit_s,
+                )
+            finally:
+                notes = put_back(Path(folder), Path.cwd())
             if speaker := representative(ended.receipts):
                 self._interpreter = speaker.interpreter
             budget = settings.budget() if backend == "virtual" else None
@@ -100,6 +104,9 @@ class ProgramRuns:
             waits = failure.unrecorded == "before_a_step" and self._job.world_size > 1
             message = f"{failure.message}; {_ALONE}" if waits else failure.message
             return replace(ending, failure=replace(failure, message=message, detail=tail_of(log, begin)))
+        if ending.measurement is not None and notes:
+            measurement = replace(ending.measurement, notes=(*ending.measurement.notes, *notes))
+            ending = replace(ending, measurement=measurement)
         return self._under_its_own_settings(ending, settings)
 
     def _count_backwards(self, ended: Ended, iterations: int) -> None:

@@ -136,7 +136,7 @@ def test_a_kill_by_the_kernel_for_want_of_memory_is_distinguished(launch, monkey
 
 
 def test_a_time_out_kills_the_whole_process_tree(launch, tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
+    pids, saved = tmp_path / "pids", tmp_path / "last.pt"
     result = launch(
         f"""
         say('step')
@@ -144,6 +144,10 @@ def test_a_time_out_kills_the_whole_process_tree(launch, tmp_path: Path) -> None
         daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         open({str(pids)!r}, "w").write(f"{{child.pid}} {{daemon.pid}}")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        run = os.path.join(os.path.dirname(sys.argv[1]), "run")
+        os.mkdir(run)
+        open(os.path.join(run, "checkpoints.jsonl"), "w").write('{{"path": "{saved}", "kept": ""}}\\n')
+        open({str(saved)!r}, "w").write("by its program")
         time.sleep(1000)
         """,
         timeout_s=1.0,
@@ -152,6 +156,7 @@ def test_a_time_out_kills_the_whole_process_tree(launch, tmp_path: Path) -> None
     assert "during step" in result.failure.message
     assert "more than 1 s" in result.failure.message
     assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+    assert not saved.exists(), "checkpoints are put back where the worker cannot"
 
 
 def test_a_worker_that_closed_its_descriptors_is_stopped_all_the_same(launch, tmp_path: Path) -> None:
