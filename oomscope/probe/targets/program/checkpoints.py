@@ -47,11 +47,13 @@ class Checkpoints:
         """What is in the log, and so is all below it."""
         self._new_folders: set[str] = set()
         self._state = threading.local()
-        self._has_begun = False
+        self._began = 0.0
         self._on: dict[str, Callable[..., None]] = {
             "open": self._opens,
             "os.rename": self._renames,
             "os.remove": self._removes,
+            "os.link": self._links,
+            "os.symlink": lambda source, target, folder: self._links(source, target, -1, folder),
             "os.mkdir": self._makes_folder,
             "shutil.rmtree": self._removes_tree,
         }
@@ -72,8 +74,8 @@ class Checkpoints:
 
     def begin(self) -> None:
         """Look after checkpoints from now on, until the process ends."""
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._began:
+            self._began = time.time()
             sys.addaudithook(self._heard)
 
     def _followed(self, save: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -82,7 +84,7 @@ class Checkpoints:
         @functools.wraps(save)
         def followed(*args: Any, **kwargs: Any) -> Any:
             where = args[1] if len(args) > 1 else kwargs.get(name)
-            if self._has_begun and isinstance(where, str | os.PathLike):
+            if self._began and isinstance(where, str | os.PathLike):
                 with self._unheard():
                     self._writes(os.path.realpath(where), truncates=True)
             return save(*args, **kwargs)
@@ -119,8 +121,13 @@ class Checkpoints:
             self._new_folders.add(after)
             self._add(after)
         elif before in self._handled or _is_checkpoint(before) or _is_checkpoint(after):
-            self._replaces(before)
+            if _is_checkpoint(before) or os.lstat(before).st_mtime < self._began:  # else it has just been written
+                self._replaces(before)
             self._replaces(after)
+
+    def _links(self, _: Any, target: Any, __: int, folder: int) -> None:
+        if _is_checkpoint(target):
+            self._replaces(_place(target, folder))
 
     def _removes(self, path: Any, folder: int) -> None:
         if _is_checkpoint(path):
