@@ -76,7 +76,7 @@ def work(tmp_path: Path) -> Path:
         "shutil.rmtree('step-1'); os.mkdir('step-1'); torch.save({}, 'step-1/x.pt')",
         "open('last.tmp', 'w').write('new'); os.rename('last.tmp', 'last.pt')",
         "os.rename('log.txt', 'last.pt')",
-        "os.remove('latest.pt'); os.symlink('last.pt', 'latest.pt'); os.link('best.pt', 'a.pt'); os.symlink('a', 'b.pt')",
+        "os.remove('latest.pt'); os.symlink('x', 'latest.pt'); os.link('best.pt', 'a.pt'); os.symlink('a', 'b.pt')",
         "pid = os.fork()\nif pid: os.waitpid(pid, 0)\ntorch.save({}, 'last.pt')",
         "shutil.copy2('best.pt', 'last.pt'); shutil.move('best.pt', 'step-1/best.pt')",
     ],
