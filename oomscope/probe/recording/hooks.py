@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 import torch
-from torch.autograd import graph
+from torch.autograd import Variable, graph
 from torch.nn.modules import module as module_hooks
 from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optim
@@ -123,7 +123,7 @@ class Follower:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Hook every module's forward, every backward, and every optimizer's making and steps."""
-        engine, make = graph._engine_run_backward, optim.Optimizer.__init__
+        engine, make = Variable._execution_engine.run_backward, optim.Optimizer.__init__
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 import torch.fx.traceback
-from torch.autograd import graph
+from torch.autograd import Variable
 
 from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
@@ -196,7 +196,7 @@ class ForwardStacks:
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Number the nodes that are made while the block runs."""
-        original, engine = torch.fx.traceback.format_stack, graph._engine_run_backward
+        original, engine = torch.fx.traceback.format_stack, Variable._execution_engine.run_backward
 
         def format_stack() -> list[str]:
             if torch.fx.traceback.has_preserved_node_meta():

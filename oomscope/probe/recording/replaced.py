@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, Final
 
 import torch
-from torch.autograd import graph
+from torch.autograd import Variable
 
 from oomscope.capture.arming import AroundImport
 
@@ -99,8 +99,17 @@ class Method:
 
 
 def backward_through(run: Callable[..., Any]) -> AbstractContextManager[None]:
-    """Let ``run`` stand for the start of every backward pass; torch.autograd holds that under two names."""
-    return replaced((owner, "_engine_run_backward", run) for owner in (graph, torch.autograd))
+    """Let ``run`` stand for ``run_backward`` of torch's engine, with which torch and Megatron-Core start backward."""
+
+    def run_backward(
+        tensors: Any, grad_tensors: Any, keep_graph: bool, create_graph: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Pass by position what :func:`creates_graph` reads; Megatron-Core gives all by name."""
+        return run(tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
+
+    # A subclass: its other methods are torch's, and torch.compile recognises it.
+    engine = type("FollowedEngine", (torch._C._ImperativeEngine,), {"run_backward": staticmethod(run_backward)})
+    return replaced([(Variable, "_execution_engine", engine())])
 
 
 def creates_graph(arguments: Sequence[Any]) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import graph
+from torch.autograd import Variable
 from torch.nn.modules import module as module_hooks
 
 from oomscope import virtual
@@ -151,7 +151,7 @@ class ProgramRecording:
     @contextmanager
     def _progress_noted(self) -> Iterator[None]:
         """Count backward passes, and note forwards that are complete."""
-        engine = graph._engine_run_backward
+        engine = Variable._execution_engine.run_backward
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():

@@ -72,7 +72,7 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters())
     followed.follower.watch([model], [optimizer])
-    engine = torch.autograd._engine_run_backward
+    engine = torch.autograd.Variable._execution_engine
     with followed.iteration(1):
         for _ in range(2):
             model(torch.ones(2, 4)).sum().backward()
@@ -89,7 +89,7 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
         Moment("optimizer", 1, -1),
         Moment("other", 1, -1),
     ]
-    assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
+    assert torch.autograd.Variable._execution_engine is engine
 
 
 def test_modules_that_have_not_run_are_labelled_whatever_else_is_odd(followed: Followed) -> None:
@@ -253,6 +253,28 @@ def test_hooks_of_a_compiled_step_are_not_traced(followed: Followed, monkeypatch
         step()
     assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer", "other"]
     assert (counter.frame_count, are_traced, followed.notes) == (1, [False], [])
+
+
+def test_a_backward_pass_that_is_started_at_the_engine_is_one(followed: Followed) -> None:
+    """Megatron-Core starts its own so, and gives all arguments by name; other libraries leave callbacks there."""
+    model, called = torch.nn.Linear(4, 1), []
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        engine = torch.autograd.Variable._execution_engine
+        model.weight.register_hook(lambda _: engine.queue_callback(lambda: called.append(True)))
+        for creates_graph in (True, False):
+            engine.run_backward(
+                tensors=(model(torch.ones(2, 4)).sum(),),
+                grad_tensors=(torch.ones(()),),
+                keep_graph=False,
+                create_graph=creates_graph,
+                inputs=(model.weight,),
+                allow_unreachable=True,
+                accumulate_grad=not creates_graph,
+            )
+    phases = [(moment.phase, moment.microbatch) for moment in followed.moments]
+    assert phases == [("forward", 0), ("loss", 0)] * 2 + [("backward", 0), ("optimizer", -1)]
+    assert called == [True, True]
 
 
 def test_a_gradient_that_is_differentiated_again_is_part_of_the_loss(followed: Followed) -> None:
