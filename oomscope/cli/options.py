@@ -178,7 +178,7 @@ world_size_option = click.option(
     "--world-size",
     type=click.IntRange(1, MOST),
     metavar="N",
-    help="Number of ranks: those that a harness or program sees (default: 1); with --from, those of the job.",
+    help="Number of ranks of the world that a harness or program sees (default: none); with --from, of the job.",
 )
 devices_option = click.option(
     "--devices",

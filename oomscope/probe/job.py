@@ -222,6 +222,8 @@ class ProbeJob:
     backend: Backend = "auto"
     rank: int = 0
     world_size: int = 1
+    in_world: bool = False
+    """Begin the world of a harness or program also if that has one rank."""
     iterations: int = 2
     seed: int = 1234
     gpu: str | None = None
@@ -296,7 +298,8 @@ def checkout_job(target: CheckoutTarget, settings: Config) -> ProbeJob:
 
     A program runs :data:`ITERATIONS_OF_A_PROGRAM` unless ``settings`` says otherwise.
     """
-    job = _job(target, settings, rank=0, world_size=settings.probe.world_size or 1)
+    world_size = settings.probe.world_size
+    job = replace(_job(target, settings, rank=0, world_size=world_size or 1), in_world=world_size is not None)
     if isinstance(target, ProgramTarget) and "iterations" not in settings.probe.model_fields_set:
         return replace(job, iterations=ITERATIONS_OF_A_PROGRAM)
     return job

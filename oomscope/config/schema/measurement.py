@@ -67,8 +67,8 @@ class ProbeConfig(Section):
     rank: Annotated[int, Field(ge=0, le=2**31 - 1)] | Literal["first", "last", "worst"] = "first"
     """Which rank of the world this process plays; worst probes one rank of every distinct pipeline stage."""
     world_size: Count | None = None
-    """For a harness: the ranks of its world, one of which is played; null means 1. The world of a configuration is
-    the product of its parallel sizes."""
+    """For a harness or program: the ranks of its world, one of which is played; null begins no world, 1 one of this
+    process alone. The world of a configuration is the product of its parallel sizes."""
     iterations: Count = 2
     """Training steps."""
     seed: int = Field(default=1234, ge=0, le=2**63 - 1)

@@ -47,11 +47,13 @@ _REMOVED = {
     # Python's own start-up
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE"),
     *("PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONBREAKPOINT"),
-    # one process plays one rank: a surrounding torchrun is not to be joined
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
-    *("MASTER_ADDR", "MASTER_PORT"),
     "OOMSCOPE_STARTUP",  # what a surrounding probe or test arms
 }
+_PLACE = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+}
+"""A process's place in a world. One process plays one rank: a surrounding torchrun, or world, is not to be joined."""
 
 
 def own_environment() -> dict[str, str]:
@@ -103,11 +105,16 @@ def environment_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, s
 
 
 def usual_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a job sees of ``environment`` unless it says otherwise; hash seeds are fixed."""
+    """Return what a job sees of ``environment`` unless it says otherwise; hash seeds are fixed.
+
+    The place in a world of one is kept: programs that begin a world need it.
+    """
+    is_alone = environment.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in environment
+    removed = _REMOVED if is_alone else _REMOVED | _PLACE
     kept = {
         name: value
         for name, value in environment.items()
-        if name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES)
+        if name not in removed and not name.startswith(_REMOVED_PREFIXES)
     }
     return {**kept, **_FIXED}
 

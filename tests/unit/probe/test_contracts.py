@@ -125,6 +125,7 @@ CHOSEN_BY_THE_CALLER = {
     "target",
     "rank",
     "world_size",
+    "in_world",
     "snapshot_path",
     "measure_demand",
     "confirm",

@@ -135,6 +135,21 @@ def test_what_makes_runs_differ_is_removed_and_the_rest_kept() -> None:
     assert child["PYTHONHASHSEED"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("others", "is_kept"),
+    [
+        ({"WORLD_SIZE": "1"}, True),
+        ({"WORLD_SIZE": "8"}, False),
+        ({}, False),
+        ({"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}, False),
+    ],
+)
+def test_the_place_in_a_world_of_one_is_kept(others: dict[str, str], is_kept: bool) -> None:
+    """Of a larger one a process would wait for the others; torchrun keeps the port."""
+    place = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555", **others}
+    assert (child_environment(BUNDLED, place).items() >= {"RANK": "0", "MASTER_PORT": "29555"}.items()) == is_kept
+
+
 def test_nobody_hides_a_virtual_card_but_the_job_itself() -> None:
     assert child_environment(BUNDLED, {"CUDA_VISIBLE_DEVICES": "2"})["CUDA_VISIBLE_DEVICES"] == "2"
     card = ProbeJob(target=BundledTarget(config={}), backend="virtual")

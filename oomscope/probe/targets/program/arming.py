@@ -88,11 +88,11 @@ def _before_torch() -> None:
     from oomscope import virtual
 
     have_a_card_each(os.environ)
-    if settings.world_size > 1 and "--multiprocessing-fork" in sys.orig_argv:  # as by torch.multiprocessing.spawn
+    if settings.world_size and "--multiprocessing-fork" in sys.orig_argv:  # as by torch.multiprocessing.spawn
         for name in _PLACE:
             os.environ.pop(name, None)
     try:
-        if settings.world_size > 1 and _LAUNCHED in os.environ:
+        if settings.world_size and _LAUNCHED in os.environ:
             raise MachineUnfitError(
                 "torchrun starts its own world, and --world-size plays one rank of another",
                 remedy="leave out --world-size, or torchrun",
@@ -112,13 +112,14 @@ def _before_torch() -> None:
 
 
 def have_a_card_each(environment: MutableMapping[str, str]) -> None:
-    """Let each process of a launcher on this machine, such as torchrun, see as many cards as there are processes."""
+    """Let each process of a launcher on this machine, such as torchrun, see at least as many cards as processes."""
     from oomscope.virtual.settings import VARIABLE
 
     ranks, card = environment.get(_LOCAL_WORLD, ""), environment.get(VARIABLE, "")
     if ranks.isdecimal() and card:
-        keys = (f"devices={ranks}" if key.startswith("devices=") else key for key in card.split(";"))
-        environment[VARIABLE] = ";".join(keys)
+        keys = dict(key.split("=", 1) for key in card.split(";"))
+        keys["devices"] = str(max(int(ranks), int(keys["devices"])))
+        environment[VARIABLE] = ";".join(map("=".join, keys.items()))
 
 
 def _gc_paused_import() -> AbstractContextManager[None]:
@@ -138,7 +139,7 @@ def _after_torch() -> None:
         settings = ProgramSettings.from_environment(os.environ)
         if settings is None:
             return
-        if settings.backend == "virtual" and settings.world_size > 1 and torch.distributed.is_available():
+        if settings.backend == "virtual" and settings.world_size and torch.distributed.is_available():
             from oomscope.probe.targets.world import play_one_rank
 
             play_one_rank(settings.world_size)

@@ -40,8 +40,8 @@ class ProgramSettings:
     max_frames: int = 100
     limit_bytes: int | None = None
     """On a real card: a smaller card to play, in all; None plays none. A virtual card is of that size itself."""
-    world_size: int = 1
-    """On a virtual card: the ranks of the world of which one is played; 1 leaves worlds to the program."""
+    world_size: int | None = None
+    """On a virtual card: the ranks of the world of which one is played; None leaves worlds to the program."""
     is_recorded: bool = True
     """Whether each allocation is recorded; else only the allocator's counters tell of the run."""
     most_backwards: int | None = None

@@ -122,6 +122,7 @@ class ProgramRuns:
 
     def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
         job, gpu = self._job, settings.gpu
+        in_world = job.in_world or job.world_size > 1
         program_settings = ProgramSettings(
             folder=str(folder),
             backend=backend,
@@ -130,7 +131,7 @@ class ProgramRuns:
             max_entries=settings.max_entries,
             max_frames=settings.max_frames,
             limit_bytes=settings.limit_bytes or (gpu.total_bytes if gpu else None),
-            world_size=job.world_size,
+            world_size=job.world_size if in_world else None,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.is_bounded else None,
             device=settings.device,
@@ -141,10 +142,10 @@ class ProgramRuns:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":
             environment.pop("CUDA_VISIBLE_DEVICES", None)
-            peers: Literal["alike", "processes"] = "alike" if job.world_size > 1 else "processes"
+            peers: Literal["alike", "processes"] = "alike" if in_world else "processes"
             environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
             environment |= compile_cache_variables(folder, environment)
-        return environment | (place_in_world(job.rank, job.world_size) if job.world_size > 1 else {})
+        return environment | (place_in_world(job.rank, job.world_size) if in_world else {})
 
     def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
         """Note that the program set its allocator otherwise than it was asked to; such a run shows no cure."""

@@ -62,9 +62,11 @@ def test_little_is_imported_before_torch() -> None:
     assert {"torch", "numpy", "json", "dataclasses", "pathlib", "oomscope.virtual"}.isdisjoint(names)
 
 
-@pytest.mark.parametrize(("ranks", "devices"), [("2", 2), ("8", 8), ("", 1), ("two", 1)])
-def test_each_process_of_a_launcher_has_a_card(ranks: str, devices: int) -> None:
-    environment = CardSettings(used_bytes=7).variables() | {"LOCAL_WORLD_SIZE": ranks}
+@pytest.mark.parametrize(
+    ("ranks", "given", "devices"), [("2", 1, 2), ("8", 1, 8), ("", 1, 1), ("two", 1, 1), ("1", 2, 2)]
+)
+def test_each_process_of_a_launcher_has_a_card(ranks: str, given: int, devices: int) -> None:
+    environment = CardSettings(used_bytes=7, devices=given).variables() | {"LOCAL_WORLD_SIZE": ranks}
     have_a_card_each(environment)
     assert environment[VARIABLE] == CardSettings(used_bytes=7, devices=devices).variables()[VARIABLE]
 

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.config.load import load_preset
 from oomscope.errors import TargetError
+from oomscope.probe.job import ProgramTarget, checkout_job
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets.program import runs
+from oomscope.probe.targets.program.receipt import ProgramSettings
 from oomscope.probe.targets.program.results import Ended, failure_in
-from oomscope.probe.targets.program.runs import run_program
+from oomscope.probe.targets.program.runs import ProgramRuns, run_program
+from oomscope.virtual.cards import CARDS
+from oomscope.virtual.settings import VARIABLE as CARD
 from tests.processes import is_running
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -43,6 +49,17 @@ def run(tmp_path: Path):
     told: list[int] = []
     run.told = told
     return run
+
+
+@pytest.mark.parametrize(("override", "place"), [((), None), (("probe.world_size=1",), "1")])
+def test_a_world_of_one_is_played_where_it_was_asked_for(override, place, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    target = ProgramTarget(command="train", repo=str(tmp_path))
+    job = checkout_job(target, load_preset("gpt-tiny", override).config)
+    environment = ProgramRuns(job, target, tmp_path)._environment(SessionSettings(gpu=CARDS["t4"]), "virtual", tmp_path)
+    assert environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE") == place
+    assert ("peers=alike" in environment[CARD]) == (place is not None)
+    assert ProgramSettings.from_environment(environment).world_size == (place and int(place))
 
 
 def test_status_and_receipts_are_returned(run) -> None:
