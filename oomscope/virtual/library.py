@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -153,14 +154,28 @@ def restore_held(written: Sequence[int]) -> None:
 def expecting(*values: bytes) -> Iterator[None]:
     """Answer the next reads of this thread in the block, each with the first unused one of ``values`` of its length.
 
-    A read of another length, or of bytes that the card holds, takes none of them.
+    A read of another length, or of bytes that the card holds, takes none of them. A block in this one ends it.
     """
     card = _card()
     card.oomscope_card_expect(b"".join(values), (ctypes.c_size_t * len(values))(*map(len, values)), len(values))
+    _thread.is_expecting = True
     try:
         yield
     finally:
+        _thread.is_expecting = False
         card.oomscope_card_expect(b"", None, 0)
+
+
+def is_expecting() -> bool:
+    """Return whether this thread is in a block of :func:`expecting`."""
+    return _thread.is_expecting
+
+
+class _Thread(threading.local):
+    is_expecting = False
+
+
+_thread = _Thread()
 
 
 def _card() -> ctypes.CDLL:

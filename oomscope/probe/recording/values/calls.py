@@ -132,9 +132,9 @@ class Operation:
 
         Args:
             args: of the operation.
-            answers: what it reads; None where nobody knows.
+            answers: what it reads; None where nobody knows. The answer of the operation that calls it stands then.
         """
-        if answers is None and self.name in COUNTED:
+        if answers is None and self.name in COUNTED and not virtual.is_expecting():
             answers = unknown_counts(args[0], most_counted(self.name, args))
         return virtual.expecting(*answers) if answers else nullcontext()
 

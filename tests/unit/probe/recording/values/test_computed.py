@@ -145,3 +145,22 @@ leave()
 """
     )
     assert said == [True, True, 0.0]
+
+
+def test_a_count_that_an_operation_reads_by_another_one_is_known() -> None:
+    said = computed(
+        """
+def select(boxes, scores, threshold):
+    return torch.arange(3, device=d).masked_select(torch.empty(3, dtype=torch.bool, device=d))
+
+library = torch.library.Library("detector", "DEF")
+library.define("nms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+library.impl("nms", select, "CUDA")
+library.impl("nms", lambda boxes, scores, threshold: torch.tensor([0, 2]), "CPU")
+with values_are_computed(refused):
+    kept = torch.ops.detector.nms(torch.ones(3, 4, device=d), torch.ones(3, device=d), 0.5)
+    say([kept.tolist(), list(refused), state().unknown_reads])
+leave()
+"""
+    )
+    assert said == [[0, 2], [], 0]
