@@ -176,8 +176,8 @@ class Call:
         known_answers = self._answers(computed[1]) if computed is not None and operation.name in _READING else None
         with operation.kept(changed), operation.answered(self._args, known_answers):
             result = self._kernel(*self._args, **self._kwargs)
-        parts = _parts(result)
-        made = self._made(parts)
+        parts = parts_of_result(result)
+        made = made_of(parts, self._operands)
         for each in made:
             unhold_new(each)
         if is_known and not is_first and self._are_small((*made, *changed)):  # what an operation resized is large now
@@ -335,14 +335,9 @@ class Call:
         found = expected if isinstance(expected, torch.Tensor) else expected[0]
         return int(found.shape[counted_dim(self._operation.name, self._args) or 0])
 
-    def _made(self, parts: list[Any]) -> list[torch.Tensor]:
-        """Return the tensors of a result that the operation made."""
-        before = set(map(number_of, filter(is_plain, self._operands)))
-        return [each for each in parts if is_plain(each) and number_of(each) not in before]
-
     def _write_result(self, made: list[torch.Tensor], parts: list[Any], expected: Any) -> None:
         """Write what the host computed into the results that the operation made."""
-        values = dict(zip(map(id, parts), _parts(expected), strict=False))
+        values = dict(zip(map(id, parts), parts_of_result(expected), strict=False))
         for one in made:
             value = values.get(id(one), one)
             if not self._are_small((one,)):
@@ -390,9 +385,15 @@ def _flat(values: Any) -> list[Any]:
     return [each for value in values for each in (value if isinstance(value, (list, tuple)) else (value,))]
 
 
-def _parts(result: Any) -> list[Any]:
+def parts_of_result(result: Any) -> list[Any]:
     """Return what a result consists of; of tensors that are sparse or nested, their parts."""
     return [part for each in _flat(result) for part in (parts_of(each) if isinstance(each, torch.Tensor) else [each])]
+
+
+def made_of(parts: list[Any], operands: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the parts of a result that an operation made: the indices of a sparse gradient may be an operand's."""
+    before = set(map(number_of, filter(is_plain, operands)))
+    return [each for each in parts if is_plain(each) and number_of(each) not in before]
 
 
 def _mapped(function: Function, value: Any) -> Any:

@@ -26,7 +26,7 @@ import torch
 
 from oomscope import virtual
 from oomscope.probe.recording.replaced import Place, replaced
-from oomscope.probe.recording.values.calls import COPY, Call, Operation, on_card
+from oomscope.probe.recording.values.calls import COPY, Call, Operation, made_of, on_card, parts_of_result
 from oomscope.probe.recording.values.card_bytes import (
     PreserveHeld,
     hold,
@@ -150,7 +150,7 @@ def _run(
     thread.depth += 1
     try:
         if operation.is_certainly_unknown(operands):
-            return _run_unknown(operation, kernel, args, kwargs)
+            return _run_unknown(operation, kernel, args, kwargs, operands)
         call = Call(operation, kernel, args, kwargs, operands)
         result = call.run(is_outermost=thread.depth == 1)
     finally:
@@ -160,13 +160,15 @@ def _run(
     return result
 
 
-def _run_unknown(operation: Operation, kernel: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_unknown(
+    operation: Operation, kernel: Function, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
+) -> Any:
     """Run an operation on the card alone: what it returns and changes is unknown afterwards."""
     written = on_card(operation.changed_of(args, kwargs)) if operation.changing else []
     with operation.kept(written), operation.answered(args, None):
         result = kernel(*args, **kwargs)
     if operation.makes_new:
-        for each in on_card((result,)):
+        for each in made_of(parts_of_result(result), operands):
             unhold_new(each)
     return result
 

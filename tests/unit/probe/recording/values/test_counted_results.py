@@ -228,6 +228,19 @@ say([int(counts.max()), int((classes + 1).max()), int((torch.unique_consecutive(
     assert said == [3, 4, 4, [[0, 0], [1, 1], [2, 2], [3, 3]], 3, 0]
 
 
+def test_indices_of_a_sparse_gradient_are_those_of_the_batch() -> None:
+    said = followed(
+        """
+bag = torch.nn.EmbeddingBag(10, 64, mode="sum", sparse=True, device=d)
+batch = torch.tensor([[3, 5], [5, 3]]).repeat(4096, 1).cuda()
+bag(batch).sum().backward()
+say([bag.weight.grad.coalesce()._indices().tolist(), unknown(batch), state().unknown_reads])
+leave()
+"""
+    )
+    assert said == [[[3, 5]], 0, 0]
+
+
 _TWO_WAYS = """
 def requests():
     before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
