@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
+from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 
 _OF_MODEL: Final = {
@@ -25,6 +26,16 @@ _HAS_FUSED: Final = frozenset({"adam", "adamw", "sgd"})
 """Modules of torch.optim that have a fused step on CUDA."""
 _LITTLE: Final = 20
 """Less than one part in so many is not named."""
+_LOADING: Final = re.compile(r"(^|/)torch/serialization\.py$")
+
+
+class KeptTensors(NamedTuple):
+    """What a line made that lives from iteration to iteration, and is no part of the model: a loaded checkpoint."""
+
+    site: Site
+    bytes: int
+    is_loaded: bool
+    """By ``torch.load``."""
 
 
 def what_to_reduce(
@@ -36,6 +47,7 @@ def what_to_reduce(
     is_trained: bool = True,
     is_configured: bool = False,
     step: Sequence[str] | None = None,
+    kept: KeptTensors | None = None,
 ) -> str | None:
     """Return what to reduce so that a run fits; None where it fits, or where too little of what it holds is known.
 
@@ -49,6 +61,7 @@ def what_to_reduce(
         is_configured: the run is that of a configuration, for which ``oomscope advise`` looks for changes.
         step: where most was needed in the optimizer's step, whose temporary tensors are as large as parameters at any
             batch size: what makes these smaller, see :func:`step_remedies`.
+        kept: see :func:`most_kept`.
     """
     missing = sum(held.values()) + request_bytes - available_bytes
     if missing <= 0:
@@ -68,6 +81,7 @@ def what_to_reduce(
     smaller = ["smaller batch", "shorter sequences", *(("recompute", "offload") if is_trained or has_frozen else ())]
     sources = (
         (_considerable(held, in_step), list(step or ())),
+        *([] if kept is None or is_configured or kept.bytes > held.get("kept", 0) else [_of_line(kept)]),
         (batch, smaller),
         (model, ["sharding", "offload", *fewer]),
     )
@@ -104,6 +118,25 @@ def step_remedies(phase: str, stacks: LiveStacks | None) -> tuple[str, ...] | No
     if found is None:
         return ()
     return ("foreach=False or fused=True",) if found[2] in _HAS_FUSED else ("foreach=False",)
+
+
+def most_kept(stacks: LiveStacks | None) -> KeptTensors | None:
+    """Return the kept tensors of the line that made most of them; None where none are known."""
+    if stacks is None:
+        return None
+    lines: dict[Site, KeptTensors] = {}
+    for row in stacks.rows:
+        if row.category == "kept":
+            is_loaded = any(_LOADING.search(frame.filename) for frame in stacks.stack(row))
+            line = lines.get(stacks.site(row), KeptTensors(stacks.site(row), 0, is_loaded=True))
+            lines[line.site] = KeptTensors(line.site, line.bytes + row.bytes[0], line.is_loaded and is_loaded)
+    return max(lines.values(), key=lambda line: line.bytes, default=None)
+
+
+def _of_line(kept: KeptTensors) -> tuple[dict[str, int], list[str]]:
+    """Return a part of what is held, and what to do about it."""
+    loaded, made = 'delete them after use, or load them with map_location="cpu"', "delete or offload them"
+    return {f"tensors kept from {kept.site.brief}": kept.bytes}, [loaded if kept.is_loaded else made]
 
 
 def _considerable(

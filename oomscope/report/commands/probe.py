@@ -25,7 +25,7 @@ from oomscope.report.verdict_text import (
     verdict_line,
     verdict_parts,
 )
-from oomscope.report.what_to_reduce import BATCH_PHASES, model_exceeds, step_remedies, what_to_reduce
+from oomscope.report.what_to_reduce import BATCH_PHASES, model_exceeds, most_kept, step_remedies, what_to_reduce
 from oomscope.snapshot.judge.confirmed import is_tight
 from oomscope.units import GiB, format_size
 from oomscope.virtual.cards import CARDS
@@ -282,17 +282,20 @@ def less_text(result: ProbeResult) -> str | None:
             is_trained=is_trained,
             is_configured=is_configured,
             step=step_remedies(whole.phase, whole.stacks),
+            kept=most_kept(whole.stacks),
         )
         return _with_step(result, whole, at_peak)
     if oom is None or oom.iteration < 1:
         return None
+    stacks = result.peak.stacks if result.peak else None
     return what_to_reduce(
         result.verdict.categories,
         result.available_bytes,
         request_bytes=result.verdict.requested_bytes or 0,
         grows_with_batch=oom.phase in BATCH_PHASES,
         is_configured=is_configured,
-        step=step_remedies(oom.phase, result.peak.stacks if result.peak else None),
+        step=step_remedies(oom.phase, stacks),
+        kept=most_kept(stacks),
     )
 
 
@@ -305,7 +308,8 @@ def _with_step(result: ProbeResult, whole: Peak, at_peak: str | None) -> str | N
     if step is None or whole.phase == "optimizer":
         return at_peak
     remedies = step_remedies("optimizer", step.temporaries)
-    in_step = what_to_reduce(step.categories, available, is_configured=is_configured, step=remedies)
+    kept = most_kept(whole.stacks)
+    in_step = what_to_reduce(step.categories, available, is_configured=is_configured, step=remedies, kept=kept)
     if model_exceeds(step.categories, available):
         return in_step
     if at_peak is None or in_step is None or is_configured or model_exceeds(whole.categories, available):

@@ -134,6 +134,34 @@ def test_a_step_that_exceeds_the_card_too_has_its_own_remedy() -> None:
     assert "alone need 15.00 GiB" in str(advice(14 * GiB, demand_step=None))
 
 
+def test_what_one_line_keeps_is_named_where_it_is_enough() -> None:
+    held = {"parameter": 15 * GiB, "activation": GiB, "kept": 7 * GiB}
+    lines, loading = [Frame("train.py", line, "main") for line in (5, 6)], Frame("torch/serialization.py", 3, "load")
+    rows = tuple(
+        StackBytes(frames, 0, "", "kept", (size,), (1,))
+        for frames, size in (((0, 2), 3 * GiB), ((0, 2), GiB), ((1,), 3 * GiB))
+    )
+    stacks = LiveStacks(moments=("at the peak",), frames=(*lines, loading), own=(0, 1), rows=rows)
+    peak = replace(results.PEAK, iteration=1, categories=held, requested_bytes=23 * GiB, stacks=stacks)
+    failed = replace(results.CAPACITY, demand_bytes=23 * GiB, demand_peak=peak)
+
+    def advice(available: int, rows: tuple[StackBytes, ...] = rows) -> str | None:
+        shown = replace(peak, stacks=replace(stacks, rows=rows))
+        return probe.result_advice(replace(failed, available_bytes=available, demand_peak=shown))
+
+    of_parameters = "or of the 15.00 GiB of parameters: sharding, offload"
+    assert advice(19 * GiB) == (
+        "free at least 4.00 GiB of the 4.00 GiB of tensors kept from train.py:5 main: delete them after use, or load "
+        f'them with map_location="cpu"; {of_parameters}'
+    )
+    assert advice(18 * GiB) == f"free at least 5.00 GiB {of_parameters.removeprefix('or ')}"
+    assert advice(20 * GiB, rows[2:]) == (
+        "free at least 3.00 GiB of the 3.00 GiB of tensors kept from train.py:6 main: delete or offload them; "
+        f"{of_parameters}"
+    )
+    assert "kept from" not in str(probe.result_advice(replace(failed, available_bytes=19 * GiB, pipeline_stages=1)))
+
+
 def test_of_a_configuration_a_command_looks_for_changes() -> None:
     assert what_to_reduce(TRAINED, 22 * GiB, is_configured=True) == (
         "parameters, gradients and optimizer states alone need 24.00 GiB, at any batch size: oomscope advise tries to "
