@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, note_kept_cache, note_ramp, switch_off_overlap
+from oomscope.config.importers.draft import Draft, keep_mask_on_host, note_kept_cache, note_ramp, switch_off_overlap
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -20,6 +20,7 @@ from oomscope.config.importers.rows import (
     dtype,
     is_on,
     listed,
+    negated,
     positive_or_none,
     same_names,
     whole,
@@ -91,7 +92,8 @@ TABLE: dict[str, Row] = {
     "tokenizer.vocab_size": ForFinish(whole),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
-    "dataset.create_attention_mask": To("data.create_attention_mask_in_dataloader", is_on),
+    "dataset.create_attention_mask": ForFinish(is_on),
+    "dataset.skip_getting_attention_mask_from_dataset": To("data.create_attention_mask_in_dataloader", negated),
     "train.micro_batch_size": To("data.micro_batch_size", whole),
     "train.global_batch_size": To("data.global_batch_size", whole),
     "train.rampup_batch_size": ForFinish(listed),
@@ -176,6 +178,9 @@ def finish(draft: Draft) -> None:
         if None not in {length, modelled} and length != modelled:
             draft.refuse(name, length, f"model.seq_length is {modelled}, and Megatron Bridge refuses two lengths")
     given = draft.given
+    if given.get(made := "dataset.create_attention_mask") is False:
+        draft.set("data.create_attention_mask_in_dataloader", False, because="no mask is made", name=made)
+    keep_mask_on_host(draft)
     draft.world_size = given.get("world_size") or draft.world_size
     megatron_arguments.take_moe_layer_recompute(draft, "model.moe_layer_recompute")
     if given.get("ddp.grad_reduce_in_fp32") is not None:

@@ -118,3 +118,16 @@ def note_ramp(draft: Draft) -> None:
     """Say what becomes of a batch that ramps up."""
     if any(draft.given.get(f"{prefix}rampup_batch_size") for prefix in ("", "train.", "model.")):
         draft.assume("rampup_batch_size is left out, as Megatron-Core does: the batch has its final size")
+
+
+def keep_mask_on_host(draft: Draft) -> None:
+    """Copy no attention mask to the card where nothing asks for it.
+
+    Source: Megatron-Bridge training/gpt_step.py, get_batch_from_iterator; NeMo
+    nlp/models/language_modeling/megatron_gpt_model.py, get_forward_output_and_loss_func.
+    """
+    key = "data.create_attention_mask_in_dataloader"
+    if draft.is_whole:
+        draft.default(key, False, because="the mask stays on the host by default")
+    if draft.value(key) and draft.value("parallel.pipeline_model_parallel_size", 1) > 2:
+        draft.assume("inner pipeline stages hold no attention mask here: their peak is too low by it")

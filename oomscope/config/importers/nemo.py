@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.importers import megatron_arguments
-from oomscope.config.importers.draft import Draft, note_ramp, replicas, switch_off_overlap
+from oomscope.config.importers.draft import Draft, keep_mask_on_host, note_ramp, replicas, switch_off_overlap
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
@@ -19,6 +19,7 @@ from oomscope.config.importers.rows import (
     Unmodelled,
     is_on,
     listed,
+    negated,
     number_as_float,
     same_names,
     whole,
@@ -80,6 +81,7 @@ TABLE: dict[str, Row] = {
         {"model.transformer_impl": "transformer_engine"}, {"model.transformer_impl": "local"}
     ),
     "model.use_flash_attention": Switch({"model.attention_backend": "flash"}),
+    "model.get_attention_mask_from_fusion": To("data.create_attention_mask_in_dataloader", negated),
     "model.mcore_gpt": ForFinish(),
     "model.moe_layer_recompute": ForFinish(is_on),
     "model.num_moe_experts": To("model.num_moe_experts"),
@@ -121,7 +123,7 @@ model.nsys_profile.* model.optim.* model.resume_from_checkpoint model.use_scaled
 model.hysteresis model.pre_process model.post_process model.persist_layer_norm model.rotary_percentage
 model.attention_type model.onnx_safe model.apex_transformer_* model.grad_allreduce_chunk_size_mb
 model.grad_div_ar_fusion model.gradient_as_bucket_view model.sync_batch_comm model.headscale model.ub_* model.hidden_act
-model.fp8_interval model.reduce_amax model.use_emha model.get_attention_mask_from_fusion model.gc_interval model.name
+model.fp8_interval model.reduce_amax model.use_emha model.gc_interval model.name
 model.num_query_group_* model.dist_ckpt_* model.use_cpu_initialization
 """
 
@@ -134,6 +136,7 @@ def finish(draft: Draft) -> None:
     Source: NeMo nlp/models/language_modeling/megatron_base_model.py and megatron_gpt_model.py.
     """
     note_ramp(draft)
+    keep_mask_on_host(draft)
     megatron_arguments.take_moe_layer_recompute(draft, "model.moe_layer_recompute")
     given = draft.given
     devices, nodes = given.get("trainer.devices"), given.get("trainer.num_nodes", 1)

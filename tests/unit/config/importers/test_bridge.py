@@ -38,6 +38,11 @@ def test_a_bridge_dump() -> None:
         ("mixed_precision.fp8_param_gather=true", {"precision.fp8_param": True}),
         ("dist.use_tp_pp_dp_mapping=true", {"parallel.use_tp_pp_dp_mapping": True}),
         ("model.cp_comm_type=[p2p]", {"parallel.cp_comm_type": "p2p"}),
+        (
+            "dataset.skip_getting_attention_mask_from_dataset=false",
+            {"data.create_attention_mask_in_dataloader": True},
+        ),
+        ("dataset.create_attention_mask=false", {"data.create_attention_mask_in_dataloader": False}),
     ],
 )
 def test_bridge_overrides(words: str, expected: dict[str, Any]) -> None:
@@ -60,6 +65,21 @@ def test_bridge_takes_one_sequence_length(name: str) -> None:
     (refused,) = imported(f"model.seq_length=2048 {name}=4096", "bridge").not_modelled
     assert (refused.name, refused.value) == (name, 4096)
     assert refused.reason == "model.seq_length is 2048, and Megatron Bridge refuses two lengths"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "on_card"),
+    [
+        ("", False),
+        ("create_attention_mask: true", False),
+        ("skip_getting_attention_mask_from_dataset: false", True),
+        ("skip_getting_attention_mask_from_dataset: false, create_attention_mask: false", False),
+    ],
+)
+def test_bridge_leaves_the_attention_mask_on_the_host_unless_told(dataset: str, on_card: bool) -> None:
+    result = imported(f"model: {{num_layers: 4, pipeline_model_parallel_size: 4}}\ndataset: {{{dataset}}}\n", "bridge")
+    assert values(result)["data.create_attention_mask_in_dataloader"] is on_card
+    assert any("inner pipeline stages" in text for text in result.assumed) is on_card
 
 
 def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:

@@ -25,6 +25,10 @@ from tests.unit.config.importers.foreign import NEMO, imported, values
             "model.activations_checkpoint_granularity=selective model.activations_checkpoint_method=uniform",
             {"recompute.recompute_granularity": "selective"},
         ),
+        (
+            "model.get_attention_mask_from_fusion=false",
+            {"data.create_attention_mask_in_dataloader": True},
+        ),
         ("model.megatron_amp_O2=true model.activation=fast-swiglu", {"model.gated_linear_unit": True}),
     ],
 )
@@ -45,6 +49,7 @@ def test_a_nemo_configuration() -> None:
         "optimizer.adam_beta2": 0.95,
         "optimizer.use_distributed_optimizer": True,
         "precision.bf16": True,
+        "data.create_attention_mask_in_dataloader": False,
     }.items() <= values(result).items()
     assert result.not_modelled == ()
 
