@@ -2,7 +2,8 @@
 
 Megatron-Bridge's guides ("memory tuning", "activation recompute", "CPU offloading") begin with what costs nothing,
 expandable segments, go on to recomputing and offloading single modules, and end with whole layers and another split
-of the model. A change here is only a proposal: the rules say whether it may be made, a probe whether it helps.
+of the model. A mask that nothing reads costs nothing either. A change here is only a proposal: the rules say whether it
+may be made, a probe whether it helps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from oomscope.config.schema import Config
 from oomscope.probe.tuning.shorthand import offload_overrides, recompute_overrides
 
-Family = Literal["allocator", "selective recompute", "offload", "full recompute", "parallelism"]
+Family = Literal["allocator", "attention mask", "selective recompute", "offload", "full recompute", "parallelism"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ def overrides_of(changes: Sequence[Remedy]) -> tuple[str, ...]:
 def remedies(config: Config) -> Iterator[Remedy]:
     """Yield the changes that make sense for ``config``, in the documents' order; rules may still refuse some."""
     values = config.flat()
-    for family in (_allocator, _selective, _offload, _full, _parallelism):
+    for family in (_allocator, _mask, _selective, _offload, _full, _parallelism):
         for change in family(config):
             yield replace(change, overrides=tuple(o for o in change.overrides if not _is_null_already(o, values)))
 
@@ -61,6 +62,16 @@ def _allocator(config: Config) -> Iterator[Remedy]:
     kept = ",".join(part for part in conf.split(",") if part and not part.strip().startswith("expandable_segments"))
     joined = ",".join(part for part in (kept, "expandable_segments:True") if part)
     yield Remedy(family="allocator", name="expandable segments", overrides=(f"allocator.conf={joined}",))
+
+
+def _mask(config: Config) -> Iterator[Remedy]:
+    """Leave out the mask, which the kernels of flash attention do not read."""
+    if config.data.create_attention_mask_in_dataloader and config.attention_backend == "flash":
+        yield Remedy(
+            family="attention mask",
+            name="no attention mask in the batch",
+            overrides=("data.create_attention_mask_in_dataloader=false",),
+        )
 
 
 def _selective(config: Config) -> Iterator[Remedy]:

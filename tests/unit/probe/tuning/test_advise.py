@@ -23,7 +23,7 @@ from tests.unit.probe.played import measured
 
 NO_OTHERS = ("device.non_torch_bytes=0",)
 FINE = "offload.fine_grained_activation_offloading=true"
-FAMILIES = ("allocator", "selective recompute", "offload", "full recompute", "parallelism")
+FAMILIES = ("allocator", "attention mask", "selective recompute", "offload", "full recompute", "parallelism")
 
 
 class Played:
@@ -244,6 +244,22 @@ def test_an_offload_that_is_partly_on_can_be_raised(now: str, expected: list[str
     assert [setting[key] for setting in settings if key in setting] == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "proposed"),
+    [
+        ((), False),
+        (("model.attention_backend=flash",), True),
+        (("model.attention_backend=flash", "data.create_attention_mask_in_dataloader=false"), False),
+    ],
+)
+def test_a_mask_that_no_kernel_reads_is_left_out_at_no_cost(own: tuple[str, ...], proposed: bool) -> None:
+    changes = [change.name for change in remedies(load_preset("gpt-tiny", own).config)]
+    assert (changes[1] == "no attention mask in the batch") is proposed
+    if proposed:
+        advice = world_where(750, *own, **{"no attention mask": 350, "recompute all layers": 400}).advice()
+        assert (leading(advice).names, leading(advice).slowdown) == (("no attention mask in the batch",), 0)
+
+
 def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
     probe = Played()
     advice = advice_for("device.limit=100MiB", probe=probe)
@@ -259,7 +275,8 @@ def test_changes_come_in_the_documents_order_and_are_loadable_overrides(preset: 
     changes = list(remedies(config))
     places = [FAMILIES.index(change.family) for change in changes]
     assert places == sorted(places)
-    assert set(places) == set(range(5))
+    no_mask = {1} if config.attention_backend == "unfused" else set()
+    assert set(places) == set(range(len(FAMILIES))) - no_mask
     for change in changes:
         changed = load_preset(preset, change.overrides, enforce=False).config
         assert changed != config, change.name
