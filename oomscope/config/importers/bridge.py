@@ -90,6 +90,7 @@ TABLE: dict[str, Row] = {
     "model.moe_layer_recompute": ForFinish(is_on),
     "model.should_pad_vocab": ForFinish(is_on),
     "tokenizer.vocab_size": ForFinish(whole),
+    "tokenizer.use_tokenizer_vocab_size": ForFinish(is_on),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
     "dataset.create_attention_mask": ForFinish(is_on),
@@ -189,14 +190,41 @@ def finish(draft: Draft) -> None:
         )
     if not draft.is_whole:
         return
+    _defaults(draft)
+    _vocabulary(draft)
+
+
+def _defaults(draft: Draft) -> None:
+    """Set what the dataclasses have by another default.
+
+    Source: Megatron-Bridge models/gpt_provider.py, utils/fusions.py; models/transformer_config.py.
+    """
     draft.default("precision.bf16", False, because="default of TransformerConfig")
-    size = draft.value("model.vocab_size") or given.get("tokenizer.vocab_size")
-    if size is None:
-        draft.assume("the tokenizer's vocabulary size is not given: 50257 tokens assumed (override model.vocab_size)")
+    if draft.value("precision.bf16") and not any(name.startswith("mixed_precision") for name in draft.given):
+        draft.default("precision.grad_reduce_in_fp32", False, because="default of DistributedDataParallelConfig")
+    if not (draft.value("parallel.use_megatron_fsdp") or draft.value("parallel.use_torch_fsdp2")):
+        draft.default("precision.gradient_accumulation_fusion", True, because="default with Transformer Engine")
+    draft.default("model.cross_entropy_loss_fusion", True, because="default of GPTModelProvider")
+    if draft.value("parallel.expert_model_parallel_size", 1) > 1:
+        draft.default("parallel.expert_tensor_parallel_size", 1, because="default with expert parallelism")
+    if not draft.value("model.gated_linear_unit") or draft.is_set("model.bias_activation_fusion"):
+        return
+    if draft.value("model.num_moe_experts") is None:
+        draft.set("model.bias_activation_fusion", False, because="default of TransformerConfig")
     else:
-        draft.default("model.vocab_size", size, because="of the tokenizer")
-        if given.get("model.should_pad_vocab") is False:
-            draft.set("model.make_vocab_size_divisible_by", 1, because="should_pad_vocab is false")
+        draft.assume("bias_activation_fusion is true, though false by default: with experts only that is modelled")
+
+
+def _vocabulary(draft: Draft) -> None:
+    """Pad the tokenizer's vocabulary, not the model's (training/setup.py, _validate_and_set_vocab_size)."""
+    size, is_given = draft.given.get("tokenizer.vocab_size"), draft.is_set("model.vocab_size")
+    is_of_tokenizer = draft.given.get("tokenizer.use_tokenizer_vocab_size") or not is_given
+    if is_of_tokenizer and size:
+        draft.set("model.vocab_size", size, because="of the tokenizer", name="tokenizer.vocab_size")
+    elif not is_given:
+        draft.assume("the tokenizer's vocabulary size is not given: 50257 tokens assumed (override model.vocab_size)")
+    elif not (is_of_tokenizer or draft.given.get("model.should_pad_vocab")):
+        draft.set("model.make_vocab_size_divisible_by", 1, because="only the tokenizer's vocabulary is padded")
 
 
 BRIDGE = Dialect("bridge", "Megatron Bridge configuration", TABLE, WITHOUT_MEMORY, finish)

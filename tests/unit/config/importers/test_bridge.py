@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -80,6 +81,56 @@ def test_bridge_leaves_the_attention_mask_on_the_host_unless_told(dataset: str, 
     result = imported(f"model: {{num_layers: 4, pipeline_model_parallel_size: 4}}\ndataset: {{{dataset}}}\n", "bridge")
     assert values(result)["data.create_attention_mask_in_dataloader"] is on_card
     assert any("inner pipeline stages" in text for text in result.assumed) is on_card
+
+
+GATED = {"num_layers": 2, "gated_linear_unit": True, "bf16": True}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            {"model": GATED},
+            {
+                "model.cross_entropy_loss_fusion": True,
+                "model.bias_activation_fusion": False,
+                "precision.gradient_accumulation_fusion": True,
+                "precision.grad_reduce_in_fp32": False,
+            },
+        ),
+        ({"model": {**GATED, "cross_entropy_loss_fusion": False}}, {"model.cross_entropy_loss_fusion": False}),
+        ({"model": {**GATED, "bias_activation_fusion": True}}, {"model.bias_activation_fusion": True}),
+        ({"model": GATED, "mixed_precision": "bf16_mixed"}, {"precision.grad_reduce_in_fp32": True}),
+        ({"model": {**GATED, "expert_model_parallel_size": 2}}, {"parallel.expert_tensor_parallel_size": 1}),
+    ],
+)
+def test_what_bridge_s_dataclasses_have_by_another_default(document: Any, expected: dict[str, Any]) -> None:
+    assert expected.items() <= values(imported(json.dumps(document), "bridge")).items()
+
+
+def test_experts_without_a_fused_gate_are_not_modelled_and_it_is_assumed() -> None:
+    result = imported(json.dumps({"model": {**GATED, "num_moe_experts": 8}}), "bridge")
+    assert "model.bias_activation_fusion" not in result.settings
+    assert any("bias_activation_fusion is true" in text for text in result.assumed)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer", "size", "is_padded"),
+    [
+        ({"vocab_size": 1000}, {}, 1000, False),
+        ({"vocab_size": 1000}, {"vocab_size": 900}, 1000, False),
+        ({"vocab_size": 1000, "should_pad_vocab": True}, {}, 1000, True),
+        ({}, {"vocab_size": 900}, 900, True),
+        ({"should_pad_vocab": False}, {"vocab_size": 900}, 900, True),
+        ({"vocab_size": 1000}, {"vocab_size": 900, "use_tokenizer_vocab_size": True}, 900, True),
+        ({"vocab_size": 1000}, {"use_tokenizer_vocab_size": True}, 1000, True),
+    ],
+)
+def test_bridge_pads_the_tokenizer_s_vocabulary(model: Any, tokenizer: Any, size: int, is_padded: bool) -> None:
+    document = {"model": {"num_layers": 2, **model}, "tokenizer": tokenizer}
+    found = values(imported(json.dumps(document), "bridge"))
+    assert found["model.vocab_size"] == size
+    assert ("model.make_vocab_size_divisible_by" not in found) is is_padded
 
 
 def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
