@@ -135,7 +135,8 @@ def import_command(
     """Print what somebody else's arguments mean here, and name each that is not understood or not modelled.
 
     FILE is a YAML or JSON document of arguments, a dump of a configuration, a log that lists its arguments, or a shell
-    command; - is standard input; what follows -- is a command line. --preset lays the result upon a preset.
+    command; - is standard input; what follows -- is a command line. Of several functions in a Python file FILE:FUNCTION
+    names one. --preset lays the result upon a preset.
 
     \b
     oomscope config import args.yaml -o cfg.yaml
@@ -186,7 +187,10 @@ def _arguments(words: tuple[str, ...]) -> Arguments:
     if words == ("-",):
         return read_arguments(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     if len(words) == 1 and not words[0].startswith("-") and " " not in words[0]:
-        return read_arguments(read_file(Path(words[0])), words[0])
+        name, _, function = words[0].rpartition(":")
+        if not name.endswith(".py"):
+            name, function = words[0], ""
+        return read_arguments(read_file(Path(name)), name, function or None)
     arguments = Arguments(_COMMAND_LINE)
     add_command_line(arguments, words[0] if len(words) == 1 else words)
     return arguments

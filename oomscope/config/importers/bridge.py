@@ -75,6 +75,11 @@ _OVERLAPS = {
 """Keys that the section of overlapping sets for other sections (training/comm_overlap.py)."""
 _PACKED = Unmodelled("packed sequences are not implemented", (-1,))
 
+
+def _size_or_name(value: Any) -> int | str:
+    return value if isinstance(value, str) and value.isidentifier() else whole(value)
+
+
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
     **same_names("optimizer", prefix="optimizer."),
@@ -89,7 +94,7 @@ TABLE: dict[str, Row] = {
     "model.num_moe_experts": To("model.num_moe_experts", positive_or_none),
     "model.moe_layer_recompute": ForFinish(is_on),
     "model.should_pad_vocab": ForFinish(is_on),
-    "tokenizer.vocab_size": ForFinish(whole),
+    "tokenizer.vocab_size": ForFinish(_size_or_name),
     "tokenizer.use_tokenizer_vocab_size": ForFinish(is_on),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
@@ -188,6 +193,9 @@ def finish(draft: Draft) -> None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"
         )
+    if isinstance(size := given.get("tokenizer.vocab_size"), str):
+        draft.assume(f"tokenizer.vocab_size is not read: {size} is a name of Python, whose value is not known here")
+        del given["tokenizer.vocab_size"]
     if not draft.is_whole:
         return
     _defaults(draft)

@@ -176,6 +176,7 @@ _ON_UNLESS_TOLD = {
     "torch_fsdp2_reshard_after_forward",
 }
 """Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
+_FUNCTION = re.compile(r"def (\w+)")
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
@@ -183,11 +184,11 @@ _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 _UNREAD = re.compile(r"^\s*(?:#.*)?$")
 
 
-def read_arguments(data: bytes | str, source: str) -> Arguments:
-    """Return what the text ``data`` gives.
+def read_arguments(data: bytes | str, source: str, function: str | None = None) -> Arguments:
+    """Return what the text ``data`` gives, of recipes what their ``function`` sets.
 
     Raises:
-        InvalidConfigError: it holds nothing, is no text, or too large.
+        InvalidConfigError: it holds nothing, several functions or not that one, is no text, or too large.
     """
     text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
     if len(text) > MAX_BYTES:
@@ -197,11 +198,13 @@ def read_arguments(data: bytes | str, source: str) -> Arguments:
         remedy = "give arguments as text; a memory snapshot is for oomscope explain"
         raise InvalidConfigError([Problem(message, source, remedy)])
     lines = text.splitlines()
+    if function and not any(line.startswith(f"def {function}(") for line in lines):
+        raise InvalidConfigError([Problem(f"holds no function {function}", source, "name one that it holds")])
     arguments = Arguments(source)
     if any(_LOGGED.match(line) for line in lines):
         _add_logged(arguments, lines)
     elif any(_ASSIGNED.match(line) for line in lines):
-        _add_assigned(arguments, lines)
+        _add_assigned(arguments, lines, function)
     elif not _add_document(arguments, text):
         add_command_line(arguments, text)
     if not arguments.items:
@@ -219,14 +222,24 @@ def _add_logged(arguments: Arguments, lines: list[str]) -> None:
             arguments.add(match[1], plain_value(match[2]), f"{arguments.source}:{number}")
 
 
-def _add_assigned(arguments: Arguments, lines: list[str]) -> None:
-    """Take lines such as ``cfg.model.recompute_granularity = "selective"``."""
+def _add_assigned(arguments: Arguments, lines: list[str], wanted: str | None) -> None:
+    """Take lines such as ``cfg.model.recompute_granularity = "selective"``, of one function and of none."""
     arguments.hints.add("bridge")
+    within: str | None = None
+    found: list[tuple[str | None, Argument]] = []
     for number, line in enumerate(lines, start=1):
-        match = _ASSIGNED.match(line)
-        if match:
+        if begun := _FUNCTION.match(line):
+            within = begun[1]
+        elif match := _ASSIGNED.match(line):
             value = None if match[2] == "None" else plain_value(match[2])
-            arguments.add(match[1], value, f"{arguments.source}:{number}")
+            argument = Argument(match[1], value, f"{arguments.source}:{number}")
+            found.append((within if line[0].isspace() else None, argument))
+    functions = list(dict.fromkeys(name for name, _ in found if name))
+    if wanted is None and len(functions) > 1:
+        message = f"several functions set values: {', '.join(functions)}"
+        remedy = f"choose one: oomscope config import {arguments.source}:{functions[-1]}"
+        raise InvalidConfigError([Problem(message, arguments.source, remedy)])
+    arguments.items += [argument for name, argument in found if name in (None, wanted or name)]
 
 
 def _add_document(arguments: Arguments, text: str) -> bool:

@@ -93,6 +93,16 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert document["config"] == {"recompute": {"recompute_method": "block"}}
 
 
+def test_one_of_several_functions_is_named(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "recipes.py"
+    file.write_text("".join(f"def f{size}():\n    cfg.train.micro_batch_size = {size}\n" for size in (1, 2)))
+    assert run(["config", "import", str(file)]) == 2
+    named = capsys.readouterr().err.split()[-1]
+    assert named == f"{file}:f2"
+    assert run(["config", "import", named, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"] == {"data": {"micro_batch_size": 2}}
+
+
 def test_json_accounts_for_every_argument(capsys) -> None:
     assert (
         run(["config", "import", "--json", "--", *TINY, "--foo", "1", "--save", "x", "--fp32-residual-connection"]) == 0

@@ -133,6 +133,14 @@ def test_bridge_pads_the_tokenizer_s_vocabulary(model: Any, tokenizer: Any, size
     assert ("model.make_vocab_size_divisible_by" not in found) is is_padded
 
 
+def test_a_name_of_python_as_size_of_the_vocabulary_is_not_read() -> None:
+    result = imported("cfg.tokenizer.vocab_size = VOCAB_SIZE\ncfg.train.micro_batch_size = 1\n")
+    assert values(result) == {"data.micro_batch_size": 1}
+    assert result.assumed == (
+        "tokenizer.vocab_size is not read: VOCAB_SIZE is a name of Python, whose value is not known here",
+    )
+
+
 def test_bridge_overlaps_nothing_without_tensor_parallelism() -> None:
     result = imported("model.num_layers=2 comm_overlap.tp_comm_overlap=true", "bridge")
     assert values(result)["parallel.tp_comm_overlap"] is False

@@ -68,6 +68,30 @@ def test_assignments_in_a_recipe() -> None:
     }
 
 
+TWO_RECIPES = """def small(
+) -> ConfigContainer:
+    cfg.model.num_layers = 2
+# a remark
+    cfg.train.micro_batch_size = 1
+
+def large():
+    cfg.model.num_layers = 8
+
+cfg.train.global_batch_size = 4
+"""
+
+
+def test_a_recipe_of_several_functions_is_read_one_at_a_time() -> None:
+    with pytest.raises(ConfigError, match="several functions set values: small, large") as caught:
+        read_arguments(TWO_RECIPES, "recipes.py")
+    assert caught.value.remedy == "choose one: oomscope config import recipes.py:large"
+    small = {"model.num_layers": 2, "train.micro_batch_size": 1, "train.global_batch_size": 4}
+    assert pairs(read_arguments(TWO_RECIPES, "recipes.py", "small")) == small
+    with pytest.raises(ConfigError, match="holds no function medium"):
+        read_arguments(TWO_RECIPES, "recipes.py", "medium")
+    assert len(read_arguments(TWO_RECIPES.partition("def large")[0], "recipes.py").items) == 2
+
+
 def test_a_shell_command_over_several_lines() -> None:
     text = (
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
