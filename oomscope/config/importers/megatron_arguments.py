@@ -428,9 +428,7 @@ def _vocabulary(draft: Draft) -> None:
         draft.set("model.make_vocab_size_divisible_by", 1, because="the vocabulary is not padded further")
     if padded is not None:
         return
-    if size is not None and tokenizer == "NullTokenizer":
-        draft.set("model.vocab_size", size + 1, because="NullTokenizer adds an end of document", name="vocab_size")
-    elif size is None and str(tokenizer) in _TOKENIZERS:
+    if size is None and str(tokenizer) in _TOKENIZERS:
         draft.set("model.vocab_size", _TOKENIZERS[str(tokenizer)], because=f"of {tokenizer}", name="tokenizer_type")
     elif size is None:
         whose = f"{tokenizer}'s" if tokenizer else "the tokenizer's"

@@ -60,7 +60,7 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ("--position-embedding-type yarn", {"model.position_embedding_type": "rope"}),
         ("--attention-backend fused", {"model.attention_backend": "fused"}),
         ("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0 train.py", {"model.attention_backend": "unfused"}),
-        ("--tokenizer-type NullTokenizer --vocab-size 131073", {"model.vocab_size": 131074}),
+        ("--tokenizer-type NullTokenizer --vocab-size 131072", {"model.vocab_size": 131072}),
         ("--tokenizer-type GPT2BPETokenizer", {"model.vocab_size": 50257}),
         ("--sequence-parallel", {"parallel.sequence_parallel": False}),
         (
