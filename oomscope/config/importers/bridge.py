@@ -84,8 +84,15 @@ TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
     **same_names("optimizer", prefix="optimizer."),
     **same_names("model", "parallel", "recompute", "offload", "precision", "data", prefix="model."),
-    "model.position_embedding_type": _FROM_MEGATRON["model.position_embedding_type"],
-    "model.attention_backend": _FROM_MEGATRON["model.attention_backend"],
+    **{
+        f"model.{name}": megatron_arguments.TABLE[name]
+        for name in (
+            "position_embedding_type",
+            "attention_backend",
+            "moe_router_load_balancing_type",
+            "moe_aux_loss_coeff",
+        )
+    },
     "model.activation_func": Choice(
         {name: {"model.activation_func": name} for name in ("gelu", "silu", "relu")},
         alike={"swish": ("silu", "two names of one function")},

@@ -16,7 +16,19 @@ from oomscope.config.importers.command_lines import ENVIRONMENT, Argument, Argum
 from oomscope.config.importers.draft import Draft, share_world
 from oomscope.config.importers.megatron_arguments import MEGATRON
 from oomscope.config.importers.nemo import NEMO
-from oomscope.config.importers.rows import Choice, Dialect, ForFinish, Row, Switch, To, Unmodelled, is_on, named
+from oomscope.config.importers.rows import (
+    Choice,
+    Dialect,
+    ForFinish,
+    NotModelledError,
+    Row,
+    Switch,
+    To,
+    Unmodelled,
+    alone,
+    is_on,
+    named,
+)
 from oomscope.config.key_lookup import SECTIONS, fields, is_nullable
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
@@ -163,6 +175,8 @@ class _Import:
             return
         try:
             self._apply(row, item)
+        except NotModelledError as error:
+            self.not_modelled.append(Remark(item.name, item.value, item.where, str(error)))
         except (ValueError, TypeError) as error:
             self.problems.append(Problem(f"{item.name} is {shown(item.value)}, but {error}", item.where))
 
@@ -198,7 +212,7 @@ class _Import:
     def _choose(self, row: Choice, item: Argument) -> None:
         if item.value is None:
             return
-        word = named(item.value).replace("-", "_")
+        word = named(alone(item.value)).replace("-", "_")
         if word in row.alike:
             word, reason = row.alike[word]
             self.draft.assume(f"{item.name} {shown(item.value)} is taken for {word}: {reason}")

@@ -7,16 +7,19 @@ accumulation, an optimizer that is offloaded whole once it is offloaded at all.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from oomscope.config.importers.draft import Draft, note_kept_cache, note_ramp
 from oomscope.config.importers.rows import (
     Choice,
     Dialect,
     ForFinish,
+    NotModelledError,
     Row,
     Switch,
     To,
     Unmodelled,
+    alone,
     dtype,
     is_on,
     listed,
@@ -41,6 +44,14 @@ _GRAPHS = (
 _WIDE_WGRAD = "weight gradients in 16 bits beside fp8 are not implemented"
 _FP8_ATTENTION = "attention in fp8 keeps other tensors"
 _FP4 = "matrix products in fp4, with their copies of the weights, are not implemented"
+
+
+def _of_one_loss(value: Any) -> float:
+    coefficient = alone(value)
+    if isinstance(coefficient, list | tuple) and len(coefficient) > 1:
+        raise NotModelledError("several balancing losses are not modelled")
+    return number_as_float(coefficient)
+
 
 TABLE: dict[str, Row] = {
     **same_names("model", "parallel", "recompute", "offload", "optimizer", "precision", "data"),
@@ -93,6 +104,7 @@ TABLE: dict[str, Row] = {
             for name in ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
         }
     ),
+    "moe_aux_loss_coeff": To("model.moe_aux_loss_coeff", _of_one_loss),
     "moe_router_fusion": Choice({"false": {}}, alike={"true": ("false", "a fused router keeps less, of its own size")}),
     "moe_apply_probs_on_input": Unmodelled("experts that keep a weighted copy of their input are not implemented"),
     "moe_dispatch_fwd_dtype": Unmodelled("dispatched rows of another type are not implemented", ("bf16",)),
@@ -281,6 +293,8 @@ def finish(draft: Draft) -> None:
     note_ramp(draft)
     refuse_larger_evaluation(draft, "eval_micro_batch_size")
     _megatron_fsdp(draft)
+    if draft.value("model.cross_entropy_loss_fusion") and draft.value("model.cross_entropy_fusion_impl") == "te":
+        draft.assume("cross_entropy_fusion_impl te is taken, which the launcher refuses since Megatron-Core 0.18.2")
     if draft.is_whole:
         _vocabulary(draft)
         _formats(draft)

@@ -13,6 +13,11 @@ from oomscope.config.importers.command_lines import ENVIRONMENT
 from oomscope.config.importers.draft import Draft
 from oomscope.config.key_lookup import SECTIONS
 
+
+class NotModelledError(ValueError):
+    """A value means something that is not modelled; the text says what."""
+
+
 Settings = Mapping[str, Any]
 """Dotted key of a configuration to its value."""
 
@@ -23,7 +28,7 @@ class To:
 
     key: str
     convert: Callable[[Any], Any] = lambda value: value
-    """Raises ValueError, in the user's words, for what cannot be."""
+    """Raises ValueError, in the user's words, for what cannot be; NotModelledError for what is not modelled."""
 
 
 @dataclass(frozen=True)

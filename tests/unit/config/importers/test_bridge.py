@@ -114,6 +114,15 @@ def test_experts_without_a_fused_gate_are_not_modelled_and_it_is_assumed() -> No
     assert any("bias_activation_fusion is true" in text for text in result.assumed)
 
 
+def test_one_balancing_loss_may_be_a_list_and_several_are_not_modelled() -> None:
+    words = "model.moe_router_load_balancing_type=[{}] model.moe_aux_loss_coeff=[{}]"
+    one = values(imported(words.format("seq_aux_loss", 0.01), "bridge"))
+    assert one == {"model.moe_router_load_balancing_type": "seq_aux_loss", "model.moe_aux_loss_coeff": 0.01}
+    several = imported(words.format("aux_loss,seq_aux_loss", "0.01,0.001"), "bridge").not_modelled
+    assert [remark.name for remark in several] == ["model.moe_router_load_balancing_type", "model.moe_aux_loss_coeff"]
+    assert several[1].reason == "several balancing losses are not modelled"
+
+
 @pytest.mark.parametrize(
     ("model", "tokenizer", "size", "is_padded"),
     [

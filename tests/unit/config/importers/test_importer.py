@@ -191,6 +191,8 @@ def test_what_is_logged_as_off_counts_where_it_is_on_by_default(line: str, expec
         ("--use-megatron-fsdp --megatron-fsdp-main-params-dtype bf16", "megatron_fsdp_main_params_dtype"),
         ("--moe-layer-recompute --recompute-granularity full", "moe_layer_recompute"),
         ("--softmax-type learnable", "softmax_type"),
+        ("--moe-aux-loss-coeff 0.01 0.001", "moe_aux_loss_coeff"),
+        ("--moe-router-load-balancing-type aux_loss seq_aux_loss", "moe_router_load_balancing_type"),
     ],
 )
 def test_what_costs_memory_and_is_not_there_is_named(argument: str, name: str) -> None:
@@ -205,10 +207,10 @@ def test_what_needs_another_argument_or_is_off_costs_nothing(arguments: str) -> 
     assert result.not_modelled == result.not_understood == ()
 
 
-@pytest.mark.parametrize("argument", ["--moe-router-fusion", "--use-checkpoint-args"])
+@pytest.mark.parametrize("argument", ["--moe-router-fusion", "--use-checkpoint-args", "--cross-entropy-fusion-impl te"])
 def test_what_changes_little_or_cannot_be_known_is_said(argument: str) -> None:
-    name = argument.removeprefix("--").replace("-", "_")
-    assert any(name in text for text in imported(f"{SHAPE} {argument}").assumed)
+    name = argument.split()[0].removeprefix("--").replace("-", "_")
+    assert any(name in text for text in imported(f"{SHAPE} --cross-entropy-loss-fusion {argument}").assumed)
 
 
 @pytest.mark.parametrize("pattern", ["(" * 5000 + "[1]", "((([1]*9999)*9999)*9999)*9999"])
