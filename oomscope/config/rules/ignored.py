@@ -48,7 +48,7 @@ def _always(config: Config) -> bool:
 IGNORED: tuple[Rule, ...] = (
     _without(
         "E8",
-        "model.moe_ffn_hidden_size model.moe_layer_freq model.moe_shared_expert_intermediate_size"
+        "model.moe_layer_freq model.moe_shared_expert_intermediate_size"
         " model.moe_grouped_gemm model.moe_expert_capacity_factor model.moe_aux_loss_coeff model.moe_z_loss_coeff"
         " model.moe_permute_fusion model.moe_router_score_function model.moe_router_topk_scaling_factor"
         " model.moe_router_num_groups model.moe_router_group_topk model.moe_router_enable_expert_bias"

@@ -366,6 +366,18 @@ MOE_RULES: tuple[Rule, ...] = (
         remedy="set moe_aux_loss_coeff to 0, or moe_router_load_balancing_type to aux_loss",
         source=_ROUTER,
     ),
+    error(
+        id="E19",
+        keys="model.moe_ffn_hidden_size model.num_moe_experts",
+        applies=lambda c: (
+            c.model.num_moe_experts is None
+            and c.model.moe_ffn_hidden_size is not None
+            and c.model.moe_layer_freq in (1, (1,) * c.model.num_layers)
+        ),
+        message="moe_ffn_hidden_size is set, and num_moe_experts is null",
+        remedy="set num_moe_experts, or remove moe_ffn_hidden_size",
+        source=TRANSFORMER,
+    ),
     warning(
         id="E18",
         keys="model.moe_imbalance_factor parallel.expert_model_parallel_size",
