@@ -155,7 +155,7 @@ def import_command(
             where=arguments.source,
             remedy="give it to oomscope probe, or name the dialect with --dialect",
         )
-    imported = import_arguments(arguments, dialect)
+    imported = import_arguments(arguments, dialect, on_preset=preset is not None)
     if imported.not_understood and not (imported.settings or imported.not_modelled or imported.without_memory):
         raise ConfigError(
             f"none of its arguments is one of {imported.dialect}'s",

@@ -203,23 +203,25 @@ def finish(draft: Draft) -> None:
     if isinstance(size := given.get("tokenizer.vocab_size"), str):
         draft.assume(f"tokenizer.vocab_size is not read: {size} is a name of Python, whose value is not known here")
         del given["tokenizer.vocab_size"]
-    if not draft.is_whole:
-        return
-    _defaults(draft)
-    _vocabulary(draft)
+    if draft.is_whole or draft.on_preset:
+        _fusions(draft)
+    if draft.is_whole:
+        _defaults(draft)
+        _vocabulary(draft)
 
 
-def _defaults(draft: Draft) -> None:
-    """Set what the dataclasses have by another default.
-
-    Source: Megatron-Bridge models/gpt_provider.py, utils/fusions.py; models/transformer_config.py.
-    """
-    draft.default("precision.bf16", False, because="default of TransformerConfig")
-    if draft.value("precision.bf16") and not any(name.startswith("mixed_precision") for name in draft.given):
-        draft.default("precision.grad_reduce_in_fp32", False, because="default of DistributedDataParallelConfig")
+def _fusions(draft: Draft) -> None:
+    """Fuse what is fused by default (models/gpt_provider.py, utils/fusions.py)."""
     if not (draft.value("parallel.use_megatron_fsdp") or draft.value("parallel.use_torch_fsdp2")):
         draft.default("precision.gradient_accumulation_fusion", True, because="default with Transformer Engine")
     draft.default("model.cross_entropy_loss_fusion", True, because="default of GPTModelProvider")
+
+
+def _defaults(draft: Draft) -> None:
+    """Set what else the dataclasses have by another default (models/transformer_config.py)."""
+    draft.default("precision.bf16", False, because="default of TransformerConfig")
+    if draft.value("precision.bf16") and not any(name.startswith("mixed_precision") for name in draft.given):
+        draft.default("precision.grad_reduce_in_fp32", False, because="default of DistributedDataParallelConfig")
     if draft.value("parallel.expert_model_parallel_size", 1) > 1:
         draft.default("parallel.expert_tensor_parallel_size", 1, because="default with expert parallelism")
     if not draft.value("model.gated_linear_unit") or draft.is_set("model.bias_activation_fusion"):

@@ -18,6 +18,8 @@ class Draft:
     """The foreign names that were given, and their values as the rows convert them."""
     wheres: Mapping[str, str]
     world_size: int | None = None
+    on_preset: bool = False
+    """Whether it is laid upon a preset."""
     settings: dict[str, Setting] = field(default_factory=dict)
     """Dotted key to value and origin."""
     assumed: list[str] = field(default_factory=list)
@@ -127,7 +129,7 @@ def keep_mask_on_host(draft: Draft) -> None:
     nlp/models/language_modeling/megatron_gpt_model.py, get_forward_output_and_loss_func.
     """
     key = "data.create_attention_mask_in_dataloader"
-    if draft.is_whole:
+    if draft.is_whole or draft.on_preset:
         draft.default(key, False, because="the mask stays on the host by default")
     if draft.value(key) and draft.value("parallel.pipeline_model_parallel_size", 1) > 2:
         draft.assume("inner pipeline stages hold no attention mask here: their peak is too low by it")

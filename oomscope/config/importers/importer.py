@@ -90,13 +90,13 @@ class Imported:
         return layer
 
 
-def import_arguments(arguments: Arguments, dialect: str | None = None) -> Imported:
-    """Return the configuration that ``arguments`` mean.
+def import_arguments(arguments: Arguments, dialect: str | None = None, *, on_preset: bool = False) -> Imported:
+    """Return the configuration that ``arguments`` mean, or what they change of a preset.
 
     Raises:
         InvalidConfigError: a value cannot be what its name wants.
     """
-    return _Import(arguments, DIALECTS[dialect or detected(arguments)]).run()
+    return _Import(arguments, DIALECTS[dialect or detected(arguments)], on_preset).run()
 
 
 def detected(arguments: Arguments) -> str:
@@ -125,7 +125,7 @@ def is_own(arguments: Arguments) -> bool:
 class _Import:
     """One pass over the arguments."""
 
-    def __init__(self, arguments: Arguments, dialect: Dialect) -> None:
+    def __init__(self, arguments: Arguments, dialect: Dialect, on_preset: bool) -> None:
         self.arguments = arguments
         self.dialect = dialect
         named_here = (
@@ -137,6 +137,7 @@ class _Import:
             given={item.name: item.value for item in self.items},
             wheres={item.name: item.where for item in self.items},
             world_size=arguments.world_size,
+            on_preset=on_preset,
         )
         self.not_understood: list[Remark] = []
         self.not_modelled: list[Remark] = []

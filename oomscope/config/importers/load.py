@@ -61,7 +61,7 @@ def load_arguments(
     sizes = [text.removeprefix(_WORLD_SIZE) for text in overrides if text.startswith(_WORLD_SIZE)]
     if sizes and sizes[-1].isdigit():
         arguments = replace(arguments, world_size=int(sizes[-1]))
-    imported = import_arguments(arguments, dialect)
+    imported = import_arguments(arguments, dialect, on_preset=preset is not None)
     layer, not_modelled = imported.layer(), _not_modelled(imported)
     if enforce:
         layer.problems += [

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from oomscope.config.importers.command_lines import read_arguments
+from oomscope.config.importers.importer import import_arguments
 from tests.unit.config.importers.foreign import BRIDGE, imported, values
 
 
@@ -106,6 +108,16 @@ GATED = {"num_layers": 2, "gated_linear_unit": True, "bf16": True}
 )
 def test_what_bridge_s_dataclasses_have_by_another_default(document: Any, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(json.dumps(document), "bridge")).items()
+
+
+def test_what_lies_upon_a_preset_is_fused_and_keeps_its_mask_on_the_host_too() -> None:
+    arguments = read_arguments("cfg.train.micro_batch_size = 1\n", "recipe.py")
+    assert values(import_arguments(arguments, "bridge", on_preset=True)) == {
+        "model.cross_entropy_loss_fusion": True,
+        "precision.gradient_accumulation_fusion": True,
+        "data.micro_batch_size": 1,
+        "data.create_attention_mask_in_dataloader": False,
+    }
 
 
 def test_experts_without_a_fused_gate_are_not_modelled_and_it_is_assumed() -> None:
