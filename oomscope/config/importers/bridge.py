@@ -228,6 +228,7 @@ def _defaults(draft: Draft) -> None:
         return
     if draft.value("model.num_moe_experts") is None:
         draft.set("model.bias_activation_fusion", False, because="default of TransformerConfig")
+        draft.assume("bias_activation_fusion is not given: false, by default (the bridges of Llama and others set it)")
     else:
         draft.assume("bias_activation_fusion is true, though false by default: with experts only that is modelled")
 

@@ -120,10 +120,11 @@ def test_what_lies_upon_a_preset_is_fused_and_keeps_its_mask_on_the_host_too() -
     }
 
 
-def test_experts_without_a_fused_gate_are_not_modelled_and_it_is_assumed() -> None:
-    result = imported(json.dumps({"model": {**GATED, "num_moe_experts": 8}}), "bridge")
-    assert "model.bias_activation_fusion" not in result.settings
-    assert any("bias_activation_fusion is true" in text for text in result.assumed)
+@pytest.mark.parametrize(("experts", "is_fused"), [(None, "not given: false"), (8, "true")])
+def test_whether_a_gate_is_fused_is_said_where_it_is_not_given(experts: int | None, is_fused: str) -> None:
+    result = imported(json.dumps({"model": {**GATED, "num_moe_experts": experts}}), "bridge")
+    assert ("model.bias_activation_fusion" in result.settings) is (experts is None)
+    assert any(f"bias_activation_fusion is {is_fused}" in text for text in result.assumed)
 
 
 def test_one_balancing_loss_may_be_a_list_and_several_are_not_modelled() -> None:
