@@ -33,7 +33,8 @@ def git_bisect_code(result: ProbeResult) -> int:
     kind = result.failure.kind if result.failure else None
     if kind in _UNTESTABLE_FAILURES:
         return UNTESTABLE
-    return git_bisect_code_of(ExitCode.USAGE if kind == "usage" else ExitCode.MACHINE_UNFIT)
+    codes = {"usage": ExitCode.USAGE, "internal": ExitCode.INTERNAL}
+    return git_bisect_code_of(codes.get(kind or "", ExitCode.MACHINE_UNFIT))
 
 
 def git_bisect_code_of(code: ExitCode) -> int:

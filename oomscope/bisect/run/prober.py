@@ -30,7 +30,7 @@ from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Measured, Untestable, bytes_of, leak_bytes_of
 from oomscope.bisect.search.repeats import Noise
 from oomscope.bisect.vcs.repository import ABBREVIATED
-from oomscope.errors import InconclusiveError, MachineUnfitError, TargetError
+from oomscope.errors import InconclusiveError, MachineUnfitError, OomscopeError, TargetError
 from oomscope.probe.demand import is_lower_bound
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.ranks import probe_ranks, ranks_left_out
@@ -375,6 +375,8 @@ class Prober:
             raise MachineUnfitError(failure.message)
         if failure is not None and failure.kind == "usage":
             raise InconclusiveError(failure.message, remedy="then search again: what was measured is kept")
+        if failure is not None and failure.kind == "internal":
+            raise OomscopeError(failure.message, remedy="please report it")
         # What is missing today (a submodule, a large file) may be there tomorrow.
         if self.cache and not measured.remarks and not experiment.repeat:
             self.cache.put(key, measured.answer)

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._C._dynamo import eval_frame
 
 import oomscope
 from oomscope.probe.recording.replaced import Method, Place, replaced_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
+set_eval_frame: Final = eval_frame.set_eval_frame  # torch 2.4 has no module of that name to import from
 _OUR_FILES: Final = f"{Path(oomscope.__file__).parent}{os.sep}"
 
 

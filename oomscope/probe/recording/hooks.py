@@ -389,7 +389,8 @@ def _behind_another_device(roots: list[graph.Node], cards: int) -> list[graph.No
 
 def _card_of(node: graph.Node) -> torch.device | None:
     """Return the card on whose thread the engine runs a node, by the gradients that it takes; None for the host."""
-    return next((taken.device for taken in node._input_metadata if taken.device.type != "cpu"), None)
+    taken_by = getattr(node, "_input_metadata", ())  # torch 2.4 does not tell, and no torch before 2.10 takes marks
+    return next((taken.device for taken in taken_by if taken.device.type != "cpu"), None)
 
 
 def named_modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

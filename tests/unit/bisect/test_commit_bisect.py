@@ -18,7 +18,7 @@ import pytest
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.line import Answer
-from oomscope.errors import ExitCode, UsageError
+from oomscope.errors import ExitCode, OomscopeError, UsageError
 from oomscope.probe.demand import requested_bytes
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -193,6 +193,12 @@ def test_a_probe_that_was_killed_gets_a_second_chance(world: World) -> None:
     result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
     assert culprit(result).commit == hashes[2]
     assert len(world.probe.ran) == 2 * len(result.probes)
+
+
+def test_a_defect_of_oomscope_stops_the_search(world: World) -> None:
+    hashes = world.sizes([500, "internal", 1200])
+    with pytest.raises(OomscopeError, match="please report it"):
+        world.bisect(hashes[0])
 
 
 def test_the_deadline_ends_the_search_with_the_suspects_left(world: World) -> None:

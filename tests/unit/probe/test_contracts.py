@@ -90,6 +90,7 @@ def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
         ("error", "timeout", 125),
         ("error", "killed", 133),
         ("error", "unfit", 133),
+        ("error", "internal", 198),
         ("error", None, 133),
     ],
 )

@@ -135,13 +135,13 @@ def _depthwise_convolution(
 
 
 def _batch_norm(*args: Any) -> Any:
-    return (*_wide(aten.native_batch_norm)(*args), None)
+    return (*_wide("native_batch_norm")(*args), None)
 
 
 def _batch_norm_backward(
     x: Any, grad: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_var: Any, eps: float, reserve: Any
 ) -> Any:
-    backward = _wide(aten.native_batch_norm_backward)
+    backward = _wide("native_batch_norm_backward")
     return backward(grad, x, weight, mean, var, save_mean, save_var, True, eps, [True] * 3)
 
 
@@ -179,15 +179,17 @@ def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Any = No
     return counts if out is None else out.resize_(counts.shape).copy_(counts)
 
 
-def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, computed in float32: the card keeps means and the like wider than the numbers."""
+def _wide(name: str) -> Callable[..., Any]:
+    """Return an operation, computed in float32: the card keeps means and the like wider than the numbers.
+
+    It is looked up when it is called: older torch has not all of them.
+    """
 
     def widened(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype in _NARROW else value
 
-    @functools.wraps(function)
     def computed(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
+        return getattr(aten, name)(*map(widened, args), **{key: widened(value) for key, value in kwargs.items()})
 
     return computed
 
@@ -210,11 +212,11 @@ KERNELS: Final[dict[str, Callable[..., Any]]] = {
     "cudnn_batch_norm": _batch_norm,
     "cudnn_batch_norm_backward": _batch_norm_backward,
     **{
-        name: _wide(getattr(aten, name))
+        name: _wide(name)
         for norm in ("layer_norm", "group_norm", "batch_norm")
         for name in (f"native_{norm}", f"native_{norm}_backward")
     },
-    "_fused_rms_norm": _wide(aten._fused_rms_norm),
+    "_fused_rms_norm": _wide("_fused_rms_norm"),
     "_fused_rms_norm_backward": _rms_norm_backward,
     "cudnn_grid_sampler": _grid_sampler,
     "cudnn_grid_sampler_backward": _grid_sampler_backward,

@@ -14,8 +14,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
-from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.utils._python_dispatch import _disable_current_modes
+
+from oomscope.probe.recording.compiled import set_eval_frame
 
 Function = Callable[..., Any]
 CARD: Final = "CUDA"

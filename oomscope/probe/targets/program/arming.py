@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from oomscope.capture.arming import STARTED, STARTUP, AroundImport, with_startup
@@ -99,16 +100,22 @@ def _before_torch() -> None:
             )
         virtual.load()
     except OomscopeError as error:
-        from pathlib import Path
-
         from oomscope.probe.targets.program.ending import EnoughIterations
-        from oomscope.probe.targets.program.receipt import Receipt, path_of
 
         sys.stderr.write(f"oomscope: {error}\n")
-        mine = Receipt.of_this_process()
-        mine.unfit, mine.state = str(error), "ended"
-        mine.write(path_of(Path(settings.folder), mine.pid))
+        _leave_receipt(settings, unfit=str(error))
         raise EnoughIterations from None
+
+
+def _leave_receipt(settings: ProgramSettings, **why: Any) -> None:
+    """Leave the receipt of a process that is not measured."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from oomscope.probe.targets.program.receipt import Receipt, path_of
+
+    mine = replace(Receipt.of_this_process(), state="ended", **why)
+    mine.write(path_of(Path(settings.folder), mine.pid))
 
 
 def have_a_card_each(environment: MutableMapping[str, str]) -> None:
@@ -130,20 +137,24 @@ def _gc_paused_import() -> AbstractContextManager[None]:
 
 def _after_torch() -> None:
     """Play one rank where that is asked for, seed torch, and begin to measure."""
+    import torch
+
+    from oomscope.probe.targets.program.receipt import ProgramSettings
+
+    settings = ProgramSettings.from_environment(os.environ)
+    if settings is None:
+        return
     try:
-        import torch
-
         from oomscope.probe.targets.program.process import MeasuredProcess
-        from oomscope.probe.targets.program.receipt import ProgramSettings
 
-        settings = ProgramSettings.from_environment(os.environ)
-        if settings is None:
-            return
         if settings.backend == "virtual" and settings.world_size and torch.distributed.is_available():
             from oomscope.probe.targets.world import play_one_rank
 
             play_one_rank(settings.world_size)
         torch.manual_seed(_seed())
         MeasuredProcess(settings).arm()
-    except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
-        sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")
+    except Exception as error:  # noqa: BLE001 - the program starts all the same
+        defect = f"torch {torch.__version__} cannot be recorded ({type(error).__name__}: {error})"
+        sys.stderr.write(f"oomscope: {defect}\n")
+        with suppress(OSError):
+            _leave_receipt(settings, defect=defect)

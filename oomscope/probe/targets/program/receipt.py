@@ -107,6 +107,8 @@ class Receipt:
     state: State = "running"
     unfit: str = ""
     """Why the card cannot be had in this process; empty where it can."""
+    defect: str = ""
+    """Why oomscope could not begin to measure this process; empty where it could."""
     raised: Raised | None = None
     is_cuda_initialised: bool = False
     devices: int | None = None

@@ -277,6 +277,8 @@ def failure_in(ended: Ended, rank: int | None = None) -> Failure | None:
     kind: ErrorKind
     if (unfit := _unfit(ended.receipts)) is not None or receipt.ran_out:
         return unfit
+    if receipt.defect:
+        return Failure(kind="internal", message=receipt.defect)
     who = f"rank {receipt.rank} of {receipt.world_size}" if (receipt.world_size or 1) > 1 else ""
     done = receipt.iterations
     when = f"after {done} step{'s' if done > 1 else ''}" if done else "before its first step"

@@ -16,7 +16,7 @@ from torch._dynamo.testing import CompileCounter
 
 from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
-from oomscope.probe.recording.hooks import Follower, _behind_another_device
+from oomscope.probe.recording.hooks import Follower, _behind_another_device, _card_of
 from oomscope.probe.recording.position import Position
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.trace import Category, Moment
@@ -148,6 +148,7 @@ def test_backward_is_announced_where_it_comes_to_another_device() -> None:
     assert _behind_another_device([again.grad_fn], 1) == []
     assert _behind_another_device([again.grad_fn], 2) == [on_card.grad_fn]
     assert _behind_another_device([on_host.grad_fn], 1) == [on_card.grad_fn], "a loss on the host"
+    assert _card_of(SimpleNamespace()) is None, "torch 2.4 does not tell"
 
 
 class Named(torch.nn.Module):

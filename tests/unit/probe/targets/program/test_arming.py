@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from oomscope.capture.arming import STARTUP, AroundImport
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.probe.recording.collector import gc_paused, gc_paused_import
 from oomscope.probe.targets.program.arming import have_a_card_each, variables
-from oomscope.probe.targets.program.receipt import ProgramSettings
+from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.virtual import CardSettings
 from oomscope.virtual.settings import VARIABLE
 
@@ -23,12 +24,16 @@ SETTINGS = ProgramSettings(folder="/nowhere", backend="virtual", iterations=3, m
 HOOKS = "import sys; print([getattr(finder, '_name', None) for finder in sys.meta_path].count('torch'))"
 
 
-def python(program: str, **environment: str) -> str:
+SAID = "torch 1.0 cannot be recorded (ModuleNotFoundError: No module named 'torch."
+
+
+def python(program: str, *, printed: str = "", **environment: str) -> str:
     armed = dict(os.environ) | variables(SETTINGS, os.environ) | environment
     done = subprocess.run(
         [sys.executable, "-c", program], env=armed, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stderr == ""
+    assert done.stderr.removeprefix("oomscope: ").startswith(printed)
+    assert bool(done.stderr) == bool(printed)
     return done.stdout
 
 
@@ -74,6 +79,14 @@ def test_each_process_of_a_launcher_has_a_card(ranks: str, given: int, devices: 
 def test_a_folder_that_is_gone_does_not_end_the_program(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     assert python("print('ran')", PYTHONPATH=os.pathsep.join([STARTUP, gone])) == "ran\n"
+
+
+def test_a_torch_that_cannot_be_recorded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '1.0'\n", encoding="utf-8")
+    settings = replace(SETTINGS, folder=str(tmp_path), backend="cuda")
+    python("import torch", PYTHONPATH=os.pathsep.join([STARTUP, str(tmp_path)]), **settings.variables(), printed=SAID)
+    (left,) = read_receipts(tmp_path)
+    assert left.defect.startswith(SAID)
 
 
 def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(

@@ -102,6 +102,7 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
             "internal",
             "the program could not be recorded; OSError: no space",
         ),
+        ([receipt(defect="torch 2.4.0 cannot be recorded (...)", **EMPTY)], 0, "internal", "torch 2.4.0 cannot be"),
         ([receipt(unfit="virtual card: no library")], 0, "unfit", "virtual card: no library"),
         ([receipt(from_checkout="tiny (/home/me/tiny.py)")], 0, "untestable", "tiny (/home/me/tiny.py) was imported"),
     ],
