@@ -308,7 +308,7 @@ def _without_torch(ended: Ended) -> Failure:
         message = "no process of the program imported torch"
         return Failure(kind="nothing", message=message, unrecorded="without_torch")
     message = f"the program failed before it imported torch{_status_of(ended)}"
-    return Failure(kind="nothing", message=message, unrecorded="failed_before_torch")
+    return Failure(kind=failure_of(ended.status)[0], message=message, unrecorded="failed_before_torch")
 
 
 def _failed_rank(ended: Ended, speaker: Receipt) -> Failure | None:

@@ -59,7 +59,8 @@ EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
     ("left", "status", "kind", "said"),
     [
         ([], 0, "nothing", "no process of the program imported torch"),
-        ([], 1, "nothing", "the program failed before it imported torch (it ended with status 1)"),
+        ([], 1, "exit", "the program failed before it imported torch (it ended with status 1)"),
+        ([], -11, "crash", "the program failed before it imported torch (it was ended by SIGSEGV)"),
         ([receipt(state="ended", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
         ([receipt(state="stopped", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
         (
