@@ -111,5 +111,5 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
     with body.measured(item, wanted=bool(limits)):
         outcome = yield
-    judge(limits, [*body.results(item), *probing.results(item)])
+    judge(limits, [*body.results(item), *probing.results(item)], body.alive_before(item))
     return outcome

@@ -7,6 +7,7 @@ the run then sees a card, and one that computes nothing.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from oomscope.probe.result import ProbeResult
 
 
+_LAST_FAILURE = ("last_type", "last_value", "last_traceback", "last_exc")
+"""Where pytest leaves a failure in :mod:`sys`, with its frames; it clears them only before the next body."""
 _OWN = Path(__file__).resolve().parents[1]
 
 
@@ -39,12 +42,16 @@ class Recording:
     """
 
     def __init__(self, item: pytest.Item) -> None:
+        import torch
+
         # How to record, and whose lines are the user's: the project's, then the test's.
         target = HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path))
         gpu = item.config.getini("oomscope_gpu") or None
         self._job = ProbeJob(target=target, backend=item.config.getini("oomscope_backend"), gpu=gpu)
         self._backend, session = _opened(self._job)
         self.device = session.device
+        self.alive_before = int(torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0))
+        """Bytes that fixtures or earlier tests had on the device."""
         self._session: Session | None = session
         self._open = ExitStack()
         self._open.enter_context(session)
@@ -151,6 +158,12 @@ def results(item: pytest.Item) -> list[ProbeResult]:
     return [] if result is None else [result]
 
 
+def alive_before(item: pytest.Item) -> int:
+    """Return the bytes that were on the device before the test was recorded."""
+    recording = item.stash.get(_RECORDING, None)
+    return 0 if recording is None else recording.alive_before
+
+
 def _begun(item: pytest.Item) -> Recording:
     with one_failure("the memory of the test cannot be measured"):
         item.stash[_RECORDING] = Recording(item)
@@ -184,6 +197,9 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
         )
     if backend == "cuda":  # the card that there is
         job = replace(job, gpu=None)
-    gc.collect()  # what earlier tests left, in cycles and in the allocator's cache, is none of this one's memory
+    # What earlier tests left is none of this one's memory: in a failure, in cycles and in the allocator's cache.
+    for name in _LAST_FAILURE:
+        vars(sys).pop(name, None)
+    gc.collect()
     torch.cuda.empty_cache()
     return backend, open_session(settings_of(job, backend), backend)

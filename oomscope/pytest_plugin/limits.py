@@ -116,14 +116,19 @@ def one_failure(heading: str) -> Iterator[None]:
         raise pytest.fail.Exception(f"{heading}\n{error}", pytrace=False) from None
 
 
-def judge(limits: Sequence[Limit], results: Sequence[ProbeResult]) -> None:
-    """Fail the running test if a result is beyond a limit, or if there is none to hold against one."""
+def judge(limits: Sequence[Limit], results: Sequence[ProbeResult], alive_before: int = 0) -> None:
+    """Fail the running test if a result is beyond a limit, or if there is none to hold against one.
+
+    Bytes that were ``alive_before`` the test count: the message says how many.
+    """
     complaints = [text for limit in limits for result in results if (text := complaint(limit, result)) is not None]
     if not results:
         complaints = [
             f"{limit.marker}: nothing was measured to hold against {format_size(limit.limit_bytes)}\n{_REMEDY}"
             for limit in limits
         ]
+    if complaints and results and alive_before:
+        complaints.append(f"of these, {format_size(alive_before)} were alive before: of fixtures, or of earlier tests")
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
 

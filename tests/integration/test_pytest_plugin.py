@@ -100,8 +100,25 @@ def test_is_skipped():
 
 @pytest.mark.limit_gpu_memory("1 KiB")
 def test_fails_by_itself(gpu_device):
-    torch.ones(2**20, device=gpu_device)
-    assert False, "its own reason"
+    held = torch.ones(2**20, device=gpu_device)
+    assert not held.is_cuda, "its own reason"
+
+
+@pytest.mark.limit_gpu_memory("3 MiB", of="requested")
+def test_comes_after_a_failure():
+    torch.ones(2**18, device="cuda")
+
+
+KEPT = []
+
+
+def test_keeps_memory():
+    KEPT.append(torch.ones(2**20, device="cuda"))
+
+
+@pytest.mark.limit_gpu_memory("3 MiB", of="requested")
+def test_comes_after_what_was_kept():
+    torch.ones(2**18, device="cuda")
 
 
 def test_is_undisturbed():
@@ -154,11 +171,11 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
     pytester.makeini(INI)
     pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG, test_memory=EXAMPLE)
     run = pytester.runpytest_subprocess("-rA", "-n", "1")
-    run.assert_outcomes(passed=3, failed=8, skipped=1)
+    run.assert_outcomes(passed=5, failed=9, skipped=1)
     assert len(SHOWN) == 2
     run.stdout.fnmatch_lines(SHOWN)
     text = run.stdout.str()
-    for name in ("test_keeps_to_its_limits", "test_is_undisturbed"):
+    for name in ("test_keeps_to_its_limits", "test_comes_after_a_failure", "test_is_undisturbed"):
         assert f"PASSED test_net.py::{name}" in text
     run.stdout.fnmatch_lines_random(
         [
@@ -170,6 +187,8 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
             "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",
             "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
             "E*AssertionError: its own reason",
+            "limit_gpu_memory: 5.00 MiB requested at once on virtual h100-80gb, * over the limit of 3.00 MiB",
+            "of these, 4.00 MiB were alive before: of fixtures, or of earlier tests",
             "the limits of the test cannot be read",
             "test_wrong.py::test_first: marker limit_gpu_memory: *",
         ]
