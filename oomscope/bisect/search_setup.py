@@ -26,7 +26,7 @@ from oomscope.bisect.run.prober import Prober, SearchRequest, Services
 from oomscope.bisect.run.state_dirs import InterruptedSearch
 from oomscope.bisect.targets.subjects import ConfigInRepo, Subject, path_in_repo, subject_of
 from oomscope.bisect.vcs.repository import Commit, Repository
-from oomscope.errors import GitError, InputError, OomscopeError, UsageError
+from oomscope.errors import GitError, InputError, MachineUnfitError, OomscopeError, UsageError
 from oomscope.files import real_path
 from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.machine.environment import child_environment
@@ -138,6 +138,9 @@ def _journal(
             journal.stopped("interrupted" if is_interrupt else why)
             if isinstance(error, KeyboardInterrupt) and (remedy := _resume_hint(request, journal)):
                 raise InterruptedSearch(remedy) from None
+            if isinstance(error, MachineUnfitError) and (hint := _resume_hint(request, journal)):
+                remedy = f"{error.remedy}; {hint}" if error.remedy else hint
+                raise MachineUnfitError(error.message, where=error.where, remedy=remedy) from None
             raise
         finally:
             journal.close()
@@ -146,7 +149,7 @@ def _journal(
 def _resume_hint(request: SearchRequest, journal: Journal) -> str | None:
     """Return how to continue a search that ended early; None if the command line cannot."""
     words = journal.resumed.begun.words if journal.resumed else request.journal.words
-    if not words or journal.number is None or journal.problem:
+    if not words or journal.number is None:
         return None
     return f"results are kept; continue with {request.state_dirs.resuming(journal.number)}"
 

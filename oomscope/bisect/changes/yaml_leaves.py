@@ -17,6 +17,7 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import ChangedSubject, Subject
+from oomscope.bisect.vcs.git import NO_ROOM, no_room
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.errors import GitError, InputError
 from oomscope.files import real_path
@@ -158,7 +159,9 @@ def with_file(experiment: Experiment | Untestable, path: str, content: bytes) ->
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         except OSError as error:
-            remedy = "see that no folder of the commit has this name, and that the disk has room"
+            if error.errno in NO_ROOM:
+                raise no_room(f"{path} cannot be written", directory) from None
+            remedy = "see that no folder of the commit has this name"
             raise GitError(f"cannot be written: {error.strerror}", where=path, remedy=remedy) from None
 
     return experiment.edited(f"{path}:{hashlib.sha256(content).hexdigest()}", write)

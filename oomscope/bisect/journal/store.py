@@ -252,7 +252,7 @@ class Journal:
             self._file = None
 
     def _write(self, event: Event) -> None:
-        if self._file is None:
+        if self._file is None or self.problem:
             return
         try:
             self._file.append(event)
@@ -261,5 +261,5 @@ class Journal:
 
     def _give_up(self, error: OSError) -> None:
         where = f" {self._file.path}" if self._file else ""
-        self.problem = f"the journal{where} cannot be written ({error.strerror}): this search cannot be resumed"
-        self.close()
+        lost = "this search cannot be resumed" if self.number is None else "a resumed search repeats what it lacks"
+        self.problem = f"the journal{where} cannot be written ({error.strerror}): {lost}"

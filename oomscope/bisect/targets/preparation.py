@@ -20,7 +20,7 @@ from oomscope.bisect.run.identity import digest_of
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.targets.subjects import ChangedSubject, ConfigSubject, Subject, place_of, seen_from
 from oomscope.bisect.vcs.checkouts import retire
-from oomscope.bisect.vcs.git import Git, reading
+from oomscope.bisect.vcs.git import NO_ROOM, Git, no_room, reading
 from oomscope.bisect.vcs.repository import Commit, Repository
 from oomscope.bisect.vcs.source_text import Source
 from oomscope.errors import GitError, TargetError, UsageError
@@ -181,6 +181,8 @@ class Link:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(self.target)
         except OSError as error:
+            if error.errno in NO_ROOM:
+                raise no_room(f"{self.path} cannot be linked", workplace.directory) from None
             raise TargetError(
                 f"cannot be linked: {error.strerror}",
                 where=f"{LINK} {self.path}",

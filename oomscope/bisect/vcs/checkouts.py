@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from oomscope.bisect.vcs.git import Git
 from oomscope.bisect.vcs.repository import Commit, Repository, left_out
-from oomscope.errors import GitError
+from oomscope.errors import GitError, MachineUnfitError
 from oomscope.files import real_path
 from oomscope.printable import printable
 from oomscope.probe.process.tempdirs import remove_tree
@@ -47,13 +47,14 @@ class Checkout:
 
         Raises:
             GitError: the commit cannot be laid out.
+            MachineUnfitError: the disk has no room for it.
         """
         if _retired_marker(self.path).exists() or not (self.path / ".git").exists():
             self._clone()
         try:
             absent = self._lay_out(commit)
-        except GitError:
-            # A probe may have left the clone in any state, such as with a locked index: take a new one.
+        except (GitError, MachineUnfitError):
+            # A probe may have left the clone in any state, such as with a locked index or full: take a new one.
             self._clone()
             absent = self._lay_out(commit)
         missing = _lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")

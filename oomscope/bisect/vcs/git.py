@@ -6,7 +6,10 @@ GitPython takes both from its own process, which therefore gets an isolated envi
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.errors import GitError
+from oomscope.errors import GitError, MachineUnfitError, OomscopeError
 from oomscope.probe.machine.environment import ON_LOAN, own_environment
+from oomscope.units import format_size
 
 if TYPE_CHECKING:
     import git
@@ -43,6 +47,14 @@ own: see :mod:`oomscope.bisect.vcs.uncommitted`."""
 
 _LONGEST = 400
 """Characters of an error message: git repeats whole paths."""
+
+_UNWRITTEN = re.compile(
+    r"No space left|quota exceeded|(?:unable to|could ?n[o']t|cannot|failed to) write", re.IGNORECASE
+)
+"""What git says on a full disk: of a file that it writes in parts it does not repeat what the system said."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says then."""
 
 _VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -86,6 +98,7 @@ class Git:
 
         Raises:
             GitError: there is no git, or it failed; with git's message in one line.
+            MachineUnfitError: it could not write, as on a full disk.
         """
         try:
             done = subprocess.run(
@@ -135,10 +148,20 @@ def error_line(stderr: str, status: object) -> str:
     return f"git: {text}"
 
 
-def _failure(stderr: str, status: object, directory: Path) -> GitError:
+def no_room(message: str, directory: Path) -> MachineUnfitError:
+    """Return the error of a file that could not be written to ``directory``."""
+    free = format_size(shutil.disk_usage(directory).free)
+    remedy = "free space on it or within your quota, or point --state to another disk"
+    return MachineUnfitError(f"{message}, with {free} free on the disk", where=str(directory), remedy=remedy)
+
+
+def _failure(stderr: str, status: object, directory: Path) -> OomscopeError:
+    is_denied = "Permission denied" in stderr
+    if _UNWRITTEN.search(stderr) and not is_denied:
+        return no_room(error_line(stderr, status), directory)
     remedy = "run git fsck to check the repository"
-    if "No space left" in stderr or "Permission denied" in stderr:
-        remedy = "see that the repository can be read, and that --state can be written to and has room"
+    if is_denied:
+        remedy = "see that the repository can be read, and that --state can be written to"
     return GitError(error_line(stderr, status), where=str(directory), remedy=remedy)
 
 
@@ -150,6 +173,7 @@ def reading(directory: Path) -> Iterator[git.Repo]:
 
     Raises:
         GitError: there is no git, it failed, or GitPython cannot read what it found; also where the block fails so.
+        MachineUnfitError: git could not write.
     """
     # The directory stands in for the work tree as well: git then runs there, so that paths count from the root of
     # the repository wherever the process stands, and no setting of the repository sends it elsewhere.

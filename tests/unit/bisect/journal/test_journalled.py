@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRe
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.run.prober import SearchRequest
 from oomscope.bisect.run.state_dirs import JournalUse, StateDirs
+from oomscope.bisect.vcs.git import Git, _failure
 from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import GitError, InputError, MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -168,10 +170,30 @@ def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(
     monkeypatch.setattr(JournalFile, "append", full)
     result = world.bisect(hashes[0])
     assert culprit(result).commit == hashes[12]
-    assert result.search is None
     (note,) = result.notes
-    assert "cannot be written (No space left on device): this search cannot be resumed" in note
+    assert "cannot be written (No space left on device): a resumed search repeats what it lacks" in note
     assert "\n" not in note
+    resumed = again(world, replace(world.request(hashes[0]), journal=JournalUse(search=result.search)))
+    assert culprit(resumed).commit == hashes[12]
+
+
+def test_a_disk_without_room_for_a_checkout_stops_the_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git of a full disk says that it cannot write a file, and not why."""
+    hashes = sizes(world, SIZES)
+    shown, output = iter(range(2)), Git.output
+
+    def full(git: Git, *arguments: str, stdin: bytes = b"") -> bytes:
+        if arguments[0] == "checkout" and next(shown, None) is None:
+            raise _failure("error: unable to write file size.txt\n", 1, git.directory)
+        return output(git, *arguments, stdin=stdin)
+
+    monkeypatch.setattr(Git, "output", full)
+    request = replace(world.request(hashes[0]), journal=JournalUse(words=("a..b",)))
+    with pytest.raises(MachineUnfitError) as stopped:
+        again(world, request)
+    assert re.fullmatch(r"git: unable to write file size.txt, with \S+ \S+ free on the disk", stopped.value.message)
+    assert "continue with oomscope bisect resume" in str(stopped.value)
+    assert len(world.probe.ran) == 2
 
 
 def test_a_search_that_was_refused_leaves_no_journal(world: World) -> None:
