@@ -271,7 +271,9 @@ def _step_table(result: BisectResult) -> parts.Table:
     reached = [start, *levels(start, (step.delta for step in steps))]
     drawn = [each.requested_bytes if each.reserved_bytes is None else each.reserved_bytes for each in reached]
     low, high = min(drawn), max(drawn)
-    rows: list[parts.Row] = [("", "", start.reserved_bytes, "", "good end", "")]
+    is_of_both = result.square is not None and result.square.guilty == "combination"
+    first = "good end, new config" if is_of_both else "good end"
+    rows: list[parts.Row] = [("", "", start.reserved_bytes, "", first, "")]
     marked = None
     for step, level, (before, after) in zip(steps, reached[1:], pairwise(drawn), strict=True):
         ends = sorted(((each - low) / max(1, high - low)) for each in (before, after))
@@ -315,6 +317,8 @@ def _start(result: BisectResult) -> Bytes | None:
     """Return the bytes of the good end, from which the steps lead; None where it was not measured."""
     if result.waterfall is not None:
         return result.waterfall.start
+    if result.square is not None and result.square.guilty == "combination":  # commits with the new configuration
+        return result.square.old_new.peak
     ends = (probe.peak for probe in result.probes if probe.role == "good end" or probe.commit == result.good)
     return next((sizes for sizes in ends if sizes is not None), None)
 

@@ -326,6 +326,7 @@ def test_code_against_configuration_and_what_only_both_bring() -> None:
     )
     assert "aaaaaaaaaa dddddddddd good 4.00 GiB 4.00 GiB seen 4" in text
     assert "only together +4.00 GiB +4.00 GiB" in text
+    assert "4.00 GiB good end, new config" in text, "the steps lead from there"
     assert "Keys of conf/train.yaml that contribute" in text
     assert searches.KEYS.culprit.keys[0].key in text
     unknown = replace(searches.SQUARE, old_new=searches.corner(searches.GOOD, searches.BAD, Answer.UNTESTABLE, None))
