@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from oomscope.errors import UsageError
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
@@ -173,7 +175,7 @@ class Analysis(Inferred):
             verdict = replace(verdict, tried=verdict.tried if is_replayed else ())
             verdict = replace(verdict, headline=headroom_headline(verdict, highest))
         if available is None:
-            when = "at the peak" if self.records_allocations else "at the end"
+            when = "at the end" if self.shows_end_only else "at the peak"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
         return verdict if self.limit is None else on_another_card(verdict, highest, self._refused)
 
@@ -208,8 +210,14 @@ class Analysis(Inferred):
 
     @cached_property
     def records_allocations(self) -> bool:
-        """Whether there is anything to replay; else the file shows the end, or the failure, only."""
+        """Whether there is anything to replay."""
         return bool((self.recorded.action == Action.ALLOC).any())
+
+    @cached_property
+    def shows_end_only(self) -> bool:
+        """Whether nothing was allocated or freed while it was recorded; it may show a failure beside the end."""
+        known = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
+        return not np.isin(self.recorded.action, known).any()
 
     @cached_property
     def cut_short(self) -> CutShort | None:

@@ -50,7 +50,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         version_source=recording.version_source,
         conf=recording.rules.conf,
         fidelity=recording.fidelity.share if recording.fidelity.shows_something else None,
-        shows_end_only=not analysis.records_allocations and not failed,
+        shows_end_only=analysis.shows_end_only and not failed,
         available_bytes=analysis.budget.available_bytes,
         available_source=analysis.budget.source,
         available_is_bound=analysis.budget.available_is_bound,
@@ -129,7 +129,8 @@ def _caveats(analysis: Analysis) -> Iterator[str]:
     """Yield a sentence for each thing that must be known to read an explanation rightly."""
     trace, recording = analysis.timeline.trace, analysis.recording
     if not analysis.records_allocations and failure_of(trace) is None:
-        yield "the file records no allocation: it shows the end only, and nothing can be replayed"
+        shown = "it shows the end only" if analysis.shows_end_only else "most was held as the recording began"
+        yield f"the file records no allocation: {shown}, and nothing can be replayed"
     elif not analysis.records_allocations:
         yield "the file records no allocation but the failed one: only that is replayed, on the memory held then"
     elif analysis.timeline.begins_late:

@@ -132,7 +132,7 @@ class DeviceExplanation(Document):
     """Share of the segment events that recording and replay under that configuration have in common; None where
     neither has any."""
     shows_end_only: bool
-    """No allocation was recorded, so that the peak is what the snapshot found."""
+    """Nothing was allocated or freed while it was recorded, so that the peak is what the snapshot found."""
     available_bytes: int | None
     """D: what the process could hold; None where neither the file nor the user tells."""
     available_source: str

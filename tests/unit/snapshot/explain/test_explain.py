@@ -228,6 +228,21 @@ def test_other_settings_are_not_reported_where_the_replay_does_not_repeat_the_re
     assert not small.shows_end_only
 
 
+def test_a_recording_of_frees_alone_does_not_take_its_beginning_for_its_end():
+    machine = Machine(GiB)
+    first = machine.alloc(100 * MiB)
+    machine.alloc(50 * MiB)
+    start = len(machine.trace())
+    machine.free(first)
+    snapshot = replace(snapshot_of(machine), traces=(tail(machine.trace(), start),))
+    [device] = explain(snapshot, file="snap.pickle").devices
+    assert (device.peak.requested_bytes, device.end.requested_bytes) == (150 * MiB, 50 * MiB)
+    assert not device.shows_end_only
+    assert status_text(device) == "NO FAILED ALLOCATION, 150.00 MiB requested at most"
+    assert peak_text(device) == "150.00 MiB requested as the recording began"
+    assert "most was held as the recording began, and nothing can be replayed" in device.caveats[0]
+
+
 def test_a_card_smaller_than_what_is_live_is_capacity_even_where_no_event_can_be_named():
     machine = Machine(GiB)
     machine.alloc(300 * MiB)
