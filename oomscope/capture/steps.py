@@ -6,9 +6,10 @@ stepped first has stepped again.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
@@ -17,6 +18,9 @@ from oomscope.capture.messages import Messages
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Moment
 from oomscope.units import MiB, format_size
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EVENTS_PER_BLOCK: Final = 3
 """torch records ``alloc``, ``free_requested`` and ``free_completed``."""
@@ -31,6 +35,48 @@ FIRST_REPORT: Final = 3
 """Steps in a row that must have grown; it is reported again after twice as many."""
 
 
+class FirstOptimizer:
+    """Tells which steps of a program's optimizers count: those of the one that stepped first.
+
+    DeepSpeed's ZeRO lets it step some of its parameters at a time. Its steps are parts of one while they follow each
+    other without a backward pass, and each begins with a parameter that none of them began with.
+    """
+
+    def __init__(self) -> None:
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self._backwards = 0
+        self.parts = 0
+        """Of the step that was counted last, so far."""
+        self.parts_before = 0
+        """Of the one before it; 0 without one."""
+
+    def steps(self, optimizer: Optimizer) -> bool:
+        """Return whether ``optimizer``, which steps, is that one."""
+        if self._optimizer is None or self._optimizer() is None:  # one that is gone steps no more: the next counts
+            self._optimizer, self.parts = weakref.ref(optimizer), 0
+        return self._optimizer() is optimizer
+
+    def counts(self, optimizer: Optimizer, backwards: int = 0) -> bool:
+        """Return whether a step of ``optimizer``, after so many ``backwards`` passes, is one more."""
+        if not self.steps(optimizer):
+            return False
+        first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        goes_on = (
+            first is not None
+            and id(first) not in self._began_with
+            and backwards == self._backwards
+            and 0 < self.parts == len(self._began_with)  # fewer if a parameter is gone: the program made others
+        )
+        if not goes_on:
+            self._began_with.clear()
+            self._backwards, self.parts_before, self.parts = backwards, self.parts, 0
+        if first is not None:
+            self._began_with[id(first)] = first
+        self.parts += 1
+        return not goes_on
+
+
 class Steps:
     """Counts steps from 0, and calls ``after_each`` with the number of complete ones."""
 
@@ -39,7 +85,7 @@ class Steps:
         self._after_each = after_each
         self._messages = messages
         self._is_manual = False
-        self._first: Optimizer | None = None
+        self._first = FirstOptimizer()
         self._mark = ""
 
     def count_step(self) -> None:
@@ -59,9 +105,7 @@ class Steps:
             self._set_mark("")
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_: object) -> None:
-        if self._first is None:
-            self._first = optimizer
-        if not self._is_manual and optimizer is self._first:
+        if not self._is_manual and self._first.counts(optimizer):
             self._advance()
 
     def _advance(self) -> None:

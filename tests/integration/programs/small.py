@@ -104,13 +104,17 @@ def swallows() -> None:
 
 
 def gan() -> None:
-    """Two networks, two optimizers; the discriminator steps first."""
+    """Two networks, two optimizers; the discriminator steps first, layer by layer."""
     maker, judge = model(), model()
-    of_judge, of_maker = torch.optim.AdamW(judge.parameters()), torch.optim.AdamW(maker.parameters())
+    layers = [{"params": list(judge[index].parameters())} for index in (0, 2)]
+    of_judge, of_maker = torch.optim.AdamW(layers), torch.optim.AdamW(maker.parameters())
+    layers = of_judge.param_groups
     for number in itertools.count():
         noise = torch.randn(8, 256, device="cuda")
         judge(maker(noise).detach()).sum().backward()
-        of_judge.step()
+        for layer in layers:
+            of_judge.param_groups = [layer]
+            of_judge.step()
         judge(maker(noise)).sum().backward()
         of_maker.step()
         print("step", number, flush=True)

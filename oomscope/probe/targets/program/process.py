@@ -10,7 +10,6 @@ import functools
 import gc
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,6 +29,7 @@ from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.checkpoints import Checkpoints
+from oomscope.probe.targets.program.optimizers import Optimizers
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
 
@@ -65,7 +65,7 @@ class MeasuredProcess:
         self._path = receipt.path_of(self._folder, self._pid)
         self._receipt = Receipt.of_this_process()
         self._parameters = Parameters()
-        self._first: weakref.ref[torch.optim.Optimizer] | None = None
+        self._optimizers = Optimizers()
         self._recording: ProgramRecording | None = None
         self._is_finished = False
         self._receipt.write(self._path)
@@ -92,6 +92,7 @@ class MeasuredProcess:
         def counted(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
             self._receipt.optimizers += 1
+            self._attempt(lambda: self._optimizers.see(optimizer))
 
         optim.Optimizer.__init__ = counted  # type: ignore[method-assign, assignment]
 
@@ -129,6 +130,7 @@ class MeasuredProcess:
                 card=self._card,
                 stem=stem,
                 on_change=self._write,
+                on_iteration=self._iteration_begins,
                 on_backward=self._stop_if_enough,
             )
             self._recording.start()
@@ -161,20 +163,21 @@ class MeasuredProcess:
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._receipt.steps += 1
         self._receipt.went_on = True
-        if self._first is None or self._first() is None:  # one that is gone steps no more: the next counts
-            self._first = weakref.ref(optimizer)
-        if optimizer is self._first():
+        if self._optimizers.step_counts(optimizer, self._receipt.backwards):
             self._receipt.iterations += 1
             if self._recording is not None:
                 self._recording.iteration_ends(self._receipt.iterations)
             self._write()
 
+    def _iteration_begins(self) -> None:
+        self._optimizers.awaits_part = False
+        self._stop_if_enough()
+
     @property
     def _has_seen_enough(self) -> bool:
         most = self._settings.most_backwards
-        return self._receipt.iterations >= self._settings.iterations or (
-            most is not None and self._receipt.backwards > most
-        )
+        is_over = self._receipt.iterations >= self._settings.iterations and not self._optimizers.awaits_part
+        return is_over or (most is not None and self._receipt.backwards > most)
 
     # How it ends ----------------------------------------------------------------------------------------------
 

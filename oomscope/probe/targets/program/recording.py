@@ -41,6 +41,7 @@ class ProgramRecording:
         card: a real card, weighed before the program was imported; None for a virtual one.
         stem: how the names of its files begin.
         on_change: called when the receipt says something new.
+        on_iteration: called when an iteration begins.
         on_backward: called when a backward pass is over.
     """
 
@@ -52,6 +53,7 @@ class ProgramRecording:
         card: RealCard | None,
         stem: str,
         on_change: Callable[[], None],
+        on_iteration: Callable[[], None],
         on_backward: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -59,6 +61,7 @@ class ProgramRecording:
         self._receipt = receipt
         self._stem = stem
         self._on_change = on_change
+        self._on_iteration = on_iteration
         self._on_backward = on_backward
         self._pid = os.getpid()
         self._recorder = Recorder(
@@ -146,6 +149,7 @@ class ProgramRecording:
     def _begin_iteration(self) -> None:
         if self._is_between and self._pid == os.getpid():
             self._is_between = False
+            self._on_iteration()
             self._recorder.follower.iteration_begins(self._iteration)
 
     @contextmanager
