@@ -261,6 +261,8 @@ class ProbeResult:
     snapshot: str | None = None
     iterations: int | None = None
     """Training iterations that ran whole; null where nothing tells, or the run failed."""
+    unstepped: int = 0
+    """Optimizers of a program that had not stepped when it was ended: their gradients and states are not measured."""
     events: int | None = None
     unknown_reads: int | None = None
     """Reads of values that a virtual card does not compute. Where there are any, a further whole run was compared."""

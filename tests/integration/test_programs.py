@@ -116,6 +116,7 @@ def test_what_is_an_answer(word: str, note: str | None) -> None:
     result = probed("small.py", word, token, limit_bytes=4000 * MiB)
     assert result.outcome == "fits", result.failure
     assert result.notes == (() if note is None else (note,))
+    assert result.iterations in (0, 2, 3), "of them, in_backward has many optimizers"
     assert (result.survived is not None) == (word == "survives")
     assert result.survived is None or result.survived.reserved_bytes < 100 * MiB, "of the smaller batch alone"
     assert result.peak.requested_bytes > 2 * MiB
@@ -125,8 +126,10 @@ def test_what_is_an_answer(word: str, note: str | None) -> None:
 
 def test_iterations_are_those_of_the_optimizer_that_stepped_first() -> None:
     result = small("gan")
-    assert (result.outcome, result.notes) == ("fits", ())
-    assert {row.iteration for row in result.phases} == {-1, 0, 1, 2}, "its steps of single layers are one"
+    seldom = "an optimizer steps less often than the first: up to 12 iterations were measured instead of 3"
+    assert (result.outcome, result.notes) == ("fits", (seldom,))
+    assert {row.iteration for row in result.phases} == {*range(-1, 11)}, "its steps of single layers are one"
+    assert (result.iterations, result.unstepped) == (11, 0), "the other one makes its second step in the tenth"
     assert {row.phase for row in result.phases} >= {"init", "forward", "backward", "optimizer"}
 
 

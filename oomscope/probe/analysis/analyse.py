@@ -86,6 +86,7 @@ def analyse(
         survived=survived_in(measurement, out_of_memory),
         demand_bytes=measurement.demand_after,
         iterations=None if out_of_memory else whole_iterations,
+        unstepped=measurement.unstepped,
         events=len(measurement.trace),
         unknown_reads=measurement.unanswered.reads,
         truncated=measurement.truncated,

@@ -263,7 +263,9 @@ def result_advice(result: ProbeResult) -> str | None:
             f"free some of the {format_size(crowded)} outside PyTorch (libraries, other processes)" if crowded else ""
         )
         return "; ".join(filter(None, (advice, freed))) or None
-    return "; ".join(filter(None, (advice, _room_advice(result), ranks_left_out(result)))) or "Nothing: the run fits."
+    unstepped = "if the optimizer that did not step does so later, give more --iterations" if result.unstepped else ""
+    parts = (advice, _room_advice(result), ranks_left_out(result), unstepped)
+    return "; ".join(filter(None, parts)) or "Nothing: the run fits."
 
 
 def less_text(result: ProbeResult) -> str | None:

@@ -104,7 +104,7 @@ def swallows() -> None:
 
 
 def gan() -> None:
-    """Two networks, two optimizers; the discriminator steps first, layer by layer."""
+    """Two networks, two optimizers; the discriminator steps first, layer by layer, and the other one seldom."""
     maker, judge = model(), model()
     layers = [{"params": list(judge[index].parameters())} for index in (0, 2)]
     of_judge, of_maker = torch.optim.AdamW(layers), torch.optim.AdamW(maker.parameters())
@@ -115,8 +115,9 @@ def gan() -> None:
         for layer in layers:
             of_judge.param_groups = [layer]
             of_judge.step()
-        judge(maker(noise)).sum().backward()
-        of_maker.step()
+        if number % 5 == 4:
+            judge(maker(noise)).sum().backward()
+            of_maker.step()
         print("step", number, flush=True)
 
 

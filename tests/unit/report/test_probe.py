@@ -85,6 +85,12 @@ def test_one_stage_of_several_that_fits_is_not_all(result, more: str) -> None:
     assert more in shown
 
 
+def test_an_optimizer_that_did_not_step_asks_for_more_iterations() -> None:
+    shown = printed(probe_summary(replace(results.FITS, unstepped=1)), 300)
+    assert "if the optimizer that did not step does so later, give more --iterations" in shown
+    assert "Nothing: the run fits" not in shown
+
+
 def test_what_is_outside_pytorch_is_named_where_it_is_much_of_the_card() -> None:
     shown = printed(probe_summary(replace(results.FITS, limit_bytes=30 * GiB, non_torch_bytes=21 * GiB))).splitlines()
     assert (

@@ -1,11 +1,22 @@
-"""The optimizers of a program: which of their steps are iterations, and when the last one is over."""
+"""The optimizers of a program: which of their steps are iterations, when one is over, and which step seldom."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from oomscope.capture.steps import FirstOptimizer
+from oomscope.probe.recording.blocks import local_part
+
+LONGEST_WAIT: Final = 12
+"""Iterations in which other optimizers are waited for: the generator of a WGAN, which steps in every fifth, makes its
+second step in the tenth."""
+_STEPS: Final = 2
+"""After the first step an optimizer has its states, and gradients beside them in the second."""
 
 
 class Optimizers:
@@ -14,6 +25,7 @@ class Optimizers:
     def __init__(self) -> None:
         self._first = FirstOptimizer()
         self._made_with = WeakIdKeyDictionary()
+        self._steps = WeakIdKeyDictionary()
         self.awaits_part = False
         """Whether the optimizer that stepped first may step further parameters in this iteration."""
 
@@ -27,6 +39,7 @@ class Optimizers:
         How many parts an iteration has, the one before it tells. In the first one, an optimizer that steps fewer
         parameters than it was made with may step others.
         """
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         first = self._first
         if not first.steps(optimizer):
             return False
@@ -35,6 +48,41 @@ class Optimizers:
         self.awaits_part = first.parts < first.parts_before if first.parts_before else is_partial
         return is_iteration
 
+    def is_one_late(self, iterations: int, asked: int) -> bool:
+        """Return whether another optimizer is to be waited for after so many ``iterations``, of which ``asked`` do."""
+        return asked <= iterations < LONGEST_WAIT and self.count_late(max(1, min(_STEPS, asked - 1))) > 0
+
+    def count_late(self, steps: int) -> int:
+        """Return how many optimizers made fewer than ``steps``, though they have parameters on the card to train.
+
+        One whose parameters another one steps (a wrapper, the optimizer of an earlier phase), or copies of them in
+        another type (master weights), is not late.
+        """
+        late = [each for each in self._made_with if self._steps.get(each, 0) < steps]
+        others = [each for each, made in self._steps.items() if made >= steps] if late else []
+        stepped = {id(parameter) for each in others for parameter in _parameters(each)}
+        return sum(
+            any(map(_is_trained_on_card, _parameters(each)))
+            and stepped.isdisjoint(map(id, _parameters(each)))
+            and not any(_are_copies(each, other) for other in others)
+            for each in late
+        )
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    return (each for group in optimizer.param_groups for each in group["params"])
+
 
 def _count_parameters(optimizer: Optimizer) -> int:
     return sum(len(group["params"]) for group in optimizer.param_groups)
+
+
+def _are_copies(one: Optimizer, other: Optimizer) -> bool:
+    """Whether two optimizers have as many numbers, in different types."""
+    types, others = ({each.dtype for each in _parameters(optimizer)} for optimizer in (one, other))
+    sizes = (sum(each.numel() for each in _parameters(optimizer)) for optimizer in (one, other))
+    return types.isdisjoint(others) and len(set(sizes)) == 1
+
+
+def _is_trained_on_card(parameter: Tensor) -> bool:
+    return parameter.requires_grad and local_part(parameter).device.type == "cuda"

@@ -29,7 +29,7 @@ from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.checkpoints import Checkpoints
-from oomscope.probe.targets.program.optimizers import Optimizers
+from oomscope.probe.targets.program.optimizers import LONGEST_WAIT, Optimizers
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
 
@@ -66,6 +66,7 @@ class MeasuredProcess:
         self._receipt = Receipt.of_this_process()
         self._parameters = Parameters()
         self._optimizers = Optimizers()
+        self._awaits_optimizer = False
         self._recording: ProgramRecording | None = None
         self._is_finished = False
         self._receipt.write(self._path)
@@ -103,6 +104,7 @@ class MeasuredProcess:
         @functools.wraps(replay)
         def replayed(captured: torch.cuda.CUDAGraph) -> None:
             replay(captured)
+            self._awaits_optimizer = False
             self._stop_if_enough()
 
         torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign, assignment]
@@ -155,8 +157,10 @@ class MeasuredProcess:
 
     def _stop_if_enough(self) -> None:
         if self._pid == os.getpid() and self._has_seen_enough and not _is_capturing():
-            if not self._is_finished and _is_running(*_TUNERS):
-                self._receipt.notes.append(_IN_SEARCH)
+            if not self._is_finished:
+                if _is_running(*_TUNERS):
+                    self._receipt.notes.append(_IN_SEARCH)
+                self._attempt(self._count_unstepped)
             self._finish("stopped")
             ending.stop()
 
@@ -168,6 +172,19 @@ class MeasuredProcess:
             if self._recording is not None:
                 self._recording.iteration_ends(self._receipt.iterations)
             self._write()
+            self._await_optimizer()
+
+    def _await_optimizer(self) -> None:
+        """Let a program go on whose other optimizers step less often than the first."""
+        asked = self._settings.iterations
+        self._awaits_optimizer = self._optimizers.is_one_late(self._receipt.iterations, asked)
+        if self._awaits_optimizer and self._receipt.iterations == asked:
+            more = f"up to {LONGEST_WAIT} iterations were measured instead of {asked}"
+            self._receipt.notes.append(f"an optimizer steps less often than the first: {more}")
+
+    def _count_unstepped(self) -> None:
+        if self._receipt.iterations >= self._settings.iterations:
+            self._receipt.unstepped = self._optimizers.count_late(1)
 
     def _iteration_begins(self) -> None:
         self._optimizers.awaits_part = False
@@ -176,7 +193,8 @@ class MeasuredProcess:
     @property
     def _has_seen_enough(self) -> bool:
         most = self._settings.most_backwards
-        is_over = self._receipt.iterations >= self._settings.iterations and not self._optimizers.awaits_part
+        waits = self._awaits_optimizer or self._optimizers.awaits_part
+        is_over = self._receipt.iterations >= self._settings.iterations and not waits
         return is_over or (most is not None and self._receipt.backwards > most)
 
     # How it ends ----------------------------------------------------------------------------------------------

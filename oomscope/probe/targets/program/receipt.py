@@ -131,6 +131,8 @@ class Receipt:
     """Steps of all optimizers."""
     optimizers: int = 0
     """Optimizers that were made."""
+    unstepped: int = 0
+    """Optimizers with parameters to train on the card that had not stepped when the program was ended."""
     backwards: int = 0
     """Backward passes that were begun."""
     parameters_on_cpu: int = 0

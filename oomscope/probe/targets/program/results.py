@@ -136,6 +136,7 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
         measurement,
         pinned_bytes=receipt.pinned_bytes,
         iterations=receipt.iterations,
+        unstepped=receipt.unstepped,
         uses_cards=sum(map(bool, receipt.card_peaks)),
         growing=tuple(receipt.growing),
         versions=_versions(receipt),
@@ -223,6 +224,9 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
     if receipt.state == "stopped" and receipt.iterations < iterations:
         made = f"{receipt.backwards} backward passes with {receipt.iterations} of {iterations} iterations"
         notes.append(f"the program was ended after {made}: with these values it may never step again")
+    if receipt.unstepped:
+        late = f"{receipt.unstepped} of {receipt.optimizers} optimizers did not step in {receipt.iterations} iterations"
+        notes.append(f"{late}: the gradients and states that such a step needs were not measured")
     why = "ran out of memory" if receipt.ran_out else "held most"
     if len(used := {index: size for index, size in enumerate(receipt.card_peaks) if size}) > 1:
         held = ", ".join(f"{format_size(size)} of cuda:{index}" for index, size in used.items())
