@@ -54,7 +54,7 @@ class MeasuredProcess:
         self._settings = settings
         self._folder = Path(settings.folder)
         self._card: RealCard | None = None
-        self._checkpoints = Checkpoints(settings.folder)
+        self._checkpoints = Checkpoints(settings.began, on_change=self._write)
         self._begin()
         if settings.backend == "cuda":
             with self._fit():  # a virtual one is what the environment says
@@ -240,6 +240,8 @@ class MeasuredProcess:
         self._receipt.notes += found.notes
 
     def _write(self) -> None:
+        self._receipt.saved = [list(each) for each in self._checkpoints.saved]
+        self._receipt.left = self._checkpoints.left
         self._attempt(lambda: self._receipt.write(self._path))
 
     @contextmanager

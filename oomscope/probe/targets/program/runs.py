@@ -27,8 +27,7 @@ from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.checkpoints import put_back
-from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
+from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts, remove_saved
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
@@ -82,16 +81,13 @@ class ProgramRuns:
         log = sys.stdout.fileno()
         begin = os.fstat(log).st_size
         with tempfile.TemporaryDirectory(prefix="program-", dir=self._folder) as folder:
-            try:
-                ended = run_program(
-                    argv_of(self._target),
-                    self._environment(settings, backend, Path(folder)),
-                    Path(folder),
-                    on_iterations=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
-                    limit_s=self._limit_s,
-                )
-            finally:
-                notes = put_back(Path(folder), Path.cwd())
+            ended = run_program(
+                argv_of(self._target),
+                self._environment(settings, backend, Path(folder)),
+                Path(folder),
+                on_iterations=lambda done: progress(Progress(stage="step", done=done, total=iterations)),
+                limit_s=self._limit_s,
+            )
             if speaker := representative(ended.receipts):
                 self._interpreter = speaker.interpreter
             budget = settings.budget() if backend == "virtual" else None
@@ -104,9 +100,6 @@ class ProgramRuns:
             waits = failure.unrecorded == "before_a_step" and self._job.world_size > 1
             message = f"{failure.message}; {_ALONE}" if waits else failure.message
             return replace(ending, failure=replace(failure, message=message, detail=tail_of(log, begin)))
-        if ending.measurement is not None and notes:
-            measurement = replace(ending.measurement, notes=(*ending.measurement.notes, *notes))
-            ending = replace(ending, measurement=measurement)
         return self._under_its_own_settings(ending, settings)
 
     def _count_backwards(self, ended: Ended, iterations: int) -> None:
@@ -126,6 +119,7 @@ class ProgramRuns:
         program_settings = ProgramSettings(
             folder=str(folder),
             backend=backend,
+            began=time.time(),
             card=gpu.name if gpu else None,
             iterations=settings.iterations or job.iterations,
             max_entries=settings.max_entries,
@@ -203,6 +197,7 @@ def run_program(
         unfinished = _await(tree, folder, on_iterations, limit_s)
     finally:
         ended = tree.kill()
+        remove_saved(folder)
     if tree.error:
         raise TargetError(f"{argv[0]} cannot be run: {tree.error}", remedy="see that the checkout has it")
     return Ended(
