@@ -8,7 +8,7 @@ checkpoint does the same in each run, and no training resumes from what a probe 
 No file from before is moved or copied, so none is lost, whenever a process is killed.
 """
 
-# ruff: noqa: PTH100, PTH108, PTH113, PTH116, PTH118 - called whenever the program opens a file
+# ruff: noqa: PTH100, PTH108, PTH111, PTH120, PTH113, PTH116, PTH118 - called whenever the program opens a file
 from __future__ import annotations
 
 import builtins
@@ -25,6 +25,7 @@ from oomscope.capture.arming import AroundImport
 from oomscope.probe.recording.compiled import untraced
 
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", "/.metadata")
+_CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "HF_HUB_CACHE")
 _SAFETENSORS: Final = "safetensors.torch"
 
 
@@ -115,7 +116,7 @@ class Checkpoints:
             if not (isinstance(mode, str) and mode.strip("bt") == "w" and _is_checkpoint(file)):
                 return original(file, mode, *args, **kwargs)
             if self._leaves(file):
-                return original(os.devnull, mode, *args, **kwargs)
+                return original(_nameless(os.path.dirname(os.path.realpath(file))), mode, *args, **kwargs)
             opened = original(file, mode, *args, **kwargs)
             self._add(os.path.realpath(file), os.fstat(opened.fileno()))
             return opened
@@ -136,6 +137,8 @@ class Checkpoints:
             before, after = os.path.realpath(source), os.path.abspath(os.fsdecode(target))
             rename(source, target)
             self._rename(before, os.path.realpath(after))
+            if _is_checkpoint(target) and os.path.isfile(after) and os.stat(after).st_mtime >= self._began:
+                self._add(os.path.realpath(after), os.stat(after))
 
         return _Function(renaming, rename)
 
@@ -179,6 +182,8 @@ class Checkpoints:
 
     def _add(self, path: str, status: os.stat_result) -> None:
         saved = Saved(path, status.st_dev, status.st_ino)
+        if path.startswith(_caches()):  # which it downloaded
+            return
         if stat.S_ISREG(status.st_mode) and self._saved.get(path) != saved:
             self._saved[path] = saved
             self._on_change()
@@ -192,6 +197,20 @@ class Checkpoints:
             self._saved[name] = saved._replace(path=name)
         if moved:
             self._on_change()
+
+
+def _caches() -> tuple[str, ...]:
+    """Return the folders in which libraries keep what they download."""
+    named = (os.environ.get(name) for name in _CACHES)
+    return tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*named, os.path.expanduser("~/.cache")) if each)
+
+
+def _nameless(folder: str) -> int | str:
+    """Return a descriptor of a file without a name, for what would have been written in ``folder``."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:  # the file system has none
+        return os.devnull
 
 
 def _is_checkpoint(path: Any) -> bool:

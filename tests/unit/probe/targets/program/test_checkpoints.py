@@ -100,6 +100,12 @@ def run(program, tmp_path: Path):
             [],
             [],
         ),
+        ("open('tmp', 'w').write('new'); shutil.move('tmp', 'new.pt')", ["new.pt"], []),
+        (
+            "file = open('last.pt', 'wb'); file.write(b'new'); os.fsync(file.fileno()); file.tell() or 1 / 0",
+            [],
+            ["last.pt"],
+        ),
         ("torch.save({}, io.BytesIO()); torch.save({}, '/dev/null')", [], []),
         ("for name in os.listdir(): os.path.isfile(name) and name.endswith('.pt') and os.remove(name)", [], None),
     ],
@@ -120,6 +126,10 @@ def test_checkpoints_are_as_they_were(run, code: str, new: list[str], left: list
         ("os.remove('log.txt')", {"log.txt": None}),
         ("open('other.txt', 'x').write(open('last.pt').read())", {"other.txt": "old last.pt"}),
         ("class A: read = open\nprint(file=A().read('a.txt', 'w'))", {"a.txt": "\n"}),
+        (
+            "os.environ['HF_HOME'] = os.getcwd(); open('x', 'w').write('x'); os.rename('x', 'a.pt')\nos.environ.pop('HF_HOME')",
+            {"a.pt": "x"},
+        ),
         ("torch.save({}, 'a.pt'); os.remove('a.pt'); os.link('log.txt', 'a.pt')", {"a.pt": "old log.txt"}),
     ],
 )
