@@ -19,7 +19,7 @@ import torch.fx.traceback
 from torch.autograd import Variable
 
 from oomscope.probe.recording.collector import KeptObjects
-from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
+from oomscope.probe.recording.replaced import Place, backward_through, creates_graph, replaced, replaced_in
 from oomscope.snapshot.forward_frames import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
@@ -176,6 +176,8 @@ class ForwardStacks:
     Nothing is checked for NaN, and no memory of the card is used. The mode lets a node that backward makes hold the one
     that ran, and so what that has saved. It is off while backward creates a graph; such nodes are numbered afterwards.
 
+    It is off as well while torch.compile compiles, often inside backward: it keeps nodes of what it traces.
+
     Args:
         position: knows the module.
         kept: leaves what is made here out of the collector's count.
@@ -206,7 +208,27 @@ class ForwardStacks:
         set_enabled = torch.set_anomaly_enabled
 
         def kept_enabled(mode: bool, check_nan: bool = True) -> None:
-            set_enabled(True, mode and check_nan)  # Lightning's Trainer switches it off
+            set_enabled(mode or not is_compiling, mode and check_nan)  # Lightning's Trainer switches it off
+
+        is_compiling = False
+
+        def off_while_compiling(module: Any) -> list[Place]:
+            install = module.callback_handler.install_callbacks
+
+            @contextmanager
+            def installed(*args: Any, **kwargs: Any) -> Iterator[None]:
+                nonlocal is_compiling
+                was_compiling, checks_nan = is_compiling, torch.is_anomaly_check_nan_enabled()
+                is_compiling = True
+                set_enabled(checks_nan, checks_nan)
+                try:
+                    with install(*args, **kwargs):
+                        yield
+                finally:
+                    is_compiling = was_compiling
+                    set_enabled(checks_nan or not is_compiling, checks_nan)
+
+            return [(module.callback_handler, "install_callbacks", installed)]
 
         def unheld(*args: Any, **kwargs: Any) -> Any:
             if not creates_graph(args) or torch.compiler.is_compiling() or torch.is_anomaly_check_nan_enabled():
@@ -223,7 +245,8 @@ class ForwardStacks:
         places = [(torch.fx.traceback, "format_stack", format_stack), (torch, "set_anomaly_enabled", kept_enabled)]
         with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True, check_nan=False):
             warnings.filterwarnings("ignore", message="Error detected in ")  # the number would be printed for a stack
-            with replaced(places), backward_through(unheld):
+            off = replaced_in("torch._dynamo.callback", off_while_compiling)
+            with replaced(places), backward_through(unheld), off:
                 yield
 
     def _number_nodes(self, gradients: Iterable[torch.Tensor | None], frame: FrameType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -79,3 +80,28 @@ def test_a_gradient_to_be_differentiated_holds_nothing_for_its_line() -> None:
     assert "test_a_gradient_to_be_differentiated_holds_nothing_for_its_line" in {
         frame.name for frame in stacks.places[number][0]
     }
+
+
+def test_what_is_compiled_in_backward_holds_nothing_of_it() -> None:
+    """As under activation checkpointing: the compiler keeps nodes that it makes while it traces."""
+    again = torch.compile(lambda x: (x * 2).sum(), backend="aot_eager")
+
+    class Recomputed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            with torch.enable_grad():
+                again(torch.ones(3, requires_grad=True))
+            assert torch.is_anomaly_enabled()
+            return gradient.expand(2)
+
+    with ForwardStacks(Position(None), KeptObjects(), max_frames=50).recorded():
+        leaf = torch.ones(2, requires_grad=True)
+        Recomputed.apply(leaf).backward()
+        saved = weakref.ref(leaf)
+        del leaf
+        gc.collect()
+        assert saved() is None
