@@ -127,7 +127,7 @@ def test_checkpoints_are_as_they_were(run, code: str, new: list[str], left: list
         ("open('other.txt', 'x').write(open('last.pt').read())", {"other.txt": "old last.pt"}),
         ("class A: read = open\nprint(file=A().read('a.txt', 'w'))", {"a.txt": "\n"}),
         (
-            "os.environ['HF_HOME'] = os.getcwd(); open('x', 'w').write('x'); os.rename('x', 'a.pt')\nos.environ.pop('HF_HOME')",
+            "os.environ['HF_HOME'] = '.'; open('x', 'w').write('x'); os.rename('x', 'a.pt'); del os.environ['HF_HOME']",
             {"a.pt": "x"},
         ),
         ("torch.save({}, 'a.pt'); os.remove('a.pt'); os.link('log.txt', 'a.pt')", {"a.pt": "old log.txt"}),
