@@ -177,6 +177,9 @@ _ON_UNLESS_TOLD = {
 }
 """Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
 _FUNCTION = re.compile(r"def (\w+)")
+_OUTSIDE = re.compile(r"[A-Za-z_@]")
+"""How a line begins that is in no function; the end of a list of parameters begins with a parenthesis."""
+_CALLED = re.compile(r"\b(\w+)\(")
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
@@ -223,23 +226,39 @@ def _add_logged(arguments: Arguments, lines: list[str]) -> None:
 
 
 def _add_assigned(arguments: Arguments, lines: list[str], wanted: str | None) -> None:
-    """Take lines such as ``cfg.model.recompute_granularity = "selective"``, of one function and of none."""
+    """Take lines such as ``cfg.model.num_layers = 2``: those of one function, of those it calls, and of none."""
     arguments.hints.add("bridge")
+    functions: dict[str | None, list[Argument | str]] = {
+        None: [],
+        **{begun[1]: [] for line in lines if (begun := _FUNCTION.match(line))},
+    }
+    """What each function sets, and the functions that it calls."""
     within: str | None = None
-    found: list[tuple[str | None, Argument]] = []
     for number, line in enumerate(lines, start=1):
         if begun := _FUNCTION.match(line):
             within = begun[1]
-        elif match := _ASSIGNED.match(line):
+            continue
+        within = None if _OUTSIDE.match(line) else within
+        functions[within] += [name for name in _CALLED.findall(line) if name in functions and name != within]
+        if match := _ASSIGNED.match(line):
             value = None if match[2] == "None" else plain_value(match[2])
-            argument = Argument(match[1], value, f"{arguments.source}:{number}")
-            found.append((within if line[0].isspace() else None, argument))
-    functions = list(dict.fromkeys(name for name, _ in found if name))
-    if wanted is None and len(functions) > 1:
-        message = f"several functions set values: {', '.join(functions)}"
-        remedy = f"choose one: oomscope config import {arguments.source}:{functions[-1]}"
+            functions[within].append(Argument(match[1], value, f"{arguments.source}:{number}"))
+
+    def all_of(name: str | None, above: tuple[str | None, ...] = ()) -> Iterator[Argument]:
+        for each in functions[name]:
+            if isinstance(each, Argument):
+                yield each
+            elif each not in (*above, name):
+                yield from all_of(each, (*above, name))
+
+    called = {each for name, parts in functions.items() for each in parts if name and isinstance(each, str)}
+    choice = [name for name in functions if name and name not in called and any(all_of(name))]
+    if wanted is None and len(choice) > 1:
+        message = f"several functions set values: {', '.join(choice)}"
+        remedy = f"choose one: oomscope config import {arguments.source}:{choice[-1]}"
         raise InvalidConfigError([Problem(message, arguments.source, remedy)])
-    arguments.items += [argument for name, argument in found if name in (None, wanted or name)]
+    own = [each for each in functions[None] if isinstance(each, Argument)]
+    arguments.items += [*own, *(each for name in ([wanted] if wanted else choice) for each in all_of(name))]
 
 
 def _add_document(arguments: Arguments, text: str) -> bool:

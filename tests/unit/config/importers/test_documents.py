@@ -92,6 +92,26 @@ def test_a_recipe_of_several_functions_is_read_one_at_a_time() -> None:
     assert len(read_arguments(TWO_RECIPES.partition("def large")[0], "recipes.py").items) == 2
 
 
+def test_a_function_of_a_recipe_sets_what_the_functions_that_it_calls_set() -> None:
+    text = """def common():
+    cfg.model.num_layers = 2
+    cfg.train.micro_batch_size = 8
+
+def pretrain():
+    cfg = common()
+    cfg.train.micro_batch_size = 1
+    return cfg
+
+if __name__ == "__main__":
+    train(pretrain())
+"""
+    expected = {"model.num_layers": 2, "train.micro_batch_size": 1}
+    assert (
+        pairs(read_arguments(text, "recipes.py")) == pairs(read_arguments(text, "recipes.py", "pretrain")) == expected
+    )
+    assert pairs(read_arguments(text, "recipes.py", "common")) == expected | {"train.micro_batch_size": 8}
+
+
 def test_a_shell_command_over_several_lines() -> None:
     text = (
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
