@@ -7,6 +7,7 @@ all the same is killed, with everything that it started.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -139,7 +140,10 @@ class ProgramRuns:
             peers: Literal["alike", "processes"] = "alike" if in_world else "processes"
             environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
             environment |= compile_cache_variables(folder, environment)
-        return environment | (place_in_world(job.rank, job.world_size) if in_world else {})
+        environment |= place_in_world(job.rank, job.world_size) if in_world else {}
+        if environment.get("WORLD_SIZE") == "1":  # each run opens one; another of the user's jobs may have theirs
+            environment["MASTER_PORT"] = str(_free_port())
+        return environment
 
     def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
         """Note that the program set its allocator otherwise than it was asked to; such a run shows no cure."""
@@ -151,6 +155,12 @@ class ProgramRuns:
             return Ending(measurement=None, failure=Failure(kind="step", message=own))
         note = f"{own}: that is what was measured"
         return replace(ending, measurement=replace(measurement, notes=(*measurement.notes, note)))
+
+
+def _free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("", 0))
+        return int(unused.getsockname()[1])
 
 
 def place_in_world(rank: int, world_size: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import textwrap
 import time
@@ -60,6 +61,20 @@ def test_a_world_of_one_is_played_where_it_was_asked_for(override, place, tmp_pa
     assert environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE") == place
     assert ("peers=alike" in environment[CARD]) == (place is not None)
     assert ProgramSettings.from_environment(environment).world_size == (place and int(place))
+
+
+def test_each_run_in_a_world_of_one_has_a_port_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
+        target = ProgramTarget(command="train", repo=str(tmp_path))
+        job = checkout_job(target, load_preset("gpt-tiny", []).config)
+        runs = ProgramRuns(job, target, tmp_path)
+        port = runs._environment(SessionSettings(gpu=CARDS["t4"]), "virtual", tmp_path)["MASTER_PORT"]
+        assert port != os.environ["MASTER_PORT"]
+    with socket.create_server(("", int(port))):
+        pass
 
 
 def test_status_and_receipts_are_returned(run) -> None:
