@@ -12,6 +12,7 @@ No file from before is moved or copied, so none is lost, whenever a process is k
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import io
 import os
@@ -106,26 +107,26 @@ class Checkpoints:
             if self._leaves(where, any_name=True):
                 return None
             result = save(*args, **kwargs)
-            self._add(os.path.realpath(where), os.stat(where))
+            self._add(where)
             return result
 
         return _Function(saving, save)
 
     def _opening(self, original: Callable[..., Any]) -> _Function:
         def opening(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-            if not (isinstance(mode, str) and mode.strip("bt") == "w" and _is_checkpoint(file)):
+            if not (isinstance(mode, str) and "w" in mode and _is_checkpoint(file)):
                 return original(file, mode, *args, **kwargs)
             if self._leaves(file):
                 return original(_nameless(os.path.dirname(os.path.realpath(file))), mode, *args, **kwargs)
             opened = original(file, mode, *args, **kwargs)
-            self._add(os.path.realpath(file), os.fstat(opened.fileno()))
+            self._add(file)
             return opened
 
         return _Function(opening, original)
 
     def _renaming(self, rename: Callable[..., Any]) -> _Function:
         def renaming(source: Any, target: Any, **folders: Any) -> None:
-            if folders:
+            if folders or not os.path.lexists(source):
                 rename(source, target, **folders)
                 return
             if self._leaves(source, is_link_itself=True):
@@ -137,8 +138,8 @@ class Checkpoints:
             before, after = os.path.realpath(source), os.path.abspath(os.fsdecode(target))
             rename(source, target)
             self._rename(before, os.path.realpath(after))
-            if _is_checkpoint(target) and os.path.isfile(after) and os.stat(after).st_mtime >= self._began:
-                self._add(os.path.realpath(after), os.stat(after))
+            if _is_checkpoint(target) and not self._is_old(after):
+                self._add(after)
 
         return _Function(renaming, rename)
 
@@ -170,9 +171,10 @@ class Checkpoints:
 
     def _is_old(self, path: Any, *, is_link_itself: bool = False) -> bool:
         """Whether a file, or the link to it, is from before the run; a device such as ``/dev/null`` is none."""
-        if not os.path.isfile(path):
-            return False
-        return (os.lstat(path) if is_link_itself else os.stat(path)).st_mtime < self._began
+        with contextlib.suppress(OSError):  # another process removes it
+            status = os.lstat(path) if is_link_itself else os.stat(path)
+            return os.path.isfile(path) and status.st_mtime < self._began
+        return False
 
     def _leave(self, path: Any) -> None:
         name = os.path.abspath(os.fsdecode(path))
@@ -180,13 +182,16 @@ class Checkpoints:
             self.left.append(name)
             self._on_change()
 
-    def _add(self, path: str, status: os.stat_result) -> None:
-        saved = Saved(path, status.st_dev, status.st_ino)
-        if path.startswith(_caches()):  # which it downloaded
+    def _add(self, path: Any) -> None:
+        name = os.path.realpath(os.fsdecode(path))
+        if name.startswith(_caches()):  # which it downloaded
             return
-        if stat.S_ISREG(status.st_mode) and self._saved.get(path) != saved:
-            self._saved[path] = saved
-            self._on_change()
+        with contextlib.suppress(OSError):  # it is gone already
+            status = os.stat(name)
+            saved = Saved(name, status.st_dev, status.st_ino)
+            if stat.S_ISREG(status.st_mode) and self._saved.get(name) != saved:
+                self._saved[name] = saved
+                self._on_change()
 
     def _rename(self, before: str, after: str) -> None:
         """Follow saved files that were renamed, or a folder above them."""

@@ -90,6 +90,7 @@ def run(program, tmp_path: Path):
         ("torch.save({}, 'tmp'); os.replace('tmp', 'last.pt')", [], ["last.pt"]),
         ("torch.save({}, 'tmp'); shutil.move('tmp', 'new.pt')", ["new.pt"], []),
         ("open('best.ckpt', 'wb').write(b'new')", [], ["best.ckpt"]),
+        ("import numpy; numpy.memmap('last.pt', mode='w+', shape=3)[:] = 7", [], ["last.pt"]),
         ("pathlib.Path('new.ckpt').write_bytes(b'new')", ["new.ckpt"], []),
         ("os.makedirs('tmp/a'); torch.save({}, 'tmp/a/b.pt'); os.rename('tmp', 'step-2')", ["step-2/a/b.pt"], []),
         ("os.remove('last.pt'); pathlib.Path('best.ckpt').unlink()", [], ["last.pt", "best.ckpt"]),
@@ -130,6 +131,7 @@ def test_checkpoints_are_as_they_were(run, code: str, new: list[str], left: list
             "os.environ['HF_HOME'] = '.'; open('x', 'w').write('x'); os.rename('x', 'a.pt'); del os.environ['HF_HOME']",
             {"a.pt": "x"},
         ),
+        ("try: os.rename('missing', 'last.pt')\nexcept OSError: open('failed', 'w').close()", {"failed": ""}),
         ("torch.save({}, 'a.pt'); os.remove('a.pt'); os.link('log.txt', 'a.pt')", {"a.pt": "old log.txt"}),
     ],
 )
