@@ -138,7 +138,8 @@ def _journal(
             journal.stopped("interrupted" if is_interrupt else why)
             if isinstance(error, KeyboardInterrupt) and (remedy := _resume_hint(request, journal)):
                 raise InterruptedSearch(remedy) from None
-            if isinstance(error, MachineUnfitError) and (hint := _resume_hint(request, journal)):
+            hint = _resume_hint(request, journal) if journal.holds_results else None
+            if isinstance(error, MachineUnfitError) and hint:
                 remedy = f"{error.remedy}; {hint}" if error.remedy else hint
                 raise MachineUnfitError(error.message, where=error.where, remedy=remedy) from None
             raise

@@ -140,8 +140,8 @@ class Measurement:
     """Peak pinned host bytes."""
     iterations: int | None = None
     """Whole iterations of a program; None where the target ran as many as it was asked for."""
-    unstepped: int = 0
-    """Optimizers of a program that had not stepped when it was ended."""
+    unstepped: int | None = None
+    """Optimizers of a program that had not stepped when it was ended; None where the target is no program."""
     uses_cards: int = 1
     """Cards that the process used; one of them is reported."""
     growing: tuple[str, ...] = ()

@@ -261,8 +261,9 @@ class ProbeResult:
     snapshot: str | None = None
     iterations: int | None = None
     """Training iterations that ran whole; null where nothing tells, or the run failed."""
-    unstepped: int = 0
-    """Optimizers of a program that had not stepped when it was ended: their gradients and states are not measured."""
+    unstepped: int | None = None
+    """Optimizers of a program that had not stepped when it was ended: their gradients and states are not measured. Null
+    where the target is no program."""
     events: int | None = None
     unknown_reads: int | None = None
     """Reads of values that a virtual card does not compute. Where there are any, a further whole run was compared."""

@@ -214,6 +214,11 @@ class Journal:
         return self.resumed.kept if self.resumed is not None else {}
 
     @property
+    def holds_results(self) -> bool:
+        """Whether anything has been measured."""
+        return bool(self._written)
+
+    @property
     def number(self) -> int | None:
         """The number of the search; None where no journal is kept."""
         if self._file is not None:

@@ -118,7 +118,7 @@ def test_a_program_that_failed_before_it_imported_torch_is_untestable_with_the_l
     assert failure is not None
     said = replace(failure, detail="Loading\n\x1b[1mpython: can't open file 'train.py'\n\n")
     judgement = Bad().judge(ProbeResult(backend="virtual", outcome="error", failure=said))
-    assert judgement.reason == f"nothing: {failure.message}: \\x1b[1mpython: can't open file 'train.py'"
+    assert judgement.reason == f"exit: {failure.message}: \\x1b[1mpython: can't open file 'train.py'"
 
 
 def test_a_reason_says_how_far_from_the_threshold_a_result_is() -> None:

@@ -38,6 +38,7 @@ JOB_ROWS: dict[str, Any] = {
     "backend": "cuda",
     "rank": 1,
     "world_size": 8,
+    "in_world": True,
     "iterations": 3,
     "seed": 1,
     "gpu": "a100-40gb",
