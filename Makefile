@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps
-PYTEST_WORKERS ?= 3
+PYTEST_WORKERS ?= 4
 OUT ?= demo-out
 # Compiles the virtual card where the machine has no compiler, and for other machines than this.
 ZIG := ziglang==0.17.1

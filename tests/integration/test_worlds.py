@@ -11,6 +11,7 @@ import pytest
 from tests.integration.program import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
+TWO_RANKS = (sys.executable, "ranks.py", "2")
 ALONE = ("--rank", "3", "--world-size", "4")
 
 
@@ -36,10 +37,9 @@ def events_of_rank_1(file: Path, *options: str, launcher: tuple[str, ...] = (sys
 
 
 def test_a_played_rank_is_that_rank_of_a_real_world(tmp_path: Path) -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     played = events_of_rank_1(tmp_path / "played.json", "--rank", "1", "--world-size", "2")
     assert len(played) > 500
-    assert played == events_of_rank_1(tmp_path / "real.json", launcher=torchrun)
+    assert played == events_of_rank_1(tmp_path / "real.json", launcher=TWO_RANKS)
 
 
 DDP_HARNESS = """
@@ -100,8 +100,7 @@ def test_ranks_of_a_world_that_runs_exchange_data() -> None:
 def test_what_another_rank_holds_of_a_rank_s_card_is_not_there_for_it(
     limit: str, visible: str, outcome: str, margin: int | None
 ) -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    launcher = ("env", f"CUDA_VISIBLE_DEVICES={visible}", *torchrun)
+    launcher = ("env", f"CUDA_VISIBLE_DEVICES={visible}", *TWO_RANKS)
     code, document, printed = probed("strays", "--limit", limit, launcher=launcher)
     assert (document["outcome"], document["rank"]) == (outcome, 0), (code, printed)
     if margin is None:
@@ -113,8 +112,7 @@ def test_what_another_rank_holds_of_a_rank_s_card_is_not_there_for_it(
 
 
 def test_objects_and_shapes_pass_between_stages_of_a_pipeline() -> None:
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    code, document, printed = probed("passed_between_peers", "--rank", "1", launcher=torchrun)
+    code, document, printed = probed("passed_between_peers", "--rank", "1", launcher=TWO_RANKS)
     assert code == 0, printed
     assert (document["rank"], document["world_size"]) == (1, 2)
     assert [(each["rank"], each["outcome"]) for each in document["ranks"]] == [(0, "fits"), (1, "fits")]
