@@ -11,6 +11,7 @@ import pytest
 from tests.integration.program import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
 TWO_RANKS = (sys.executable, "ranks.py", "2")
 ALONE = ("--rank", "3", "--world-size", "4")
 
@@ -73,8 +74,7 @@ def test_a_harness_plays_a_rank_with_ddp(tmp_path: Path) -> None:
 
 def test_ranks_of_a_world_that_runs_exchange_data() -> None:
     size = 3
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size))
-    code, _, printed = probed("said", launcher=torchrun)
+    code, _, printed = probed("said", launcher=(sys.executable, "ranks.py", str(size)))
     assert code == 0, "what pads the objects is read, and does not matter: the run was repeated"
     assert lines_of(printed)[::2] == lines_of(printed)[1::2]
     assert lines_of(printed)[::2] == [
@@ -94,13 +94,16 @@ def test_ranks_of_a_world_that_runs_exchange_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "visible", "outcome", "margin"),
-    [("2400MiB", "3,2", "fits", 2400 - 1024 - 600), ("2GiB", "0,1", "oom", None)],
+    ("limit", "visible", "outcome", "margin", "two_ranks"),
+    [
+        ("2400MiB", "3,2", "fits", 2400 - 1024 - 600, TORCHRUN),
+        ("2GiB", "0,1", "oom", None, TWO_RANKS),
+    ],
 )
 def test_what_another_rank_holds_of_a_rank_s_card_is_not_there_for_it(
-    limit: str, visible: str, outcome: str, margin: int | None
+    limit: str, visible: str, outcome: str, margin: int | None, two_ranks: tuple[str, ...]
 ) -> None:
-    launcher = ("env", f"CUDA_VISIBLE_DEVICES={visible}", *TWO_RANKS)
+    launcher = ("env", f"CUDA_VISIBLE_DEVICES={visible}", *two_ranks)
     code, document, printed = probed("strays", "--limit", limit, launcher=launcher)
     assert (document["outcome"], document["rank"]) == (outcome, 0), (code, printed)
     if margin is None:
