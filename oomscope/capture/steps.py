@@ -45,7 +45,7 @@ class FirstOptimizer:
     def __init__(self) -> None:
         self._optimizer: weakref.ref[Optimizer] | None = None
         self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-        self._backwards = 0
+        self._backwards: int | None = 0
         self.parts = 0
         """Of the step that was counted last, so far."""
         self.parts_before = 0
@@ -57,13 +57,17 @@ class FirstOptimizer:
             self._optimizer, self.parts = weakref.ref(optimizer), 0
         return self._optimizer() is optimizer
 
-    def counts(self, optimizer: Optimizer, backwards: int = 0) -> bool:
-        """Return whether a step of ``optimizer``, after so many ``backwards`` passes, is one more."""
+    def counts(self, optimizer: Optimizer, backwards: int | None) -> bool:
+        """Return whether a step of ``optimizer``, after so many ``backwards`` passes, is one more.
+
+        Where these are not known (None), each step is: a program may train another block or image in each.
+        """
         if not self.steps(optimizer):
             return False
         first = next((each for group in optimizer.param_groups for each in group["params"]), None)
         goes_on = (
             first is not None
+            and backwards is not None
             and id(first) not in self._began_with
             and backwards == self._backwards
             and 0 < self.parts == len(self._began_with)  # fewer if a parameter is gone: the program made others
@@ -105,7 +109,7 @@ class Steps:
             self._set_mark("")
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_: object) -> None:
-        if not self._is_manual and self._first.counts(optimizer):
+        if not self._is_manual and self._first.counts(optimizer, None):
             self._advance()
 
     def _advance(self) -> None:

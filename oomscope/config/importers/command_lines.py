@@ -179,7 +179,8 @@ _ON_UNLESS_TOLD = {
 _FUNCTION = re.compile(r"def (\w+)")
 _OUTSIDE = re.compile(r"[A-Za-z_@]")
 """How a line begins that is in no function; the end of a list of parameters begins with a parenthesis."""
-_CALLED = re.compile(r"\b(\w+)\(")
+_CALLED = re.compile(r"\s+(?:\w+\s*=\s*|return\s+)?(\w+)\(")
+"""A line that begins with a call of a function, keeps or returns what it returns."""
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
@@ -239,26 +240,28 @@ def _add_assigned(arguments: Arguments, lines: list[str], wanted: str | None) ->
             within = begun[1]
             continue
         within = None if _OUTSIDE.match(line) else within
-        functions[within] += [name for name in _CALLED.findall(line) if name in functions and name != within]
         if match := _ASSIGNED.match(line):
             value = None if match[2] == "None" else plain_value(match[2])
             functions[within].append(Argument(match[1], value, f"{arguments.source}:{number}"))
+        elif within and (called := _CALLED.match(line)) and called[1] in functions:
+            functions[within].append(called[1])
 
-    def all_of(name: str | None, above: tuple[str | None, ...] = ()) -> Iterator[Argument]:
+    def all_of(name: str | None, visited: set[str | None]) -> Iterator[Argument]:
+        visited.add(name)
         for each in functions[name]:
             if isinstance(each, Argument):
                 yield each
-            elif each not in (*above, name):
-                yield from all_of(each, (*above, name))
+            elif each not in visited:
+                yield from all_of(each, visited)
 
-    called = {each for name, parts in functions.items() for each in parts if name and isinstance(each, str)}
-    choice = [name for name in functions if name and name not in called and any(all_of(name))]
+    choice = [name for name in functions if name and any(all_of(name, set()))]
     if wanted is None and len(choice) > 1:
         message = f"several functions set values: {', '.join(choice)}"
         remedy = f"choose one: oomscope config import {arguments.source}:{choice[-1]}"
         raise InvalidConfigError([Problem(message, arguments.source, remedy)])
-    own = [each for each in functions[None] if isinstance(each, Argument)]
-    arguments.items += [*own, *(each for name in ([wanted] if wanted else choice) for each in all_of(name))]
+    arguments.items += all_of(None, set())
+    for name in [wanted] if wanted else choice:
+        arguments.items += all_of(name, set())
 
 
 def _add_document(arguments: Arguments, text: str) -> bool:

@@ -37,7 +37,6 @@ from oomscope.probe.machine.processes import (
 )
 from oomscope.probe.process import tempdirs
 from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, without_measurement
-from oomscope.probe.targets.program.receipt import remove_saved
 from oomscope.virtual.installed_torch import required_torch
 
 WORKER = own_program("oomscope.probe.process.worker")
@@ -198,8 +197,6 @@ def _run_worker(
             timed_out = not _await_end(worker, deadline, stop)
         finally:
             ended = worker.kill()
-            for folder in tempdir.iterdir():  # a worker that was killed has not done it
-                remove_saved(folder)
     during = f" during {stage}" if stage else ""
     if timed_out:
         text = f"ended{during}, having taken more than {job.timeout_s:g} s; give a longer --timeout"

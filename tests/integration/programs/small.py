@@ -520,7 +520,7 @@ def meddles() -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.memory._record_memory_history(None)
-        torch.save(net.state_dict(), "last.pt")
+        torch.save(net.state_dict(), sys.argv[2])
 
 
 def sets_allocator() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from torch import Tensor
+from torch import Tensor, dtype
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -50,7 +50,11 @@ class Optimizers:
 
     def is_one_late(self, iterations: int, asked: int) -> bool:
         """Return whether another optimizer is to be waited for after so many ``iterations``, of which ``asked`` do."""
-        return asked <= iterations < LONGEST_WAIT and self.count_late(max(1, min(_STEPS, asked - 1))) > 0
+        return asked <= iterations < LONGEST_WAIT and self.count_late(_steps_of(asked)) > 0
+
+    def is_late_no_more(self, optimizer: Optimizer, asked: int) -> bool:
+        """Return whether an optimizer has just made the steps that are waited for."""
+        return bool(self._steps.get(optimizer, 0) == _steps_of(asked))
 
     def count_late(self, steps: int) -> int:
         """Return how many optimizers made fewer than ``steps``, though they have parameters on the card to train.
@@ -61,10 +65,13 @@ class Optimizers:
         late = [each for each in self._made_with if self._steps.get(each, 0) < steps]
         others = [each for each, made in self._steps.items() if made >= steps] if late else []
         stepped = {id(parameter) for each in others for parameter in _parameters(each)}
+        types_of: dict[int, list[set[dtype]]] = {}
+        for each in others:
+            types_of.setdefault(_count_numbers(each), []).append(_types(each))
         return sum(
             any(map(_is_trained_on_card, _parameters(each)))
             and stepped.isdisjoint(map(id, _parameters(each)))
-            and not any(_are_copies(each, other) for other in others)
+            and not any(map(_types(each).isdisjoint, types_of.get(_count_numbers(each), ())))
             for each in late
         )
 
@@ -77,11 +84,17 @@ def _count_parameters(optimizer: Optimizer) -> int:
     return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
-def _are_copies(one: Optimizer, other: Optimizer) -> bool:
-    """Whether two optimizers have as many numbers, in different types."""
-    types, others = ({each.dtype for each in _parameters(optimizer)} for optimizer in (one, other))
-    sizes = (sum(each.numel() for each in _parameters(optimizer)) for optimizer in (one, other))
-    return types.isdisjoint(others) and len(set(sizes)) == 1
+def _count_numbers(optimizer: Optimizer) -> int:
+    return sum(each.numel() for each in _parameters(optimizer))
+
+
+def _types(optimizer: Optimizer) -> set[dtype]:
+    return {each.dtype for each in _parameters(optimizer)}
+
+
+def _steps_of(asked: int) -> int:
+    """Return how many steps each optimizer is to make where so many iterations are asked for."""
+    return max(1, min(_STEPS, asked - 1))
 
 
 def _is_trained_on_card(parameter: Tensor) -> bool:

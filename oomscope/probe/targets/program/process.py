@@ -28,7 +28,7 @@ from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.program import ending, receipt
-from oomscope.probe.targets.program.checkpoints import Checkpoints
+from oomscope.probe.targets.program.checkpoints import follow_saves
 from oomscope.probe.targets.program.optimizers import LONGEST_WAIT, Optimizers
 from oomscope.probe.targets.program.receipt import ProgramSettings, Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
@@ -54,7 +54,6 @@ class MeasuredProcess:
         self._settings = settings
         self._folder = Path(settings.folder)
         self._card: RealCard | None = None
-        self._checkpoints = Checkpoints(settings.began, on_change=self._write)
         self._begin()
         if settings.backend == "cuda":
             with self._fit():  # a virtual one is what the environment says
@@ -67,6 +66,7 @@ class MeasuredProcess:
         self._parameters = Parameters()
         self._optimizers = Optimizers()
         self._awaits_optimizer = False
+        self._steps_meanwhile = 0
         self._recording: ProgramRecording | None = None
         self._is_finished = False
         self._receipt.write(self._path)
@@ -79,7 +79,7 @@ class MeasuredProcess:
         atexit.register(self._process_ends)
         ending.before_hard_exit(self._leaves_hard)
         if self._settings.backend == "virtual":
-            self._checkpoints.follow(torch)
+            follow_saves(torch, self._saved)
         if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
             torch.cuda._lazy_call(self._cuda_begins)
             self._stop_after_replays()
@@ -137,8 +137,6 @@ class MeasuredProcess:
             )
             self._recording.start()
             self._write()
-        if self._settings.backend == "virtual":
-            self._checkpoints.begin()
 
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -173,18 +171,30 @@ class MeasuredProcess:
                 self._recording.iteration_ends(self._receipt.iterations)
             self._write()
             self._await_optimizer()
+        elif self._awaits_optimizer:  # the first one may never step again
+            self._steps_meanwhile += 1
+            is_enough = self._steps_meanwhile >= LONGEST_WAIT * self._receipt.optimizers
+            if is_enough or self._optimizers.is_late_no_more(optimizer, self._settings.iterations):
+                self._await_optimizer()
+                self._awaits_optimizer = self._awaits_optimizer and not is_enough
 
     def _await_optimizer(self) -> None:
         """Let a program go on whose other optimizers step less often than the first."""
         asked = self._settings.iterations
         self._awaits_optimizer = self._optimizers.is_one_late(self._receipt.iterations, asked)
-        if self._awaits_optimizer and self._receipt.iterations == asked:
-            more = f"up to {LONGEST_WAIT} iterations were measured instead of {asked}"
-            self._receipt.notes.append(f"an optimizer steps less often than the first: {more}")
+        more = f"up to {LONGEST_WAIT} iterations were measured instead of {asked}"
+        note = f"an optimizer steps less often than the first: {more}"
+        if self._awaits_optimizer and note not in self._receipt.notes:
+            self._receipt.notes.append(note)
 
     def _count_unstepped(self) -> None:
         if self._receipt.iterations >= self._settings.iterations:
             self._receipt.unstepped = self._optimizers.count_late(1)
+
+    def _saved(self, path: str) -> None:
+        if self._recording is not None and self._pid == os.getpid() and path not in self._receipt.saved:
+            self._receipt.saved.append(path)
+            self._write()
 
     def _iteration_begins(self) -> None:
         self._optimizers.awaits_part = False
@@ -240,8 +250,6 @@ class MeasuredProcess:
         self._receipt.notes += found.notes
 
     def _write(self) -> None:
-        self._receipt.saved = [list(each) for each in self._checkpoints.saved]
-        self._receipt.left = self._checkpoints.left
         self._attempt(lambda: self._receipt.write(self._path))
 
     @contextmanager

@@ -7,11 +7,9 @@ process ended, and where its snapshot lies.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
-import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -33,8 +31,6 @@ class ProgramSettings:
     folder: str
     """Absolute path of the folder that takes receipts and snapshots."""
     backend: Literal["virtual", "cuda"]
-    began: float = 0.0
-    """``time.time()`` when the run began."""
     card: str | None = None
     """Name of the virtual card."""
     iterations: int
@@ -159,10 +155,8 @@ class Receipt:
     """A module of the user's checkout that it imported though it runs in a clone, with its file; empty for none."""
     unanswered: dict[str, Any] = field(default_factory=dict)
     """What a virtual card could not answer (:class:`oomscope.probe.measurement.Unanswered` as JSON)."""
-    saved: list[list[Any]] = field(default_factory=list)
-    """Files that it saved under new names (:class:`~oomscope.probe.targets.program.checkpoints.Saved`)."""
-    left: list[str] = field(default_factory=list)
-    """Checkpoints from before the run that it would have changed."""
+    saved: list[str] = field(default_factory=list)
+    """Files that it saved since it used a virtual card, by ``torch.save`` or safetensors."""
     notes: list[str] = field(default_factory=list)
 
     def peak_of(self, card: str) -> int:
@@ -231,13 +225,3 @@ def read_receipts(folder: Path) -> list[Receipt]:
     """Return the receipts in ``folder``, those of older processes first."""
     found = (Receipt.from_json(json.loads(path.read_text())) for path in folder.glob(f"*{SUFFIX}"))
     return sorted(found, key=lambda receipt: receipt.began_ns)
-
-
-def remove_saved(folder: Path) -> None:
-    """Remove what the processes with receipts in ``folder``, of which none is left, saved under new names."""
-    for receipt in read_receipts(folder):
-        for path, device, inode in receipt.saved:
-            with contextlib.suppress(OSError):  # the program removed it
-                status = Path(path).lstat()
-                if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (device, inode):
-                    Path(path).unlink()

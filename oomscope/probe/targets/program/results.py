@@ -7,7 +7,7 @@ on the card, kept its model on the CPU, or ended before its first step has no an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -244,24 +244,15 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
         )
     if ended.killed:
         notes.append("the program did not end when asked, and was killed")
-    return notes + _on_checkpoints(ended.receipts)
-
-
-def _on_checkpoints(receipts: Sequence[Receipt]) -> list[str]:
-    left = dict.fromkeys(path for receipt in receipts for path in receipt.left)
-    saved = dict.fromkeys(path for receipt in receipts for path, _, _ in receipt.saved)
-    notes = []
-    if left:
-        notes.append(f"checkpoints from before the run were left as they are: {_first_two(left)}")
-    if saved:
-        notes.append(f"what the program saved on the virtual card was removed after the run: {_first_two(saved)}")
+    if saved := list(dict.fromkeys(path for each in ended.receipts for path in each.saved)):
+        more = f" and {len(saved) - 1} more" if len(saved) > 1 else ""
+        notes.append(f"the program saved {_shown(saved[0])}{more}: a virtual card computes no values to save")
     return notes
 
 
-def _first_two(paths: Iterable[str]) -> str:
-    here = Path.cwd()
-    names = [str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path for path in paths]
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+def _shown(path: str) -> str:
+    """Return a path as seen from the folder that the program ran in."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:

@@ -28,7 +28,7 @@ from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import checkout_imports
 from oomscope.probe.targets.command import argv_of, tail_of, variables_of
 from oomscope.probe.targets.program import arming
-from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts, remove_saved
+from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
@@ -120,7 +120,6 @@ class ProgramRuns:
         program_settings = ProgramSettings(
             folder=str(folder),
             backend=backend,
-            began=time.time(),
             card=gpu.name if gpu else None,
             iterations=settings.iterations or job.iterations,
             max_entries=settings.max_entries,
@@ -207,7 +206,6 @@ def run_program(
         unfinished = _await(tree, folder, on_iterations, limit_s)
     finally:
         ended = tree.kill()
-        remove_saved(folder)
     if tree.error:
         raise TargetError(f"{argv[0]} cannot be run: {tree.error}", remedy="see that the checkout has it")
     return Ended(

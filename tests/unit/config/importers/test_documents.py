@@ -98,18 +98,25 @@ def test_a_function_of_a_recipe_sets_what_the_functions_that_it_calls_set() -> N
     cfg.train.micro_batch_size = 8
 
 def pretrain():
-    cfg = common()
+    \"\"\"As large(), for one card.\"\"\"
+    cfg = common()  # unlike large()
     cfg.train.micro_batch_size = 1
     return cfg
+
+def large():
+    cfg = common()
+    cfg.model.num_layers = 80
+    return pretrain()
 
 if __name__ == "__main__":
     train(pretrain())
 """
     expected = {"model.num_layers": 2, "train.micro_batch_size": 1}
-    assert (
-        pairs(read_arguments(text, "recipes.py")) == pairs(read_arguments(text, "recipes.py", "pretrain")) == expected
-    )
+    assert pairs(read_arguments(text, "recipes.py", "pretrain")) == expected
     assert pairs(read_arguments(text, "recipes.py", "common")) == expected | {"train.micro_batch_size": 8}
+    assert pairs(read_arguments(text, "recipes.py", "large"))["model.num_layers"] == 80
+    with pytest.raises(ConfigError, match="several functions set values: common, pretrain, large"):
+        read_arguments(text, "recipes.py")
 
 
 def test_a_shell_command_over_several_lines() -> None:
