@@ -142,6 +142,8 @@ class Measurement:
     """Whole iterations of a program; None where the target ran as many as it was asked for."""
     unstepped: int | None = None
     """Optimizers of a program that had not stepped when it was ended; None where the target is no program."""
+    saved: str = ""
+    """Checkpoints that a program saved, for a sentence; empty for none."""
     uses_cards: int = 1
     """Cards that the process used; one of them is reported."""
     growing: tuple[str, ...] = ()

@@ -111,7 +111,8 @@ def _changing(job: ProbeJob, measurement: Measurement, again: Ending | None) -> 
     if again is None or again.measurement is None or again.measurement.truncated:
         return None
     difference = _difference(job, measurement, again, _AGAIN)
-    return Failure(kind="untestable", message=f"{_CHANGES}: {difference}; {_SEED}") if difference else None
+    resumes = f", or see that it does not resume from {measurement.saved}, which it saved" if measurement.saved else ""
+    return Failure(kind="untestable", message=f"{_CHANGES}: {difference}; {_SEED}{resumes}") if difference else None
 
 
 def _where_zeros_fail(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRun | Failure:

@@ -80,6 +80,7 @@ def ending_of(
         world_size=receipt.world_size if is_of_world else None,
         ranks=_ranks(ended.receipts, budget) if is_of_world else (),
         unanswered=_unanswered(ended.receipts),
+        saved=_saved_by(ended.receipts),
         other_peaks=tuple(sorted((each.peak_bytes for each in others), reverse=True)),
         notes=(*measurement.notes, *_notes(ended, receipt, iterations, others)),
     )
@@ -244,15 +245,18 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
         )
     if ended.killed:
         notes.append("the program did not end when asked, and was killed")
-    if saved := list(dict.fromkeys(path for each in ended.receipts for path in each.saved)):
-        more = f" and {len(saved) - 1} more" if len(saved) > 1 else ""
-        notes.append(f"the program saved {_shown(saved[0])}{more}: a virtual card computes no values to save")
+    if saved := _saved_by(ended.receipts):
+        notes.append(f"the program saved {saved}: a virtual card computes no values to save")
     return notes
 
 
-def _shown(path: str) -> str:
-    """Return a path as seen from the folder that the program ran in."""
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+def _saved_by(receipts: Sequence[Receipt]) -> str:
+    """Return which files the processes saved, as seen from the folder that the program ran in."""
+    paths = list(dict.fromkeys(Path(path) for each in receipts for path in each.saved))
+    if not paths:
+        return ""
+    shown = paths[0].relative_to(Path.cwd()) if paths[0].is_relative_to(Path.cwd()) else paths[0]
+    return f"{shown} and {len(paths) - 1} more" if len(paths) > 1 else str(shown)
 
 
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:

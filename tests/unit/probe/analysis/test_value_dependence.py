@@ -212,18 +212,23 @@ def test_running_out_of_memory_is_the_worse_way_and_is_explored_under_its_rule()
     assert [(each.values, each.unlimited) for each in runs.asked][4:] == [("larger", True)]
 
 
-def test_a_program_that_differs_in_each_run_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("saved", "more"), [("", ""), ("last.pt", ", or see that it does not resume from last.pt, which it saved")]
+)
+def test_a_program_that_differs_in_each_run_is_reported(saved: str, more: str) -> None:
     runs = iter([2, 5, 7])
 
     class Changing(Runs):
         def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> InlineRun[Ending]:
-            return InlineRun(lambda: needing(next(runs) * MiB))
+            ending = needing(next(runs) * MiB)
+            return InlineRun(lambda: replace(ending, measurement=replace(ending.measurement, saved=saved)))
 
     result = Changing().probed()
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     again = "a second run of it asks for 7.00 MiB instead of 2.00 MiB at train.py:20 step"
     assert result.failure.message == (
-        f"the program allocates differently in each run: {again}; seed the random numbers that set lengths or order"
+        f"the program allocates differently in each run: {again}; "
+        f"seed the random numbers that set lengths or order{more}"
     )
 
 
