@@ -36,49 +36,31 @@ FIRST_REPORT: Final = 3
 
 
 class FirstOptimizer:
-    """Tells which steps of a program's optimizers count: those of the one that stepped first.
-
-    DeepSpeed's ZeRO lets it step some of its parameters at a time. Its steps are parts of one while they follow each
-    other without a backward pass, and each begins with a parameter that none of them began with.
-    """
+    """The optimizer of a program that stepped first, whose steps count; once it is gone, the next one that steps."""
 
     def __init__(self) -> None:
         self._optimizer: weakref.ref[Optimizer] | None = None
-        self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-        self._backwards: int | None = 0
-        self.parts = 0
-        """Of the step that was counted last, so far."""
-        self.parts_before = 0
-        """Of the one before it; 0 without one."""
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """None where none has stepped, or it is gone."""
+        return None if self._optimizer is None else self._optimizer()
 
     def steps(self, optimizer: Optimizer) -> bool:
         """Return whether ``optimizer``, which steps, is that one."""
-        if self._optimizer is None or self._optimizer() is None:  # one that is gone steps no more: the next counts
-            self._optimizer, self.parts = weakref.ref(optimizer), 0
-        return self._optimizer() is optimizer
+        if self.optimizer is None:
+            self._optimizer = weakref.ref(optimizer)
+        return self.optimizer is optimizer
 
-    def counts(self, optimizer: Optimizer, backwards: int | None) -> bool:
-        """Return whether a step of ``optimizer``, after so many ``backwards`` passes, is one more.
 
-        Where these are not known (None), each step is: a program may train another block or image in each.
-        """
-        if not self.steps(optimizer):
-            return False
-        first = next((each for group in optimizer.param_groups for each in group["params"]), None)
-        goes_on = (
-            first is not None
-            and backwards is not None
-            and id(first) not in self._began_with
-            and backwards == self._backwards
-            and 0 < self.parts == len(self._began_with)  # fewer if a parameter is gone: the program made others
-        )
-        if not goes_on:
-            self._began_with.clear()
-            self._backwards, self.parts_before, self.parts = backwards, self.parts, 0
-        if first is not None:
-            self._began_with[id(first)] = first
-        self.parts += 1
-        return not goes_on
+def stepped_by(optimizer: Optimizer) -> Iterator[Tensor]:
+    """Yield the tensors that an optimizer steps."""
+    return (each for group in optimizer.param_groups for each in group["params"])
+
+
+def count_stepped(optimizer: Optimizer) -> int:
+    """Return how many tensors an optimizer steps."""
+    return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
 class Steps:
@@ -109,7 +91,7 @@ class Steps:
             self._set_mark("")
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_: object) -> None:
-        if not self._is_manual and self._first.counts(optimizer, None):
+        if not self._is_manual and self._first.steps(optimizer):
             self._advance()
 
     def _advance(self) -> None:

@@ -29,6 +29,7 @@ from torch.optim import optimizer as optim
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
 from oomscope import virtual
+from oomscope.capture.steps import count_stepped, stepped_by
 from oomscope.probe.recording.blocks import LabelledBlocks, collectives_labelled, tensors_in
 from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import untraced
@@ -301,7 +302,7 @@ class Follower:
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self.unharmed():
-            if self._optimizers.get(optimizer) != _count_stepped(optimizer):  # ``add_param_group`` adds some later
+            if self._optimizers.get(optimizer) != count_stepped(optimizer):  # ``add_param_group`` adds some later
                 self._note_optimizer(optimizer)
             if isinstance(optimizer, torch.optim.LBFGS) and virtual.is_loaded() and not is_computed(os.environ):
                 self._note_history_of(optimizer)
@@ -327,8 +328,8 @@ class Follower:
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         with self._kept:
-            self._optimizers[optimizer] = _count_stepped(optimizer)
-            self._follow_gradients(_stepped_by(optimizer), are_weights=True)
+            self._optimizers[optimizer] = count_stepped(optimizer)
+            self._follow_gradients(stepped_by(optimizer), are_weights=True)
 
     def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
         """Label states, parameters, and gradients that the program sets itself.
@@ -336,7 +337,7 @@ class Follower:
         Plain tensors that backward does not come to are states where they are copies of weights in another type (master
         weights): where there is a model to train whose parameters have one.
         """
-        stepped = list(_stepped_by(optimizer))
+        stepped = list(stepped_by(optimizer))
         gradients = {id(each.grad) for each in stepped if each.grad is not None}
         states = tensors_in(list(optimizer.state.values()), objects=_OBJECTS_IN_STATES)
         self._blocks.label(Category.OPTIMIZER_STATE, (each for each in states if id(each) not in gradients))
@@ -389,7 +390,7 @@ def _behind_another_device(roots: list[graph.Node], cards: int) -> list[graph.No
 
 def _card_of(node: graph.Node) -> torch.device | None:
     """Return the card on whose thread the engine runs a node, by the gradients that it takes; None for the host."""
-    taken_by = getattr(node, "_input_metadata", ())  # torch 2.4 does not tell, and no torch before 2.10 takes marks
+    taken_by = getattr(node, "_input_metadata", ())  # torch 2.4 has none; it matters from torch 2.10 on
     return next((taken.device for taken in taken_by if taken.device.type != "cpu"), None)
 
 
@@ -430,15 +431,6 @@ def _distinct(members: Iterable[_Member | None]) -> Iterator[_Member]:
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, torch.nn.Parameter)
-
-
-def _stepped_by(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the tensors that an optimizer steps."""
-    return (each for group in optimizer.param_groups for each in group["params"])
-
-
-def _count_stepped(optimizer: torch.optim.Optimizer) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
 def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:

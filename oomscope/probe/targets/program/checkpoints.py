@@ -1,8 +1,7 @@
 """Notes which files a program saves on a virtual card, which computes no values to save.
 
-The program writes its files as always: a checkpoint that it replaces holds meaningless numbers afterwards. To keep its
-hands off checkpoints was tried and given up: what moves files away and back, or lets calls do nothing, loses files of
-the user or ends programs in cases that nobody thought of.
+The program writes its files as always: a checkpoint that it replaces holds meaningless numbers afterwards. Why nothing
+protects it: docs/design/probe.md.
 """
 
 from __future__ import annotations

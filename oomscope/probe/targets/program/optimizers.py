@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
 from typing import Final
 
 from torch import Tensor, dtype
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from oomscope.capture.steps import FirstOptimizer
+from oomscope.capture.steps import FirstOptimizer, count_stepped, stepped_by
 from oomscope.probe.recording.blocks import local_part
 
 LONGEST_WAIT: Final = 12
@@ -20,10 +20,21 @@ _STEPS: Final = 2
 
 
 class Optimizers:
-    """Follows optimizers from their making on, and holds none of them."""
+    """Follows optimizers from their making on, and holds none of them.
+
+    DeepSpeed's ZeRO lets an optimizer step some of its parameters at a time. Its steps are parts of one iteration while
+    they follow each other without a backward pass, and each begins with a parameter that none of them began with.
+    """
 
     def __init__(self) -> None:
         self._first = FirstOptimizer()
+        self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        """The first parameter of each part of the last iteration."""
+        self._parts = 0
+        """Of the last iteration, so far."""
+        self._parts_before = 0
+        """Of the one before it; 0 without one."""
+        self._backwards = 0
         self._made_with = WeakIdKeyDictionary()
         self._steps = WeakIdKeyDictionary()
         self.awaits_part = False
@@ -31,7 +42,7 @@ class Optimizers:
 
     def see(self, optimizer: Optimizer) -> None:
         """Note an optimizer that has been made."""
-        self._made_with[optimizer] = _count_parameters(optimizer)
+        self._made_with[optimizer] = count_stepped(optimizer)
 
     def step_counts(self, optimizer: Optimizer, backwards: int) -> bool:
         """Return whether a step is one more iteration; ``backwards`` passes were begun before it.
@@ -40,21 +51,39 @@ class Optimizers:
         parameters than it was made with may step others.
         """
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
-        first = self._first
-        if not first.steps(optimizer):
+        if self._first.optimizer is None:
+            self._parts = 0
+        if not self._first.steps(optimizer):
             return False
-        is_iteration = first.counts(optimizer, backwards)
-        is_partial = _count_parameters(optimizer) < self._made_with.get(optimizer, 0)
-        self.awaits_part = first.parts < first.parts_before if first.parts_before else is_partial
+        is_iteration = not self._goes_on(optimizer, backwards)
+        is_partial = count_stepped(optimizer) < self._made_with.get(optimizer, 0)
+        self.awaits_part = self._parts < self._parts_before if self._parts_before else is_partial
         return is_iteration
+
+    def _goes_on(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Return whether a step is a further part of the last iteration; if not, it begins another."""
+        first = next(stepped_by(optimizer), None)
+        goes_on = (
+            first is not None
+            and id(first) not in self._began_with
+            and backwards == self._backwards
+            and 0 < self._parts == len(self._began_with)  # fewer if a parameter is gone: the program made others
+        )
+        if not goes_on:
+            self._began_with.clear()
+            self._backwards, self._parts_before, self._parts = backwards, self._parts, 0
+        if first is not None:
+            self._began_with[id(first)] = first
+        self._parts += 1
+        return goes_on
 
     def is_one_late(self, iterations: int, asked: int) -> bool:
         """Return whether another optimizer is to be waited for after so many ``iterations``, of which ``asked`` do."""
-        return asked <= iterations < LONGEST_WAIT and self.count_late(_steps_of(asked)) > 0
+        return asked <= iterations < LONGEST_WAIT and self.count_late(_needed_steps(asked)) > 0
 
-    def is_late_no_more(self, optimizer: Optimizer, asked: int) -> bool:
+    def has_caught_up(self, optimizer: Optimizer, asked: int) -> bool:
         """Return whether an optimizer has just made the steps that are waited for."""
-        return bool(self._steps.get(optimizer, 0) == _steps_of(asked))
+        return bool(self._steps.get(optimizer, 0) == _needed_steps(asked))
 
     def count_late(self, steps: int) -> int:
         """Return how many optimizers made fewer than ``steps``, though they have parameters on the card to train.
@@ -64,35 +93,27 @@ class Optimizers:
         """
         late = [each for each in self._made_with if self._steps.get(each, 0) < steps]
         others = [each for each, made in self._steps.items() if made >= steps] if late else []
-        stepped = {id(parameter) for each in others for parameter in _parameters(each)}
+        stepped = {id(parameter) for each in others for parameter in stepped_by(each)}
         types_of: dict[int, list[set[dtype]]] = {}
         for each in others:
             types_of.setdefault(_count_numbers(each), []).append(_types(each))
         return sum(
-            any(map(_is_trained_on_card, _parameters(each)))
-            and stepped.isdisjoint(map(id, _parameters(each)))
+            any(map(_is_trained_on_card, stepped_by(each)))
+            and stepped.isdisjoint(map(id, stepped_by(each)))
             and not any(map(_types(each).isdisjoint, types_of.get(_count_numbers(each), ())))
             for each in late
         )
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
-    return (each for group in optimizer.param_groups for each in group["params"])
-
-
-def _count_parameters(optimizer: Optimizer) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)
-
-
 def _count_numbers(optimizer: Optimizer) -> int:
-    return sum(each.numel() for each in _parameters(optimizer))
+    return sum(each.numel() for each in stepped_by(optimizer))
 
 
 def _types(optimizer: Optimizer) -> set[dtype]:
-    return {each.dtype for each in _parameters(optimizer)}
+    return {each.dtype for each in stepped_by(optimizer)}
 
 
-def _steps_of(asked: int) -> int:
+def _needed_steps(asked: int) -> int:
     """Return how many steps each optimizer is to make where so many iterations are asked for."""
     return max(1, min(_STEPS, asked - 1))
 

@@ -174,7 +174,7 @@ class MeasuredProcess:
         elif self._awaits_optimizer:  # the first one may never step again
             self._steps_meanwhile += 1
             is_enough = self._steps_meanwhile >= LONGEST_WAIT * self._receipt.optimizers
-            if is_enough or self._optimizers.is_late_no_more(optimizer, self._settings.iterations):
+            if is_enough or self._optimizers.has_caught_up(optimizer, self._settings.iterations):
                 self._await_optimizer()
                 self._awaits_optimizer = self._awaits_optimizer and not is_enough
 
