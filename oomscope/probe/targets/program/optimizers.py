@@ -22,11 +22,18 @@ _STEPS: Final = 2
 class Optimizers:
     """Follows optimizers from their making on, and holds none of them.
 
+    Once ``asked`` iterations are over, :attr:`waits` says whether a step is missing: of an optimizer that steps less
+    often than the first, or of further parts of the iteration.
+
     DeepSpeed's ZeRO lets an optimizer step some of its parameters at a time. Its steps are parts of one iteration while
     they follow each other without a backward pass, and each begins with a parameter that none of them began with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, asked: int) -> None:
+        self.iterations = 0
+        self.has_waited = False
+        """Whether another optimizer was waited for."""
+        self._asked = asked
         self._first = FirstOptimizer()
         self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         """The first parameter of each part of the last iteration."""
@@ -37,15 +44,24 @@ class Optimizers:
         self._backwards = 0
         self._made_with = WeakIdKeyDictionary()
         self._steps = WeakIdKeyDictionary()
-        self.awaits_part = False
+        self._awaits_part = False
         """Whether the optimizer that stepped first may step further parameters in this iteration."""
+        self._awaits_other = False
+        """Whether another optimizer is late."""
+        self._steps_meanwhile = 0
+        """Steps of others while one is waited for: the first optimizer may never step again."""
 
     def see(self, optimizer: Optimizer) -> None:
         """Note an optimizer that has been made."""
         self._made_with[optimizer] = count_stepped(optimizer)
 
-    def step_counts(self, optimizer: Optimizer, backwards: int) -> bool:
-        """Return whether a step is one more iteration; ``backwards`` passes were begun before it.
+    @property
+    def waits(self) -> bool:
+        """Whether a step is to be waited for."""
+        return self._awaits_part or self._awaits_other
+
+    def step(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Count a step; return whether it is one more iteration. ``backwards`` passes were begun before it.
 
         How many parts an iteration has, the one before it tells. In the first one, an optimizer that steps fewer
         parameters than it was made with may step others.
@@ -54,11 +70,25 @@ class Optimizers:
         if self._first.optimizer is None:
             self._parts = 0
         if not self._first.steps(optimizer):
+            self._wait_on(optimizer)
             return False
         is_iteration = not self._goes_on(optimizer, backwards)
         is_partial = count_stepped(optimizer) < self._made_with.get(optimizer, 0)
-        self.awaits_part = self._parts < self._parts_before if self._parts_before else is_partial
+        self._awaits_part = self._parts < self._parts_before if self._parts_before else is_partial
+        if is_iteration:
+            self.iterations += 1
+            self._wait_for_others()
+        else:
+            self._wait_on(optimizer)
         return is_iteration
+
+    def begin_iteration(self) -> None:
+        """Wait for no further part of the last one."""
+        self._awaits_part = False
+
+    def stop_waiting(self) -> None:
+        """Wait for no other optimizer until the next iteration."""
+        self._awaits_other = False
 
     def _goes_on(self, optimizer: Optimizer, backwards: int) -> bool:
         """Return whether a step is a further part of the last iteration; if not, it begins another."""
@@ -77,13 +107,20 @@ class Optimizers:
         self._parts += 1
         return goes_on
 
-    def is_one_late(self, iterations: int, asked: int) -> bool:
-        """Return whether another optimizer is to be waited for after so many ``iterations``, of which ``asked`` do."""
-        return asked <= iterations < LONGEST_WAIT and self.count_late(_needed_steps(asked)) > 0
+    def _wait_on(self, optimizer: Optimizer) -> None:
+        """Take a step that is no iteration: it may be the one that is waited for, or one too many meanwhile."""
+        if not self._awaits_other:
+            return
+        self._steps_meanwhile += 1
+        if self._steps_meanwhile >= LONGEST_WAIT * len(self._made_with):
+            self._awaits_other = False
+        elif self._steps.get(optimizer, 0) == _needed_steps(self._asked):
+            self._wait_for_others()
 
-    def has_caught_up(self, optimizer: Optimizer, asked: int) -> bool:
-        """Return whether an optimizer has just made the steps that are waited for."""
-        return bool(self._steps.get(optimizer, 0) == _needed_steps(asked))
+    def _wait_for_others(self) -> None:
+        is_due = self._asked <= self.iterations < LONGEST_WAIT
+        self._awaits_other = is_due and self.count_late(_needed_steps(self._asked)) > 0
+        self.has_waited = self.has_waited or self._awaits_other
 
     def count_late(self, steps: int) -> int:
         """Return how many optimizers made fewer than ``steps``, though they have parameters on the card to train.

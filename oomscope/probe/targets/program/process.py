@@ -64,9 +64,7 @@ class MeasuredProcess:
         self._path = receipt.path_of(self._folder, self._pid)
         self._receipt = Receipt.of_this_process()
         self._parameters = Parameters()
-        self._optimizers = Optimizers()
-        self._awaits_optimizer = False
-        self._steps_meanwhile = 0
+        self._optimizers = Optimizers(self._settings.iterations)
         self._recording: ProgramRecording | None = None
         self._is_finished = False
         self._receipt.write(self._path)
@@ -104,7 +102,7 @@ class MeasuredProcess:
         @functools.wraps(replay)
         def replayed(captured: torch.cuda.CUDAGraph) -> None:
             replay(captured)
-            self._awaits_optimizer = False
+            self._optimizers.stop_waiting()
             self._stop_if_enough()
 
         torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign, assignment]
@@ -165,27 +163,11 @@ class MeasuredProcess:
     def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._receipt.steps += 1
         self._receipt.went_on = True
-        if self._optimizers.step_counts(optimizer, self._receipt.backwards):
+        if self._optimizers.step(optimizer, self._receipt.backwards):
             self._receipt.iterations += 1
             if self._recording is not None:
                 self._recording.iteration_ends(self._receipt.iterations)
             self._write()
-            self._await_optimizer()
-        elif self._awaits_optimizer:  # the first one may never step again
-            self._steps_meanwhile += 1
-            is_enough = self._steps_meanwhile >= LONGEST_WAIT * self._receipt.optimizers
-            if is_enough or self._optimizers.has_caught_up(optimizer, self._settings.iterations):
-                self._await_optimizer()
-                self._awaits_optimizer = self._awaits_optimizer and not is_enough
-
-    def _await_optimizer(self) -> None:
-        """Let a program go on whose other optimizers step less often than the first."""
-        asked = self._settings.iterations
-        self._awaits_optimizer = self._optimizers.is_one_late(self._receipt.iterations, asked)
-        more = f"up to {LONGEST_WAIT} iterations were measured instead of {asked}"
-        note = f"an optimizer steps less often than the first: {more}"
-        if self._awaits_optimizer and note not in self._receipt.notes:
-            self._receipt.notes.append(note)
 
     def _count_unstepped(self) -> None:
         if self._receipt.iterations >= self._settings.iterations:
@@ -197,14 +179,13 @@ class MeasuredProcess:
             self._write()
 
     def _iteration_begins(self) -> None:
-        self._optimizers.awaits_part = False
+        self._optimizers.begin_iteration()
         self._stop_if_enough()
 
     @property
     def _has_seen_enough(self) -> bool:
         most = self._settings.most_backwards
-        waits = self._awaits_optimizer or self._optimizers.awaits_part
-        is_over = self._receipt.iterations >= self._settings.iterations and not waits
+        is_over = self._receipt.iterations >= self._settings.iterations and not self._optimizers.waits
         return is_over or (most is not None and self._receipt.backwards > most)
 
     # How it ends ----------------------------------------------------------------------------------------------
@@ -239,6 +220,9 @@ class MeasuredProcess:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._receipt.rank = torch.distributed.get_rank()
             self._receipt.world_size = torch.distributed.get_world_size()
+        if self._optimizers.has_waited:
+            more = f"up to {LONGEST_WAIT} iterations were measured instead of {self._settings.iterations}"
+            self._receipt.notes.append(f"an optimizer steps less often than the first: {more}")
         self._parameters.look_around()
         self._receipt.parameters_on_cpu = self._parameters.on_cpu
         self._receipt.parameters_on_card = self._parameters.on_card
