@@ -27,10 +27,10 @@ def follow_saves(torch: Any, on_save: Callable[[str], None]) -> None:
         module: Any = sys.modules[_SAFETENSORS]
         module.save_file = _followed(module.save_file, "filename", on_save)
 
-    if _SAFETENSORS in sys.modules:
-        follow_safetensors()
-    else:
+    if _SAFETENSORS not in sys.modules:
         AroundImport(_SAFETENSORS, then=follow_safetensors).install()
+    elif hasattr(sys.modules[_SAFETENSORS], "save_file"):  # else it is importing torch: what it saves is not noticed
+        follow_safetensors()
 
 
 def _followed(save: Callable[..., Any], name: str, on_save: Callable[[str], None]) -> Callable[..., Any]:

@@ -77,7 +77,7 @@ class MeasuredProcess:
         atexit.register(self._process_ends)
         ending.before_hard_exit(self._leaves_hard)
         if self._settings.backend == "virtual":
-            follow_saves(torch, self._saved)
+            self._attempt(lambda: follow_saves(torch, self._saved))
         if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
             torch.cuda._lazy_call(self._cuda_begins)
             self._stop_after_replays()

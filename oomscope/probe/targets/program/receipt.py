@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -73,6 +73,8 @@ class Refused:
     """What this process held of that virtual card; 0 on a real one, which is not asked."""
     snapshot: str
     """The file of the snapshot that was taken at that instant; empty where it could not be written."""
+    stats: dict[str, int] = field(default_factory=dict)
+    """``torch.cuda.memory_stats`` of the card at that instant."""
 
 
 @dataclass(kw_only=True)
@@ -175,6 +177,14 @@ class Receipt:
             return False
         raised = self.raised is not None and self.raised.refusal is not None
         return raised or (self.refused is not None and not self.went_on)
+
+    @property
+    def as_last_known(self) -> Self:
+        """The receipt, with what was kept at the refusal for a process that was killed after it."""
+        if self.snapshot or self.refused is None or not self.ran_out:
+            return self
+        then = self.refused
+        return replace(self, device=then.device, snapshot=then.snapshot, stats=then.stats)
 
     @classmethod
     def of_this_process(cls) -> Self:

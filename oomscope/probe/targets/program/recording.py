@@ -204,7 +204,8 @@ class ProgramRecording:
         if virtual.is_loaded():
             others = (each for each in range(self._receipt.devices or 1) if each != refusal.device)
             held = virtual.state().used_bytes - sum(map(torch.cuda.memory_reserved, others))
-        self._receipt.refused = Refused(**vars(refusal), moment=moment, held_bytes=held, snapshot=snapshot)
+        stats = self._recorder.stats(refusal.device)
+        self._receipt.refused = Refused(**vars(refusal), moment=moment, held_bytes=held, snapshot=snapshot, stats=stats)
         self._on_change()
 
     def _write(self, tag: str, device: int) -> str:

@@ -65,14 +65,15 @@ def ending_of(
     Raises:
         SnapshotError: a snapshot that they left cannot be read.
     """
-    receipt = representative(ended.receipts, rank)
+    speaker = representative(ended.receipts, rank)
     failure = failure_in(ended, rank)
-    if failure is not None or receipt is None:
+    if failure is not None or speaker is None:
         return Ending(measurement=None, failure=failure, unanswered=_unanswered(ended.receipts))
+    receipt = speaker.as_last_known
     if not receipt.snapshot:
         return Ending(measurement=None, failure=_unwritten(receipt))
     measurement = _measurement(receipt, settings, _device_of(receipt, ended.receipts, budget))
-    others = [each for each in ended.receipts if each is not receipt and each.peak_bytes]
+    others = [each for each in ended.receipts if each is not speaker and each.peak_bytes]
     is_of_world = (receipt.world_size or 1) > 1
     measurement = replace(
         measurement,
@@ -262,19 +263,21 @@ def _saved_by(receipts: Sequence[Receipt]) -> str:
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
     """Return the process whose result is reported for the program, of ``rank`` if that is given; None without one.
 
-    One that ended for want of memory comes first, then the one that reserved most of its card, or wanted most on top of
-    that: it has the least margin. Then come the one that allocated most, and the one that trained. Of those that did
-    nothing it is one that says why: a child of a launcher, not the launcher, which came before it. Of ranks that did
-    the same it is the lowest: two runs are compared by their representatives, which begin in any order.
+    One that ended for want of memory comes first, before one that raised the error of another again. Then comes the one
+    that reserved most of its card, or wanted most on top of that: it has the least margin. Then come the one that
+    allocated most, and the one that trained. Of those that did nothing it is one that says why: a child of a launcher,
+    not the launcher, which came before it. Of ranks that did the same it is the lowest: two runs are compared by their
+    representatives, which begin in any order.
     """
     return max((each for each in receipts if rank in (None, each.rank)), key=_weight, default=None)
 
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
     wanted = receipt.stats.get("reserved_bytes.all.peak", 0)
-    if receipt.ran_out and receipt.refused is not None:
+    was_refused = receipt.ran_out and receipt.refused is not None
+    if receipt.refused is not None and was_refused:
         wanted += receipt.refused.requested_bytes
-    done = (receipt.ran_out, wanted, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
+    done = (receipt.ran_out, was_refused, wanted, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
     told = (receipt.rank is not None, receipt.raised is not None, -(receipt.rank or 0))
     return (*done, *told, receipt.began_ns)
 

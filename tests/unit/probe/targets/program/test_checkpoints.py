@@ -39,5 +39,14 @@ def test_each_file_is_named_once_it_is_there(saved: list[str], tmp_path: Path, m
     assert torch.load("b.pt") == {1: 2}
 
 
+def test_safetensors_that_is_itself_importing_torch_is_let_be(monkeypatch) -> None:
+    monkeypatch.setattr(torch, "save", torch.save)
+    monkeypatch.setattr(torch.serialization, "save", torch.serialization.save)
+    unfinished = ModuleType("safetensors.torch")
+    monkeypatch.setitem(sys.modules, "safetensors.torch", unfinished)
+    follow_saves(torch, lambda path: None)
+    assert not hasattr(unfinished, "save_file")
+
+
 def test_it_is_still_the_function_of_its_module(saved: list[str]) -> None:
     assert pickle.loads(pickle.dumps(torch.save)) is torch.save

@@ -231,3 +231,17 @@ def test_a_rank_can_be_chosen() -> None:
 def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
     if not any(each.peak_bytes or each.ran_out for each in left):
         assert failure_in(ended(*left, status=status)) is not None
+
+
+def test_the_process_that_was_refused_speaks_before_one_that_raised_its_error_again() -> None:
+    trainer = receipt(peak=500 * MiB, state="ended", raised=OUT, stats={"reserved_bytes.all.peak": 500 * MiB})
+    worker = receipt(peak=0, state="running", refused=REFUSED, rank=None)
+    assert representative([trainer, worker]) is worker
+
+
+def test_a_process_that_was_killed_after_a_refusal_is_known_as_it_was_then() -> None:
+    then = {"reserved_bytes.all.peak": 3 * MiB}
+    killed = receipt(peak=0, state="running", refused=replace(REFUSED, device=1, stats=then)).as_last_known
+    assert (killed.device, killed.snapshot, killed.stats) == (1, "oom.pickle", then)
+    went_on = receipt(peak=0, state="running", refused=REFUSED, went_on=True)
+    assert went_on.as_last_known is went_on
