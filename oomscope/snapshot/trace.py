@@ -75,6 +75,8 @@ class Moment(NamedTuple):
 
 
 UNKNOWN_MOMENT: Final = Moment("", -1, -1)
+OTHER: Final = "other"
+"""The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
 DEFAULT_POOL: Final = (0, 0)
 """Id of the memory pool of whatever is in no CUDA graph and no ``MemPool``."""
 

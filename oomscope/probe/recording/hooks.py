@@ -34,9 +34,9 @@ from oomscope.probe.recording.blocks import LabelledBlocks, collectives_labelled
 from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
-from oomscope.probe.recording.position import OTHER, Position
+from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.trace import OTHER, Category
 from oomscope.units import format_size
 from oomscope.virtual.settings import is_computed
 
@@ -265,7 +265,7 @@ class Follower:
                     gradients = (each.grad for each in (*models, *self._parameters_run.keys()))
                     self._blocks.label(Category.GRADIENT, _distinct(gradients))
                 self._microbatch += 1
-                self._imply("optimizer", microbatch=-1)
+                self._imply("optimizer")  # unless a backward of this number follows: see reading.settled
 
     @contextmanager
     def _announced_on_threads_of(self, roots: Any) -> Iterator[None]:
@@ -324,6 +324,7 @@ class Follower:
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self.unharmed():
             self._label_states(optimizer)
+        self._microbatch = 0
         self._imply(OTHER, microbatch=-1)
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:

@@ -24,9 +24,6 @@ from oomscope.snapshot.forward_frames import number_text
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Category, Frame, Moment, Stack
 
-OTHER = "other"
-"""The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
-
 _COUNTED: Final = ("alloc", "free_requested")
 """Events that the allocator's statistics count when they happen (PyTorch, ``CUDACachingAllocator.cpp``)."""
 

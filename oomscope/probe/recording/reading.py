@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
+
 from oomscope.allocator.settings import parse_version
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.recording.block_label import BlockLabel
@@ -19,7 +21,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
 from oomscope.snapshot.read.build_snapshot import empty_trace
 from oomscope.snapshot.sites import is_measuring
-from oomscope.snapshot.trace import Action, Moment, Segment, Snapshot, Stack
+from oomscope.snapshot.trace import OTHER, Action, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.torch_versions import KEEPS_WORKSPACES
 
 _COUNTERS: Final = {
@@ -71,7 +73,7 @@ def measurement_of(
     """
     snapshot = _without_own_frames(snapshot)
     recorded = (trace for trace in snapshot.traces if trace.device == index)
-    trace = next(recorded, None) or empty_trace(index)  # a run that only counted
+    trace = settled(next(recorded, None) or empty_trace(index))  # a run that only counted
     timeline = Timeline.of(trace, snapshot.segments)
     trace = categorise(
         timeline,
@@ -88,7 +90,7 @@ def measurement_of(
         failed = FailedAllocation(
             requested_bytes=refusal.requested_bytes if size is None else size,
             message="",
-            moment=refusal.moment,
+            moment=settled_moment(refusal.moment, trace.moments),
             stack=stack,
             event=event if len(trace) > (event or 0) and not truncated else None,
             segments=tuple(segment for segment in at_refusal.segments if segment.device == index),
@@ -102,6 +104,30 @@ def measurement_of(
         truncated=truncated,
         allocator_conf=str(snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF", "")),
     )
+
+
+def settled(trace: Trace) -> Trace:
+    """Return ``trace`` with the phases that only what followed could tell."""
+    moments = dict.fromkeys(settled_moment(moment, trace.moments) for moment in trace.moments)
+    number = {moment: index for index, moment in enumerate(moments)}
+    renumbered = np.array([number[settled_moment(moment, trace.moments)] for moment in trace.moments], dtype=np.int32)
+    return replace(trace, moments=tuple(moments), moment_id=renumbered[trace.moment_id])
+
+
+def settled_moment(moment: Moment, moments: Collection[Moment]) -> Moment:
+    """Return what a moment between a backward and the optimizer's step is, given those of the whole run.
+
+    It has the number of the microbatch that would come next. Where that one has a forward, it is between two
+    microbatches; where it has a backward alone, a further loss of the same forward is computed.
+    """
+    phase, iteration, microbatch = moment
+    if phase != "optimizer" or microbatch < 0:
+        return moment
+    if Moment("forward", iteration, microbatch) in moments:
+        return Moment(OTHER, iteration, -1)
+    if Moment("backward", iteration, microbatch) in moments:
+        return Moment("loss", iteration, microbatch)
+    return Moment("optimizer", iteration, -1)
 
 
 def _without_own_frames(snapshot: Snapshot) -> Snapshot:
