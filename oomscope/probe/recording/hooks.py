@@ -35,6 +35,7 @@ from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import Position
+from oomscope.probe.recording.reading import AFTER_BACKWARD
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
 from oomscope.snapshot.trace import OTHER, Category
 from oomscope.units import format_size
@@ -265,7 +266,7 @@ class Follower:
                     gradients = (each.grad for each in (*models, *self._parameters_run.keys()))
                     self._blocks.label(Category.GRADIENT, _distinct(gradients))
                 self._microbatch += 1
-                self._imply("optimizer")  # unless a backward of this number follows: see reading.settled
+                self._imply(AFTER_BACKWARD)
 
     @contextmanager
     def _announced_on_threads_of(self, roots: Any) -> Iterator[None]:

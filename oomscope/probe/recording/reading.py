@@ -33,6 +33,10 @@ _COUNTERS: Final = {
 """Fields of :class:`AllocatorStats` and the counters of ``torch.cuda.memory_stats`` that they are."""
 
 
+AFTER_BACKWARD: Final = "after backward"
+"""The phase, until the whole run is read, of what follows a backward pass: no result shows it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordedRefusal:
     """The last request that the caching allocator refused; bytes."""
@@ -121,7 +125,7 @@ def settled_moment(moment: Moment, moments: Collection[Moment]) -> Moment:
     microbatches; where it has a backward alone, a further loss of the same forward is computed.
     """
     phase, iteration, microbatch = moment
-    if phase != "optimizer" or microbatch < 0:
+    if phase != AFTER_BACKWARD:
         return moment
     if Moment("forward", iteration, microbatch) in moments:
         return Moment(OTHER, iteration, -1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from oomscope.probe.recording.reading import settled
+from oomscope.probe.recording.reading import AFTER_BACKWARD, settled
 from oomscope.snapshot.read.build_snapshot import empty_trace
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Moment
 
@@ -23,7 +23,7 @@ def settled_moments(*moments: Moment) -> list[Moment]:
 
 
 def test_between_backward_and_step_it_is_the_optimizers_phase() -> None:
-    assert settled_moments(Moment("backward", 0, 0), Moment("optimizer", 0, 1), STEP) == [
+    assert settled_moments(Moment("backward", 0, 0), Moment(AFTER_BACKWARD, 0, 1), STEP) == [
         Moment("backward", 0, 0),
         STEP,
         STEP,
@@ -31,11 +31,11 @@ def test_between_backward_and_step_it_is_the_optimizers_phase() -> None:
 
 
 def test_between_two_microbatches_it_is_neither_loss_nor_optimizer() -> None:
-    found = settled_moments(Moment("optimizer", 0, 1), Moment("forward", 0, 1), Moment("backward", 0, 1))
+    found = settled_moments(Moment(AFTER_BACKWARD, 0, 1), Moment("forward", 0, 1), Moment("backward", 0, 1))
     assert found[0] == Moment("other", 0, -1)
 
 
 def test_between_two_backward_passes_without_a_forward_it_is_a_loss() -> None:
-    found = settled_moments(Moment("optimizer", 0, 1), Moment("backward", 0, 1), Moment("optimizer", 0, 2), STEP)
+    found = settled_moments(Moment(AFTER_BACKWARD, 0, 1), Moment("backward", 0, 1), Moment(AFTER_BACKWARD, 0, 2), STEP)
     assert found == [Moment("loss", 0, 1), Moment("backward", 0, 1), STEP, STEP]
-    assert settled_moments(Moment("optimizer", 0, 1), Moment("backward", 1, 1))[0] == STEP, "of another iteration"
+    assert settled_moments(Moment(AFTER_BACKWARD, 0, 1), Moment("backward", 1, 1))[0] == STEP, "of another iteration"
