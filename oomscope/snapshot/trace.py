@@ -75,6 +75,8 @@ class Moment(NamedTuple):
 
 
 UNKNOWN_MOMENT: Final = Moment("", -1, -1)
+AFTER_BACKWARD: Final = "after backward"
+"""The phase of what follows a backward pass, until the whole run is read: no result shows it."""
 OTHER: Final = "other"
 """The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
 DEFAULT_POOL: Final = (0, 0)

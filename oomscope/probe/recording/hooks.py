@@ -35,9 +35,8 @@ from oomscope.probe.recording.collector import KeptObjects, gc_paused
 from oomscope.probe.recording.compiled import untraced
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.position import Position
-from oomscope.probe.recording.reading import AFTER_BACKWARD
 from oomscope.probe.recording.replaced import backward_through, creates_graph, replaced
-from oomscope.snapshot.trace import OTHER, Category
+from oomscope.snapshot.trace import AFTER_BACKWARD, OTHER, Category
 from oomscope.units import format_size
 from oomscope.virtual.settings import is_computed
 

@@ -21,7 +21,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
 from oomscope.snapshot.read.build_snapshot import empty_trace
 from oomscope.snapshot.sites import is_measuring
-from oomscope.snapshot.trace import OTHER, Action, Moment, Segment, Snapshot, Stack, Trace
+from oomscope.snapshot.trace import AFTER_BACKWARD, OTHER, Action, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.torch_versions import KEEPS_WORKSPACES
 
 _COUNTERS: Final = {
@@ -31,10 +31,6 @@ _COUNTERS: Final = {
     **{f"{kind}_bytes_current": f"{kind}_bytes.all.current" for kind in ("allocated", "requested")},
 }
 """Fields of :class:`AllocatorStats` and the counters of ``torch.cuda.memory_stats`` that they are."""
-
-
-AFTER_BACKWARD: Final = "after backward"
-"""The phase, until the whole run is read, of what follows a backward pass: no result shows it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from oomscope.probe.recording.reading import AFTER_BACKWARD, settled
+from oomscope.probe.recording.reading import settled
 from oomscope.snapshot.read.build_snapshot import empty_trace
-from oomscope.snapshot.trace import UNKNOWN_MOMENT, Moment
+from oomscope.snapshot.trace import AFTER_BACKWARD, UNKNOWN_MOMENT, Moment
 
 STEP = Moment("optimizer", 0, -1)
 
