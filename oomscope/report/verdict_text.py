@@ -147,7 +147,8 @@ def advice_text(
 
 def _failure_advice(verdict: Verdict, variable: str, less: str | None) -> str | None:
     if "foreign" in verdict.tags:
-        return "end the other processes on the card or use another card: alone on it the same allocations pass"
+        end = "end the other processes on the card, let those of the program hold less, or use another card"
+        return f"{end}: alone on it the same allocations pass"
     if "fraction" in verdict.tags:
         cure = f"{_fragmentation_advice(verdict, variable, less)}; or " if verdict.cured_by else ""
         return (

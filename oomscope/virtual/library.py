@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from oomscope.virtual.loading import library
 
-_VERSION = 7
+_VERSION = 8
 """``OOMSCOPE_CARD_VERSION`` of csrc/card.h."""
 
 
@@ -59,6 +59,11 @@ def state() -> CardState:
         unsupported=_names(card.oomscope_card_unsupported),
         unknown_workspaces=_names(card.oomscope_card_unknown_workspaces),
     )
+
+
+def most_held(device: int) -> int:
+    """Return the most bytes that this process and others held at once of a device that it sees."""
+    return int(_card().oomscope_card_most_held(device))
 
 
 def on_unknown_read(callback: Callable[[int], None] | None) -> None:
@@ -189,6 +194,7 @@ def _typed(card: ctypes.CDLL) -> ctypes.CDLL:
     card.oomscope_card_counters.restype = ctypes.c_size_t
     card.oomscope_card_unsupported.restype = ctypes.c_size_t
     card.oomscope_card_unknown_workspaces.restype = ctypes.c_size_t
+    card.oomscope_card_most_held.restype = ctypes.c_uint64
     loops = ctypes.POINTER(ctypes.c_size_t)
     for function in (card.oomscope_card_holds, card.oomscope_card_hold, card.oomscope_card_unhold):
         function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, loops, loops]

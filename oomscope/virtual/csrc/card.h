@@ -130,7 +130,7 @@ typedef struct oomscope_card_counts {
   uint64_t unsupported;         /* names noted by card_unsupported */
 } oomscope_card_counts;
 
-#define OOMSCOPE_CARD_VERSION 7
+#define OOMSCOPE_CARD_VERSION 8
 
 /* These do not count as CUDA calls: they never prepare the process. */
 
@@ -139,6 +139,9 @@ CARD_API int oomscope_card_version(void);
 
 /* Writes at most `bytes` bytes of this process's counts; returns the size of the whole struct. */
 CARD_API size_t oomscope_card_counters(oomscope_card_counts *counts, size_t bytes);
+
+/* The most bytes that all living processes held at once of a device that this process sees. */
+CARD_API uint64_t oomscope_card_most_held(int device);
 
 /* Writes the noted names in the order of their first calls, separated by newlines, cut to `bytes` with its final NUL;
  * returns the length that the whole text has, without the NUL. */

@@ -192,6 +192,26 @@ def test_processes_share_a_card_through_the_ledger(tmp_path: Path) -> None:
         apart.communicate()
 
 
+def test_the_most_that_living_processes_held_at_once_is_known(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    script = """
+        from oomscope.virtual import most_held
+        call("cudaFree", c_void_p(malloc(30 * MiB)))
+        malloc(10 * MiB)
+        say([most_held(device) // MiB for device in (0, 1)])
+        """
+    with _holder(ledger, 60) as holder:
+        assert on_card(script, total=100 * MiB, devices=2, ledger=ledger) == [90, 0]
+        holder.communicate()
+        assert on_card(script, total=100 * MiB, devices=2, ledger=ledger) == [90, 0]
+    with _holder(tmp_path / "another", 60) as holder:
+        holder.communicate()
+        assert on_card(script, total=100 * MiB, devices=2, ledger=tmp_path / "another") == [60, 0], (
+            "one after the other"
+        )
+    assert on_card(script, total=100 * MiB, devices=2) == [30, 0]
+
+
 @pytest.mark.parametrize(("visible", "free"), [("3,2", 40), ("2,3", 100), ("0,3", 100)])
 def test_processes_share_what_both_list_whatever_its_ordinal(tmp_path: Path, visible: str, free: int) -> None:
     ledger = tmp_path / "ledger"

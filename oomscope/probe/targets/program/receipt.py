@@ -119,6 +119,8 @@ class Receipt:
     """The card that is reported: the one that ran out of memory, else the one of which most was reserved."""
     card_peaks: list[int] = field(default_factory=list)
     """The most that was reserved of each card."""
+    most_held: list[int] = field(default_factory=list)
+    """The most that all processes together held of each virtual card; empty for real ones."""
     visible_cards: str = ""
     """``CUDA_VISIBLE_DEVICES``, by which the process sees some of the cards, under numbers of its own."""
     budget: dict[str, Any] | None = None
@@ -164,6 +166,10 @@ class Receipt:
     def peak_of(self, card: str) -> int:
         """Return the most that was reserved of a card, by its name."""
         return sum(peak for index, peak in enumerate(self.card_peaks) if self.name_of(index) == card)
+
+    def most_held_of(self, card: str) -> int:
+        """Return the most that all processes held of a card, by its name, while this one ran."""
+        return max((most for index, most in enumerate(self.most_held) if self.name_of(index) == card), default=0)
 
     def name_of(self, index: int) -> str:
         """Return by what name all processes know the card with this ``index``."""

@@ -102,6 +102,8 @@ class ProgramRecording:
         receipt, recorder = self._receipt, self._recorder
         stats = [recorder.stats(device) for device in range(receipt.devices or 1)]
         receipt.card_peaks = [each.get("reserved_bytes.all.peak", 0) for each in stats]
+        if virtual.is_loaded():
+            receipt.most_held = [virtual.most_held(device) for device in range(len(stats))]
         index = self._reported_card(stats)
         torch.cuda.synchronize(index)
         recorder.follower.label_all()

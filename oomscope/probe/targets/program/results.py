@@ -149,8 +149,8 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
 def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudget | None) -> DeviceBudget:
     """Return the card as a process saw it: a virtual one, ``budget``, less what other processes of the program held.
 
-    That is what they held when the process was refused memory. Where it was not, other ranks count with their peaks,
-    unless these cannot have been at the same time.
+    That is what they held when the process was refused memory. Where it was not, it is the most that all of them held
+    at once, less its own peak: what remains then is what the program left of the card.
     """
     if budget is None:
         return DeviceBudget(**(receipt.budget or {})).under(receipt.fraction)
@@ -158,9 +158,9 @@ def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudg
     if refused is not None and refused.device == index:
         held = budget.limit_bytes - budget.non_torch_bytes - refused.held_bytes - refused.free_bytes
     else:
-        strayed = sum(each.peak_of(receipt.name_of(index)) for each in receipts if _is_another_rank(each, receipt))
-        fits = strayed <= budget.available_bytes - receipt.stats.get("reserved_bytes.all.peak", 0)
-        held = budget.other_process_bytes + (strayed if fits else 0)
+        are_others = any(each.pid != receipt.pid and each.is_cuda_initialised for each in receipts)
+        most = max((each.most_held_of(receipt.name_of(index)) for each in receipts), default=0) if are_others else 0
+        held = budget.other_process_bytes + max(0, most - receipt.stats.get("reserved_bytes.all.peak", 0))
     return replace(budget, other_process_bytes=max(held, budget.other_process_bytes)).under(receipt.fraction)
 
 
@@ -239,9 +239,10 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
             where = f"cuda:{card}, the card of rank {receipt.rank}"
             remedy = "torch.cuda.set_device(LOCAL_RANK), or map_location, may be missing"
             notes.append(f"rank {each.rank} held at most {format_size(strayed)} of {where}: {remedy}")
-    if others and (receipt.world_size or 1) == 1:
+    users = [each for each in ended.receipts if each.is_cuda_initialised]
+    if len(users) > 1 and (receipt.world_size or 1) == 1:
         notes.append(
-            f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which {why}: "
+            f"{len(users)} processes used the card; this is process {receipt.pid}, which {why}: "
             + " ".join(receipt.argv)
         )
     if ended.killed:

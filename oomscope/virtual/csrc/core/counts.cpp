@@ -7,6 +7,9 @@
 #include <string>
 #include <unordered_set>
 
+#include "core/ledger.h"
+#include "core/settings.h"
+
 namespace card {
 
 Counts counts;
@@ -70,6 +73,8 @@ CARD_API size_t oomscope_card_counters(oomscope_card_counts *out, size_t bytes) 
   memcpy(out, &now, bytes < sizeof now ? bytes : sizeof now);
   return sizeof now;
 }
+
+CARD_API uint64_t oomscope_card_most_held(int device) { return card::ledger_most(card::settings().visible[device]); }
 
 CARD_API size_t oomscope_card_unsupported(char *buffer, size_t bytes) {
   return card::unsupported.write(buffer, bytes);

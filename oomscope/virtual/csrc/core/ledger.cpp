@@ -17,7 +17,7 @@ namespace card {
 namespace {
 
 constexpr int max_processes = 256;
-constexpr uint64_t magic = 0x31726567646c6d6f;  // "omldger1"
+constexpr uint64_t magic = 0x32726567646c6d6f;  // "omldger2"
 
 struct Entry {
   uint64_t started;  // of the process, in clock ticks since boot
@@ -28,12 +28,14 @@ struct Entry {
 struct Ledger {
   uint64_t magic;
   Entry entries[max_processes];
+  uint64_t most[max_devices];
 };
 
 int file = -1;
 Ledger *ledger = nullptr;
 Entry *own = nullptr;
-uint64_t alone[max_devices];  // what this process holds, also where there is no ledger
+uint64_t alone[max_devices];  // what this process holds where there is no ledger
+uint64_t most_alone[max_devices];
 
 class FileLock {
  public:
@@ -85,6 +87,14 @@ uint64_t held(int device) {
   return total;
 }
 
+// The lock is held. Dead processes count until they are dropped, which takes time: a new maximum is worth it.
+void note_most(int device) {
+  uint64_t &most = ledger->most[device];
+  if (held(device) <= most) return;
+  drop_dead_processes();
+  most = std::max(most, held(device));
+}
+
 Ledger *map(int descriptor, int protection) {
   void *at = mmap(nullptr, sizeof(Ledger), protection, MAP_SHARED, descriptor, 0);
   return at == MAP_FAILED ? nullptr : static_cast<Ledger *>(at);
@@ -130,6 +140,7 @@ bool ledger_take(int device, uint64_t bytes, uint64_t budget) {
   if (!ledger) {
     if (bytes > budget || alone[device] > budget - bytes) return false;
     alone[device] += bytes;
+    most_alone[device] = std::max(most_alone[device], alone[device]);
     return true;
   }
   FileLock lock(file);
@@ -137,6 +148,7 @@ bool ledger_take(int device, uint64_t bytes, uint64_t budget) {
   if (!fits()) drop_dead_processes();
   if (!fits()) return false;
   own->bytes[device] += bytes;
+  note_most(device);
   return true;
 }
 
@@ -159,6 +171,12 @@ uint64_t ledger_total(int device) {
   FileLock lock(file);
   drop_dead_processes();
   return held(device);
+}
+
+uint64_t ledger_most(int device) {
+  if (!ledger) return most_alone[device];
+  FileLock lock(file);
+  return ledger->most[device];
 }
 
 std::vector<Holder> ledger_holders(const std::string &path, int device) {

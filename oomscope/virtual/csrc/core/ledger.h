@@ -32,4 +32,7 @@ std::vector<Holder> ledger_holders(const std::string &path, int device);
 // What the living processes hold, this one included.
 uint64_t ledger_total(int device);
 
+// The most that living processes held of the device at once.
+uint64_t ledger_most(int device);
+
 }  // namespace card

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.probe.measurement import DeviceBudget
 from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
-from oomscope.probe.targets.program.results import Ended, failure_in, representative
+from oomscope.probe.targets.program.results import Ended, _device_of, failure_in, representative
 from oomscope.units import MiB
 from oomscope.virtual.extensions import NO_IPC
 
@@ -245,3 +246,11 @@ def test_a_process_that_was_killed_after_a_refusal_is_known_as_it_was_then() -> 
     assert (killed.device, killed.snapshot, killed.stats) == (1, "oom.pickle", then)
     went_on = receipt(peak=0, state="running", refused=REFUSED, went_on=True)
     assert went_on.as_last_known is went_on
+
+
+def test_what_other_processes_held_beside_one_is_not_to_spare_for_it() -> None:
+    mine = receipt(stats={"reserved_bytes.all.peak": 300 * MiB}, most_held=[0, 800 * MiB], device=1)
+    actor = receipt(peak=0, pid=8, state="running", is_cuda_initialised=True)
+    budget = DeviceBudget(gpu="h200", limit_bytes=2000 * MiB, non_torch_bytes=100 * MiB, other_process_bytes=50 * MiB)
+    assert _device_of(mine, [mine, actor], budget).other_process_bytes == 550 * MiB
+    assert _device_of(mine, [mine], budget) == budget, "alone, what else it holds is its own"
