@@ -221,7 +221,7 @@ def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Rec
             made = f"{receipt.iterations} of {iterations} iterations"
             rest = f"what follows them counts as iteration {receipt.iterations} (numbered from 0)"
             notes.append(f"the program ended by itself after {made}; {rest}")
-        else:
+        elif not any(each.iterations for each in ended.receipts):
             notes.append("no step of a torch.optim.Optimizer was seen: the program was measured to its end")
     if receipt.state == "stopped" and receipt.iterations < iterations:
         made = f"{receipt.backwards} backward passes with {receipt.iterations} of {iterations} iterations"

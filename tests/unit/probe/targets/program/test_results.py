@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oomscope.probe.measurement import DeviceBudget
 from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
-from oomscope.probe.targets.program.results import Ended, _device_of, failure_in, representative
+from oomscope.probe.targets.program.results import Ended, _device_of, _notes, failure_in, representative
 from oomscope.units import MiB
 from oomscope.virtual.extensions import NO_IPC
 
@@ -254,3 +254,11 @@ def test_what_other_processes_held_beside_one_is_not_to_spare_for_it() -> None:
     budget = DeviceBudget(gpu="h200", limit_bytes=2000 * MiB, non_torch_bytes=100 * MiB, other_process_bytes=50 * MiB)
     assert _device_of(mine, [mine, actor], budget).other_process_bytes == 550 * MiB
     assert _device_of(mine, [mine], budget) == budget, "alone, what else it holds is its own"
+
+
+def test_steps_of_another_process_are_steps_of_the_program() -> None:
+    worker, trainer = receipt(pid=8, state="ended", iterations=0), receipt(peak=50 * MiB)
+    (alone,) = _notes(ended(worker), worker, 3, [])
+    assert alone.startswith("no step of a torch.optim.Optimizer was seen")
+    (beside,) = _notes(ended(trainer, worker), worker, 3, [trainer])
+    assert beside.startswith("2 processes used the card; this is process 8, which held most")
