@@ -76,9 +76,9 @@ class Moment(NamedTuple):
 
 UNKNOWN_MOMENT: Final = Moment("", -1, -1)
 AFTER_BACKWARD: Final = "after backward"
-"""The phase of what follows a backward pass, until the whole run is read: no result shows it."""
+"""The phase that is recorded after a backward pass. No result shows it: the whole run tells which phase it was."""
 OTHER: Final = "other"
-"""The phase of what is neither forward, loss, backward nor optimizer: what follows a step, such as logging."""
+"""The phase of what is neither forward, loss, backward nor optimizer, such as logging after a step."""
 DEFAULT_POOL: Final = (0, 0)
 """Id of the memory pool of whatever is in no CUDA graph and no ``MemPool``."""
 

@@ -73,7 +73,7 @@ def measurement_of(
     """
     snapshot = _without_own_frames(snapshot)
     recorded = (trace for trace in snapshot.traces if trace.device == index)
-    trace = settled(next(recorded, None) or empty_trace(index))  # a run that only counted
+    trace = resolve_phases(next(recorded, None) or empty_trace(index))  # a run that only counted
     timeline = Timeline.of(trace, snapshot.segments)
     trace = categorise(
         timeline,
@@ -90,7 +90,7 @@ def measurement_of(
         failed = FailedAllocation(
             requested_bytes=refusal.requested_bytes if size is None else size,
             message="",
-            moment=settled_moment(refusal.moment, trace.moments),
+            moment=resolved(refusal.moment, trace.moments),
             stack=stack,
             event=event if len(trace) > (event or 0) and not truncated else None,
             segments=tuple(segment for segment in at_refusal.segments if segment.device == index),
@@ -106,19 +106,20 @@ def measurement_of(
     )
 
 
-def settled(trace: Trace) -> Trace:
-    """Return ``trace`` with the phases that only what followed could tell."""
-    moments = dict.fromkeys(settled_moment(moment, trace.moments) for moment in trace.moments)
-    number = {moment: index for index, moment in enumerate(moments)}
-    renumbered = np.array([number[settled_moment(moment, trace.moments)] for moment in trace.moments], dtype=np.int32)
-    return replace(trace, moments=tuple(moments), moment_id=renumbered[trace.moment_id])
+def resolve_phases(trace: Trace) -> Trace:
+    """Return ``trace`` with the phase of each event that followed a backward pass: what came next tells it."""
+    known = set(trace.moments)
+    moments = [resolved(moment, known) for moment in trace.moments]
+    number = {moment: index for index, moment in enumerate(dict.fromkeys(moments))}
+    renumbered = np.array([number[moment] for moment in moments], dtype=np.int32)
+    return replace(trace, moments=tuple(number), moment_id=renumbered[trace.moment_id])
 
 
-def settled_moment(moment: Moment, moments: Collection[Moment]) -> Moment:
-    """Return what a moment between a backward and the optimizer's step is, given those of the whole run.
+def resolved(moment: Moment, moments: Collection[Moment]) -> Moment:
+    """Return ``moment``, with its phase if it follows a backward pass; ``moments`` are those of the whole run.
 
-    It has the number of the microbatch that would come next. Where that one has a forward, it is between two
-    microbatches; where it has a backward alone, a further loss of the same forward is computed.
+    Its microbatch is the next one. If the next one has a forward, it lies between two microbatches. If the next one has
+    only a backward, a further loss is computed. Otherwise the optimizer's step comes next.
     """
     phase, iteration, microbatch = moment
     if phase != AFTER_BACKWARD:

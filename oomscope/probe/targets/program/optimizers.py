@@ -69,17 +69,16 @@ class Optimizers:
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if self._first.optimizer is None:
             self._parts = 0
-        if not self._first.steps(optimizer):
-            self._wait_on(optimizer)
-            return False
-        is_iteration = not self._goes_on(optimizer, backwards)
-        is_partial = count_stepped(optimizer) < self._made_with.get(optimizer, 0)
-        self._awaits_part = self._parts < self._parts_before if self._parts_before else is_partial
+        is_first = self._first.steps(optimizer)
+        is_iteration = is_first and not self._goes_on(optimizer, backwards)
+        if is_first:
+            is_partial = count_stepped(optimizer) < self._made_with.get(optimizer, 0)
+            self._awaits_part = self._parts < self._parts_before if self._parts_before else is_partial
         if is_iteration:
             self.iterations += 1
-            self._wait_for_others()
-        else:
-            self._wait_on(optimizer)
+            self._look_for_late()
+        elif self._awaits_other:
+            self._wait_longer(optimizer)
         return is_iteration
 
     def begin_iteration(self) -> None:
@@ -107,17 +106,15 @@ class Optimizers:
         self._parts += 1
         return goes_on
 
-    def _wait_on(self, optimizer: Optimizer) -> None:
-        """Take a step that is no iteration: it may be the one that is waited for, or one too many meanwhile."""
-        if not self._awaits_other:
-            return
+    def _wait_longer(self, optimizer: Optimizer) -> None:
+        """Count a step that is no iteration. After too many the wait ends; the late optimizer's own may end it, too."""
         self._steps_meanwhile += 1
         if self._steps_meanwhile >= LONGEST_WAIT * len(self._made_with):
             self._awaits_other = False
         elif self._steps.get(optimizer, 0) == _needed_steps(self._asked):
-            self._wait_for_others()
+            self._look_for_late()
 
-    def _wait_for_others(self) -> None:
+    def _look_for_late(self) -> None:
         is_due = self._asked <= self.iterations < LONGEST_WAIT
         self._awaits_other = is_due and self.count_late(_needed_steps(self._asked)) > 0
         self.has_waited = self.has_waited or self._awaits_other

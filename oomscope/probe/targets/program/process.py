@@ -164,7 +164,7 @@ class MeasuredProcess:
         self._receipt.steps += 1
         self._receipt.went_on = True
         if self._optimizers.step(optimizer, self._receipt.backwards):
-            self._receipt.iterations += 1
+            self._receipt.iterations = self._optimizers.iterations
             if self._recording is not None:
                 self._recording.iteration_ends(self._receipt.iterations)
             self._write()

@@ -186,7 +186,7 @@ class Receipt:
 
     @property
     def as_last_known(self) -> Self:
-        """The receipt, with what was kept at the refusal for a process that was killed after it."""
+        """This receipt; if its process was killed after a refusal, with what was kept at the refusal."""
         if self.snapshot or self.refused is None or not self.ran_out:
             return self
         then = self.refused

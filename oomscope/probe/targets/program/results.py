@@ -149,8 +149,8 @@ def _measurement(receipt: Receipt, settings: SessionSettings, device: DeviceBudg
 def _device_of(receipt: Receipt, receipts: Sequence[Receipt], budget: DeviceBudget | None) -> DeviceBudget:
     """Return the card as a process saw it: a virtual one, ``budget``, less what other processes of the program held.
 
-    That is what they held when the process was refused memory. Where it was not, it is the most that all of them held
-    at once, less its own peak: what remains then is what the program left of the card.
+    That is what they held when the process was refused memory. Where it was not, it is the most that all processes
+    held at once, less this one's own peak: its margin is then what the whole program left free.
     """
     if budget is None:
         return DeviceBudget(**(receipt.budget or {})).under(receipt.fraction)
@@ -264,8 +264,8 @@ def _saved_by(receipts: Sequence[Receipt]) -> str:
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
     """Return the process whose result is reported for the program, of ``rank`` if that is given; None without one.
 
-    One that ended for want of memory comes first, before one that raised the error of another again. Then comes the one
-    that reserved most of its card, or wanted most on top of that: it has the least margin. Then come the one that
+    One that ended for want of memory comes first, before one that only raised another process's error. Then comes the
+    one that reserved most of its card, or wanted most on top of that: it has the least margin. Then come the one that
     allocated most, and the one that trained. Of those that did nothing it is one that says why: a child of a launcher,
     not the launcher, which came before it. Of ranks that did the same it is the lowest: two runs are compared by their
     representatives, which begin in any order.
@@ -275,10 +275,10 @@ def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Rece
 
 def _weight(receipt: Receipt) -> tuple[int | bool, ...]:
     wanted = receipt.stats.get("reserved_bytes.all.peak", 0)
-    was_refused = receipt.ran_out and receipt.refused is not None
-    if receipt.refused is not None and was_refused:
-        wanted += receipt.refused.requested_bytes
-    done = (receipt.ran_out, was_refused, wanted, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
+    refused = receipt.refused if receipt.ran_out else None
+    if refused is not None:
+        wanted += refused.requested_bytes
+    done = (receipt.ran_out, refused is not None, wanted, receipt.peak_bytes, receipt.steps, receipt.parameters_on_cpu)
     told = (receipt.rank is not None, receipt.raised is not None, -(receipt.rank or 0))
     return (*done, *told, receipt.began_ns)
 

@@ -87,7 +87,7 @@ uint64_t held(int device) {
   return total;
 }
 
-// The lock is held. Dead processes count until they are dropped, which takes time: a new maximum is worth it.
+// The lock is held. Dead processes are dropped only for a new maximum: it reads /proc once for each process.
 void note_most(int device) {
   uint64_t &most = ledger->most[device];
   if (held(device) <= most) return;

@@ -18,7 +18,7 @@ from oomscope.probe.recording.collector import KeptObjects
 from oomscope.probe.recording.growing import GrowingContainers
 from oomscope.probe.recording.hooks import Follower, _behind_another_device, _card_of
 from oomscope.probe.recording.position import Position
-from oomscope.probe.recording.reading import settled_moment
+from oomscope.probe.recording.reading import resolved
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.trace import Category, Moment
 
@@ -57,7 +57,7 @@ class Followed:
     def moments(self) -> list[Moment]:
         """Each moment once where it was announced again, as it is read."""
         announced = [from_text(text).moment for text in self.texts]
-        labels = [settled_moment(moment, announced) for moment in announced]
+        labels = [resolved(moment, announced) for moment in announced]
         return [moment for before, moment in zip([None, *labels], labels, strict=False) if moment != before]
 
     @property

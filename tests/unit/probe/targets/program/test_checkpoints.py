@@ -39,7 +39,7 @@ def test_each_file_is_named_once_it_is_there(saved: list[str], tmp_path: Path, m
     assert torch.load("b.pt") == {1: 2}
 
 
-def test_safetensors_that_is_itself_importing_torch_is_let_be(monkeypatch) -> None:
+def test_safetensors_that_is_still_being_imported_stays_unchanged(monkeypatch) -> None:
     monkeypatch.setattr(torch, "save", torch.save)
     monkeypatch.setattr(torch.serialization, "save", torch.serialization.save)
     unfinished = ModuleType("safetensors.torch")
