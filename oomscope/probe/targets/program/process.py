@@ -44,7 +44,7 @@ _IN_SEARCH: Final = (
 class MeasuredProcess:
     """The process as the probe sees it. A fork begins anew as soon as it trains or uses CUDA itself.
 
-    Make it when torch has just been imported: it leaves a receipt then.
+    Make and arm it when torch has just been imported.
 
     Args:
         settings: where receipts go, and how many iterations are enough.
@@ -67,20 +67,27 @@ class MeasuredProcess:
         self._optimizers = Optimizers(self._settings.iterations)
         self._recording: ProgramRecording | None = None
         self._is_finished = False
+
+    def _begin_in_fork(self) -> None:
+        self._begin()
         self._receipt.write(self._path)
 
     def arm(self) -> None:
-        """Hook the optimizers, the first use of CUDA, and the ways in which a process ends."""
+        """Hook the optimizers, the first use of CUDA, and the ways in which a process ends, and leave a receipt.
+
+        What a version of torch may lack comes first: an error here leaves no receipt, and no hook that writes one.
+        """
         self._count_optimizers()
+        if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
+            self._stop_after_replays()
+            torch.cuda._lazy_call(self._cuda_begins)
+        if self._settings.backend == "virtual":
+            self._attempt(lambda: follow_saves(torch, self._saved))
         optim.register_optimizer_step_pre_hook(self._before_step)
         optim.register_optimizer_step_post_hook(self._after_step)
         atexit.register(self._process_ends)
         ending.before_hard_exit(self._leaves_hard)
-        if self._settings.backend == "virtual":
-            self._attempt(lambda: follow_saves(torch, self._saved))
-        if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
-            torch.cuda._lazy_call(self._cuda_begins)
-            self._stop_after_replays()
+        self._receipt.write(self._path)
 
     # What the program does ------------------------------------------------------------------------------------
 
@@ -121,7 +128,7 @@ class MeasuredProcess:
 
     def _record(self) -> None:
         if self._pid != os.getpid():
-            self._begin()
+            self._begin_in_fork()
         if self._recording is None:
             stem = self._path.name.removesuffix(receipt.SUFFIX)
             self._recording = ProgramRecording(
@@ -139,7 +146,7 @@ class MeasuredProcess:
     @untraced
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._pid != os.getpid() and not torch.cuda._is_in_bad_fork():
-            self._attempt(self._begin)
+            self._attempt(self._begin_in_fork)
         if self._pid == os.getpid():
             self._attempt(lambda: self._parameters.see(optimizer))
 

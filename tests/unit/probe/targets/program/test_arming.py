@@ -89,6 +89,24 @@ def test_a_torch_that_cannot_be_recorded_is_named(tmp_path: Path) -> None:
     assert left.defect.startswith(SAID)
 
 
+def test_the_end_of_a_process_that_cannot_be_recorded_keeps_the_reason(tmp_path: Path) -> None:
+    told = replace(SETTINGS, folder=str(tmp_path), backend="cuda").variables()
+    program = f"""
+import os
+from oomscope import virtual
+virtual.load()
+import torch
+from oomscope.probe.targets.program.arming import _after_torch
+torch.backends.cuda.is_built = lambda: True
+del torch.cuda._lazy_call
+os.environ.update({told!r})
+_after_torch()
+"""
+    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    (left,) = read_receipts(tmp_path)
+    assert "cannot be recorded (AttributeError: " in left.defect
+
+
 def test_the_collector_rests_during_an_import_and_runs_once_after_many_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
