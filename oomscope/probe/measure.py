@@ -278,13 +278,12 @@ class _Runs:
         """Return ``result`` and its ``measurement`` with what the ``whole`` run shows, or why there is none."""
         from oomscope.probe.analysis.analyse import (
             analyse,
-            categorised_by,
             demand_of,
             leak_of,
             peak_of,
             step_peak_of,
-            with_requested_bytes,
         )
+        from oomscope.probe.analysis.whole_run import told_by
 
         if isinstance(whole, str):
             notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
@@ -294,10 +293,9 @@ class _Runs:
             measurement = replace(
                 measurement, demand_after=demand_of(whole), leak_after=leak, pinned_bytes=whole.pinned_bytes
             )
-            measurement, snapshot = categorised_by(whole, measurement, out_of_memory), result.snapshot
+            (measurement, asked), snapshot = told_by(whole, measurement, out_of_memory), result.snapshot
             if snapshot is not None:
                 measurement, snapshot = _saved(measurement, self.job)
-            asked = with_requested_bytes(out_of_memory, measurement, whole)
             judged = analyse(self.job, self.backend, measurement, out_of_memory=asked)
             result = replace(judged, snapshot=snapshot)
         notes = (*result.notes, *_larger_rank_notes(whole))

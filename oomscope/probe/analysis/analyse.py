@@ -8,7 +8,6 @@ are left out, so that two runs of one job write equal files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -45,8 +44,6 @@ from oomscope.virtual.extensions import own_runtimes
 
 ChooseSite = Callable[[Stack, str], Site | None]
 """Returns the line that stands for a stack, given the module."""
-_BY_LIFETIME: Final = (Category.UNKNOWN, Category.ACTIVATION, Category.TEMPORARY, Category.KEPT)
-"""Categories that follow from when a block is freed."""
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
@@ -202,39 +199,6 @@ def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
 def demand_of(measurement: Measurement) -> int:
     """Return the most bytes that the program held at once: what waits for a stream, an allocator in need waits for."""
     return measurement.timeline.most_held_bytes
-
-
-def categorised_by(whole: Measurement, measurement: Measurement, failed: FailedAllocation) -> Measurement:
-    """Return ``measurement`` with the categories that its blocks have in the ``whole`` run, which shows how they end.
-
-    What was told of a block stands. Unchanged where the two runs did not ask for the same sizes until the failure.
-    """
-    trace, other = measurement.trace, whole.trace
-    made = np.flatnonzero(trace.action[: failed.event] == Action.ALLOC)
-    there = np.flatnonzero(other.action == Action.ALLOC)[: len(made)]
-    if failed.event is None or whole.truncated or not np.array_equal(trace.size[made], other.size[there]):
-        return measurement
-    category, found = trace.category.copy(), other.category[there]
-    is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)  # what outlives its phase is not
-    is_better &= np.isin(category[made], _BY_LIFETIME)
-    category[made[is_better]] = found[is_better]
-    traces = (replace(trace, category=category),)
-    return replace(measurement, snapshot=replace(measurement.snapshot, traces=traces))
-
-
-def with_requested_bytes(failed: FailedAllocation, measurement: Measurement, whole: Measurement) -> FailedAllocation:
-    """Return ``failed`` with the bytes that the program asked for, which the same run without a limit shows.
-
-    Of a request that fails torch tells the size as ``roundup_power2_divisions`` makes it, which may be a third more.
-    """
-    settings = rules_of(measurement).settings()
-    asks = np.flatnonzero(whole.trace.action == Action.ALLOC)
-    number = int((measurement.trace.action[: failed.event] == Action.ALLOC).sum())
-    if failed.event is None or whole.truncated or number >= len(asks) or not any(settings.roundup_power2_divisions):
-        return failed
-    asked = int(whole.trace.size[asks[number]])
-    is_it = request_as_seen(settings, asked, 0).size == failed.requested_bytes
-    return replace(failed, requested_bytes=asked) if is_it else failed
 
 
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:

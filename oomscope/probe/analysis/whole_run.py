@@ -1,0 +1,64 @@
+"""What the run without a limit tells of the one that ran out of memory: both make the same requests until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from oomscope.probe.analysis.analyse import rules_of
+from oomscope.probe.measurement import FailedAllocation, Measurement
+from oomscope.snapshot.replay.gaps import request_as_seen
+from oomscope.snapshot.trace import Action, Category, Trace
+
+_BY_LIFETIME: Final = (Category.UNKNOWN, Category.ACTIVATION, Category.TEMPORARY, Category.KEPT)
+"""Categories that follow from when a block is freed."""
+
+
+def told_by(
+    whole: Measurement, measurement: Measurement, failed: FailedAllocation
+) -> tuple[Measurement, FailedAllocation]:
+    """Return ``measurement`` and its failed request with what the ``whole`` run knows better.
+
+    That is the category of a block that is told by its end, the phase after a backward pass, which is told by what
+    follows, and the bytes that the program asked for, of which torch tells the size after its own rounding
+    (``roundup_power2_divisions``), up to a third more. Both are returned unchanged if the whole run asked for other
+    sizes, or lost its beginning.
+    """
+    trace, event = measurement.trace, failed.event
+    asks = np.flatnonzero(whole.trace.action == Action.ALLOC)
+    made = np.flatnonzero(trace.action[:event] == Action.ALLOC)
+    if event is None or whole.truncated or len(made) >= len(asks):
+        return measurement, failed
+    there, request = asks[: len(made)], asks[len(made)]
+    if not np.array_equal(trace.size[made], whole.trace.size[there]):
+        return measurement, failed
+    category, found = trace.category.copy(), whole.trace.category[there]
+    is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)  # what outlives its phase is not
+    is_better &= np.isin(category[made], _BY_LIFETIME)
+    category[made[is_better]] = found[is_better]
+    failed = _with_requested_bytes(failed, measurement, int(whole.trace.size[request]))
+    trace, failed = _with_phase(replace(trace, category=category), failed, whole.trace, request)
+    return replace(measurement, snapshot=replace(measurement.snapshot, traces=(trace,))), failed
+
+
+def _with_requested_bytes(failed: FailedAllocation, measurement: Measurement, asked: int) -> FailedAllocation:
+    settings = rules_of(measurement).settings()
+    is_it = request_as_seen(settings, asked, 0).size == failed.requested_bytes
+    return replace(failed, requested_bytes=asked) if is_it and any(settings.roundup_power2_divisions) else failed
+
+
+def _with_phase(trace: Trace, failed: FailedAllocation, whole: Trace, request: int) -> tuple[Trace, FailedAllocation]:
+    """Return the trace and its failed request, with the moment that ``request`` has in the ``whole`` trace.
+
+    A run that fails after a backward pass counts what it did since then as the optimizer's, as nothing follows.
+    """
+    known, told = failed.moment, whole.moments[whole.moment_id[request]]
+    if known.phase != "optimizer" or told == known or told.iteration != known.iteration or known not in trace.moments:
+        return trace, failed
+    moments = trace.moments if told in trace.moments else (*trace.moments, told)
+    moment_id = trace.moment_id.copy()
+    elsewhere = np.flatnonzero(moment_id[: failed.event] != moments.index(known))
+    moment_id[elsewhere[-1] + 1 if len(elsewhere) else 0 :] = moments.index(told)
+    return replace(trace, moments=moments, moment_id=moment_id), replace(failed, moment=told)
