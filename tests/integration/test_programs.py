@@ -117,6 +117,7 @@ def test_what_is_an_answer(word: str, note: str | None) -> None:
     assert result.outcome == "fits", result.failure
     assert result.notes == (() if note is None else (note,))
     assert result.iterations in (0, 2, 3), "of them, in_backward has many optimizers"
+    assert result.files_outside == (("/nowhere/rows.bin",) if word == "workers" else ())
     assert (result.survived is not None) == (word == "survives")
     assert result.survived is None or result.survived.reserved_bytes < 100 * MiB, "of the smaller batch alone"
     assert result.peak.requested_bytes > 2 * MiB

@@ -1,14 +1,15 @@
 """Results of earlier searches on disk, by key, and the output of failed probes.
 
 An entry is a file of its own outside any repository. It is written whole or not at all, and used only if its key
-agrees, and so do the packages of the Python that ran a program.
+agrees, and so do the packages of the Python that ran a program, and the files outside the checkout that it read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from typing import Any
 from oomscope.bisect.run.identity import digest_of, packages_of
 from oomscope.files import write_whole
 from oomscope.probe.demand import is_of_the_machine
+from oomscope.probe.job import BundledTarget, ProgramTarget
 from oomscope.probe.result import ErrorKind, ProbeResult
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "nothing", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
 _DIGITS = 10
+_READ_BYTES = 64 << 10
+"""Size up to which a file counts by its content, so that a new copy of a configuration is the same file."""
 
 
 def is_repeatable(result: ProbeResult) -> bool:
@@ -62,7 +66,8 @@ class ResultCache:
                 return None
             result = ProbeResult.from_json(entry["result"])
             packages = packages_of(result.interpreter)
-            return result if packages is not None and packages == entry["packages"] else None
+            is_same = packages is not None and packages == entry["packages"]
+            return result if is_same and entry["files"] == states_of(result.files_outside) else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -70,16 +75,40 @@ class ResultCache:
             return None
 
     def put(self, key: Mapping[str, Any], result: ProbeResult) -> None:
-        """Keep ``result`` under ``key`` if it is repeatable, and it is known what the Python of a program has."""
-        if not is_repeatable(result) or (result.interpreter is None and key["target"]["kind"] == "program"):
+        """Keep ``result`` under ``key`` if it is repeatable, and it is known what the Python of a program has.
+
+        A failure of the user's own code is not kept: a network, a hub or a mount may have been its cause.
+        """
+        kind = key["target"]["kind"]
+        may_be_gone = result.failure is not None and kind != BundledTarget.kind
+        if not is_repeatable(result) or may_be_gone or (result.interpreter is None and kind == ProgramTarget.kind):
             return
         if (packages := packages_of(result.interpreter)) is not None:
-            entry = {"key": key, "packages": packages, "result": result.to_json()}
+            files = states_of(result.files_outside)
+            entry = {"key": key, "packages": packages, "files": files, "result": result.to_json()}
             _write(self._path(key), json.dumps(entry).encode(), self.warn)
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         name = digest_of(key)
         return self.directory / name[:2] / f"{name}.json"
+
+
+def states_of(paths: Iterable[str]) -> dict[str, str | list[int] | None]:
+    """Return by path what tells a file from a changed one: a hash of its content, of a large one its size and time.
+
+    None stands for a file that is missing or cannot be read.
+    """
+    return {path: _state_of(Path(path)) for path in paths}
+
+
+def _state_of(path: Path) -> str | list[int] | None:
+    try:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode) and found.st_size <= _READ_BYTES:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        return [found.st_size, found.st_mtime_ns]
+    except OSError:
+        return None
 
 
 def keep_output(directory: Path, text: str, name: str, warn: Callable[[str], None]) -> str | None:

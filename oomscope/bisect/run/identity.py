@@ -24,7 +24,7 @@ from oomscope.probe.machine.environment import MEASURED_VARIABLES, child_environ
 from oomscope.probe.machine.fingerprint import fingerprint
 from oomscope.probe.targets.harness import harness_files
 
-KEY_VERSION = 4
+KEY_VERSION = 5
 
 _NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "environment")
 """Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result.

@@ -13,15 +13,17 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from oomscope import virtual
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.files import write_whole
-from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
+from oomscope.probe.job import CommandTarget, EntryTarget, HarnessTarget, ProbeJob, ProgramTarget, Progress
 from oomscope.probe.machine.forked_run import leave
 from oomscope.probe.machine.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets import opened_files
 from oomscope.probe.targets.compiler import import_compiler_late
 
 SERVE = "--serve"
@@ -55,9 +57,13 @@ def main(arguments: list[str]) -> None:
     progress(Progress(stage="import"))
     job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
     path = Path(result_path).absolute()
+    opened = path.parent / "opened"
 
     def keep(result: ProbeResult) -> None:
+        result = replace(result, files_outside=opened_files.read(opened))
         write_whole(path, json.dumps(result.to_json()).encode(), force=True)
+
+    _follow_files(job, str(opened))
 
     try:
         keep(_measured(job, progress, keep, path.parent))
@@ -65,6 +71,14 @@ def main(arguments: list[str]) -> None:
         traceback.print_exc()
         leave(ExitCode.INTERNAL)
     leave(ExitCode.OK)
+
+
+def _follow_files(job: ProbeJob, record: str) -> None:
+    """Note in ``record`` what a target of the user's opens: in this process, or in those of a program."""
+    if isinstance(job.target, ProgramTarget):
+        os.environ.update(opened_files.variables(record, job.target.repo))
+    elif isinstance(job.target, HarnessTarget | EntryTarget):
+        opened_files.follow(record, job.target.repo)
 
 
 def _measured(

@@ -147,12 +147,20 @@ def forked() -> None:
 
 
 def workers() -> None:
-    """Data comes from two worker processes, through pinned memory."""
+    """Data comes from two worker processes, which look for a file outside the checkout, through pinned memory."""
+    import contextlib
+    from pathlib import Path
+
     from torch.utils.data import DataLoader, TensorDataset
 
-    loader = DataLoader(
-        TensorDataset(torch.randn(4096, 256)), batch_size=16, num_workers=2, pin_memory=True, persistent_workers=True
-    )
+    class Rows(TensorDataset):
+        def __getitem__(self, index: int) -> object:
+            with contextlib.suppress(FileNotFoundError):
+                Path("/nowhere/rows.bin").read_bytes()
+            return super().__getitem__(index)
+
+    rows_of = Rows(torch.randn(4096, 256))
+    loader = DataLoader(rows_of, batch_size=16, num_workers=2, pin_memory=True, persistent_workers=True)
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     for epoch in itertools.count():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oomscope.capture.arming import STARTED, STARTUP, AroundImport, with_startup
 from oomscope.capture.singleton import PROBE_MARK
-from oomscope.probe.targets import checkout_imports
+from oomscope.probe.targets import checkout_imports, opened_files
 from oomscope.probe.targets.compiler import import_compiler_late
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def arm_from_environment() -> None:
 
     A worker of a probe that the program runs does not.
     """
+    opened_files.arm_from_environment()
     checkout_imports.arm_from_environment()
     if not os.environ.get(_VARIABLE) or os.environ.get(PROBE_MARK) or "torch" in sys.modules:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path / "results")
 
 
-@pytest.mark.parametrize("result", [fits(700), oom(demand=1500), error("import"), error("untestable")])
+@pytest.mark.parametrize("result", [fits(700), oom(demand=1500)])
 def test_what_is_kept_comes_back(kept: Kept, result: ProbeResult) -> None:
     assert kept.cache.get(KEY) is None
     kept.cache.put(KEY, result)
@@ -43,6 +44,42 @@ def test_what_is_kept_comes_back(kept: Kept, result: ProbeResult) -> None:
     assert kept.cache.get({**KEY, "tree": "abd"}) is None
     assert kept.warnings == []
     assert [path.suffix for path in kept.file.parent.iterdir()] == [".json"], "no unfinished file is left"
+
+
+@pytest.mark.parametrize("kind", ["import", "setup", "step", "exit", "nothing", "untestable"])
+def test_a_failure_is_kept_of_a_configuration_alone(kept: Kept, kind: str) -> None:
+    """What the user's own code missed, a file or a network, may be there again."""
+    bundled = {**KEY, "target": {"kind": "bundled"}}
+    for key, known in ((KEY, None), (bundled, error(kind))):
+        kept.cache.put(key, error(kind))
+        assert kept.cache.get(key) == known
+
+
+def test_a_result_holds_as_long_as_the_files_outside_the_checkout_that_it_was_made_with(
+    kept: Kept, tmp_path: Path
+) -> None:
+    small, large, missing = (tmp_path / name for name in ("batch.json", "tokens.bin", "override.json"))
+    small.write_text('{"batch": 8}')
+    large.write_bytes(bytes(1 << 20))
+    result = replace(fits(700), files_outside=tuple(map(str, (small, large, missing))))
+
+    def is_known() -> bool:
+        is_there = kept.cache.get(KEY) == result
+        kept.cache.put(KEY, result)
+        return is_there
+
+    assert [is_known(), is_known()] == [False, True]
+    os.utime(small, ns=(0, 0))
+    assert is_known(), "a small file counts by its content"
+    small.write_text('{"batch": 9}')
+    assert [is_known(), is_known()] == [False, True]
+    os.utime(large, ns=(0, 0))
+    assert [is_known(), is_known()] == [False, True]
+    missing.touch()
+    assert [is_known(), is_known()] == [False, True]
+    small.unlink()
+    assert [is_known(), is_known()] == [False, True]
+    assert kept.warnings == []
 
 
 FOREIGN = oom("capacity", tags=("foreign",))
