@@ -135,8 +135,11 @@ class Workplace:
 
 
 def in_checkout(directory: str, command: str) -> str:
-    """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does."""
-    return f"(cd {shlex.quote(directory)} && sh -c {shlex.quote(command)})"
+    """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does.
+
+    What pip installs goes into the directory there too, not into the environment of whoever runs it.
+    """
+    return f'(cd {shlex.quote(directory)} && PIP_TARGET="$PWD" PIP_USER=0 sh -c {shlex.quote(command)})'
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,8 +79,8 @@ def test_commits_that_are_broken_in_a_range_are_repaired_there(shop: Workshop, t
     assert all("expr" not in ran for ran in shop.probe.ran)
     commands = result.last_good.commands if result.last_good else ()
     place = f"repo-{hashes[2][:10]}"
-    assert commands[2] == f"(cd {place} && sh -c 'sed -i s/expr// source.txt')"
-    assert commands[3] == f"(cd {place} && sh -c {shlex.quote(shop.build)})"
+    assert commands[2] == f"(cd {place} && PIP_TARGET=\"$PWD\" PIP_USER=0 sh -c 'sed -i s/expr// source.txt')"
+    assert commands[3] == f'(cd {place} && PIP_TARGET="$PWD" PIP_USER=0 sh -c {shlex.quote(shop.build)})'
     assert result.first_bad is not None
     assert len(result.first_bad.commands) == 5
     without = shop.bisect(hashes[0], preparation=shop.prepared())
