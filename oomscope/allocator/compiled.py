@@ -26,7 +26,7 @@ from oomscope.files import user_folder
 logger = logging.getLogger(__name__)
 
 HOT_MODULES = (memory, driver, stats, blocks, expandable, reclaim, serve)
-"""In the order of their imports: a function calls only functions of its own module or of those before it."""
+"""The compiled modules in the order of their imports: each calls only itself and those before it."""
 
 
 def cache_directory() -> Path:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 COMPILED_FROM = 30_000
 """Operations from which loading the compiled engine pays."""
 COMPILE_FROM = 250_000
-"""Operations from which compiling it first pays: whoever replays a trace does so under half a dozen settings."""
+"""Operations from which compiling it first pays: a trace is replayed under half a dozen settings."""
 FEW = 16
 """Distinct values up to which a pass over a column for each takes less than sorting it."""
 
@@ -64,7 +64,7 @@ class Held:
     """What an allocator holds before the first operation."""
 
     segments: Sequence[AllocatorSegment] = ()
-    """In any order; those of one reservation share their ``range``."""
+    """The segments in any order; those of one reservation share their ``range``."""
     ids: Mapping[int, int] = field(default_factory=dict)
     """The allocation id of each allocated block, by its address."""
 

@@ -23,7 +23,7 @@ DIVISION_FIRST_LOG2 = 20
 UNLIMITED = 1 << 62
 """Stands for ``std::numeric_limits<size_t>::max()``, the default of ``max_split_size``."""
 MAX_REQUEST = 1 << 60
-"""What no request reaches: from 1 EiB on ``NativeCachingAllocator::allocate`` refuses before it looks for a block."""
+"""Requests are smaller: ``NativeCachingAllocator::allocate`` refuses 1 EiB and more before it looks for a block."""
 MAX_DEVICE_BYTES = 4096 * 1024 * MiB - DEVICE_PAGE
 """The largest device: the packed keys of the free sets order no larger blocks (see ``memory.py``)."""
 
