@@ -46,7 +46,7 @@ _PACKAGES = re.compile(
 )
 """Files that say which packages a program needs."""
 _SHOWN = 3
-"""Of them in a note."""
+"""Most such files named in a note."""
 
 
 @journalled("commits")

@@ -49,7 +49,7 @@ class CommitRequest(CheckoutRequest):
 
     @property
     def revisions(self) -> dict[str, str]:
-        """Both ends; a good end that is to be looked for is none."""
+        """The ends that are given: a good end that is to be looked for is left out."""
         ends = {"good": self.range.good, "bad": self.range.bad}
         return {side: revision for side, revision in ends.items() if revision}
 
@@ -65,11 +65,11 @@ class ConfigRequest(SearchRequest):
 
     range: FileRange
     repo: Path = field(default_factory=Path)
-    """Where the files are that are named by a commit."""
+    """The repository of files that are named by a commit."""
     dialect: str | None = None
-    """Whose names both files have (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
+    """Dialect of the names in both files (``megatron``, ``bridge``, ``nemo``); None for oomscope's own."""
     overrides: tuple[str, ...] = ()
-    """``section.key=value`` each, on top of both files."""
+    """Overrides ``section.key=value``, on top of both files."""
     layers: tuple[ChangeSet, ...] = ()
     """Changes of the environment, which are combined with the keys."""
 

@@ -29,7 +29,7 @@ class ChangeSet(ABC):
     @property
     @abstractmethod
     def ends(self) -> tuple[str, str]:
-        """What people call the state with no change made, and that with all of them."""
+        """Names for people of the state with no change made, and of that with all of them."""
 
     @property
     def good(self) -> str:
@@ -56,7 +56,7 @@ class ChangeSet(ABC):
         return [frozenset({change}) for change in range(len(self.keys))]
 
     def is_valid(self, _changes: Changes) -> bool:
-        """Whether the state with ``changes`` made can be tested at all, as far as that is known without a probe."""
+        """Whether the state with ``changes`` made can be tested at all, if that is known without a probe."""
         return True
 
     @abstractmethod
@@ -88,7 +88,7 @@ def names(change_set: ChangeSet, changes: Changes) -> tuple[str, ...]:
 
 
 def title(change_set: ChangeSet, changes: Changes) -> str:
-    """Return what people call the state with ``changes`` made."""
+    """Return the name for people of the state with ``changes`` made."""
     return f"{change_set.good} with {listed(names(change_set, changes))}" if changes else change_set.good
 
 
@@ -101,7 +101,7 @@ def listed(keys: tuple[str, ...], shown: int = 3) -> str:
 
 @dataclass(frozen=True)
 class OneCommit(ChangeSet):
-    """What one commit is measured by: a change set without a change of its own."""
+    """One commit to be measured: a change set without changes."""
 
     subject: Subject
     commit: Commit

@@ -31,7 +31,7 @@ class ConfigEnd:
     """One of two configurations."""
 
     name: str
-    """What people call it: a file, or ``REV:path``."""
+    """Name shown to people: a file, or ``REV:path``."""
     config: Config
     file: str
     """The file that a command probes."""

@@ -25,18 +25,18 @@ NONE: Changes = frozenset()
 
 @dataclass(frozen=True, kw_only=True)
 class MinimalSet:
-    """Changes that together are bad, of which none can be left out."""
+    """Changes that are bad together, and no longer when any is left out."""
 
     units: tuple[Changes, ...]
-    """In the order of the row; those of one unit were made together."""
+    """The units in the order of the row; changes of one unit were made together."""
     alone: tuple[Bytes | None, ...]
     """The bytes of each unit by itself, on top of those that it cannot do without; None where untestable."""
     delta: Bytes
-    """From no change to all of these."""
+    """Difference between no change and all of these."""
 
     @property
     def changes(self) -> Changes:
-        """All of them."""
+        """All changes of the units."""
         return NONE.union(*self.units)
 
     @property

@@ -48,7 +48,7 @@ class Hunks(ChangeSet):
     held: str | None = None
     _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
     _needs: dict[int, Changes] = field(default_factory=dict)
-    """The hunks that each needs, as far as failed runs have shown."""
+    """The hunks that each needs, as failed runs have shown."""
 
     @property
     def ends(self) -> tuple[str, str]:

@@ -65,9 +65,9 @@ class PackageList:
     """The packages of one file."""
 
     requirements: Mapping[str, str]
-    """By normalised name, as pip takes them."""
+    """Requirements by normalised name, as pip takes them."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why a package cannot be compared, by name, such as ``git``."""
+    """Reason why a package cannot be compared, by name, such as ``git``."""
 
 
 class BothLists(NamedTuple):
@@ -76,7 +76,7 @@ class BothLists(NamedTuple):
     good: Mapping[str, str]
     bad: Mapping[str, str]
     left_out: tuple[str, ...]
-    """What cannot be compared since a side has no version of it, with the reason: ``mine (git)``."""
+    """Packages that lack a version on a side, with the reason: ``mine (git)``."""
 
 
 def read_both(good: Path, bad: Path) -> BothLists:
@@ -205,7 +205,7 @@ def _holding(tables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _markers(table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the markers of a package, of which one has to hold."""
+    """Return the markers of a package; one of them has to hold."""
     found = table.get("markers") or table.get("marker") or table.get("resolution-markers") or ""
     if isinstance(found, str):
         return (found,)

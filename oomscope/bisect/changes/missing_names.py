@@ -18,7 +18,7 @@ from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.vcs.patches import Hunk
 
 Sources = Callable[[str], tuple[bytes | None, bytes | None]]
-"""Given a path, the file before and after the change; None where there is none."""
+"""Returns, for a path, the file before and after the change; None where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Missing:
 
     name: str
     owner: tuple[str, ...]
-    """The module, class or function that lacked it, outermost first, as far as the error says."""
+    """The module, class or function that lacked it, outermost first; only what the error names."""
     uses: frozenset[str]
     """The kinds of places that want the name."""
     binds: frozenset[str]
@@ -40,7 +40,7 @@ class _Place:
 
     kind: str
     where: tuple[str, ...]
-    """The module, and the classes and functions around it."""
+    """The module, and the classes and functions around the name."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def missing_name(reason: str) -> Missing | None:
 
 
 def needs_by_name(hunks: Sequence[Hunk], missing: Missing, sources: Sources) -> dict[int, Changes]:
-    """Return, by number, the hunks that each of ``hunks`` needs as far as one name is concerned.
+    """Return, by number, the hunks that each of ``hunks`` needs for one name.
 
     Hunks that bring a use need those that bring what it refers to. Hunks that take that away need those that take uses
     away.

@@ -32,7 +32,7 @@ from oomscope.units import Bytes
 _PREFIX: Final = "package:"
 _VARIABLE: Final = "PYTHONPATH"
 _NAMED: Final = 8
-"""Packages that cannot be compared, in a note."""
+"""Packages that cannot be compared and that a note names at most."""
 
 
 def installed_version(name: str) -> str | None:

@@ -41,7 +41,7 @@ class Begun:
     bad: str
     """What counts as bad."""
     first_parent: bool = False
-    """Merges are not opened."""
+    """Whether merges are not opened."""
     words: tuple[str, ...]
     """The words after ``oomscope bisect``; none for a search that a program began."""
     cwd: str
@@ -59,13 +59,13 @@ class Closing:
     """How a search ended, with an answer or without."""
 
     outcome: str
-    """That of the result, or ``stopped`` where an error or Ctrl-C ended it."""
+    """Outcome of the result, or ``stopped`` where an error or Ctrl-C ended it."""
     message: str
     culprit: str | None = None
     """Hash and subject of the commit at fault."""
     last_good: str | None = None
     first_bad: str | None = None
-    """Names of the probes that the answer rests on: of commits, their hashes."""
+    """Names of the probes that the answer rests on; for commits, their hashes."""
 
 
 @dataclass(kw_only=True)
@@ -74,15 +74,15 @@ class JournalState:
 
     begun: Begun
     began_at: str = ""
-    """When, by the clock of that machine; nothing depends on it."""
+    """Time of the beginning, by the clock of that machine; nothing depends on it."""
     answers: list[ProbeRecord] = field(default_factory=list)
-    """In the order given; a search that is resumed gives them again."""
+    """Answers in the order given; a search that is resumed gives them again."""
     kept: dict[str, Measured] = field(default_factory=dict)
     """All measurements, by name."""
     closing: Closing | None = None
-    """None for a search that runs, or was cut off."""
+    """How the search ended; None for one that runs, or was cut off."""
     problems: list[str] = field(default_factory=list)
-    """What could not be read, one line each."""
+    """Lines that could not be read, one problem each."""
 
     @property
     def has_answer(self) -> bool:
@@ -181,16 +181,16 @@ class SearchStatus(Document):
 
     search: int
     state: Literal["running", "interrupted", "ended"]
-    """``interrupted``: it has no answer and no process works on it."""
+    """State of the search; ``interrupted``: it has no answer and no process works on it."""
     title: str
-    """Its ends as they were written."""
+    """The ends of the search as they were written."""
     bad: str
     place: str
     began_at: str
     probes: int
-    """Answers given."""
+    """Number of answers given."""
     outcome: str | None = None
-    """That of a search that ended."""
+    """Outcome of a search that ended."""
     message: str = ""
     """The answer, or what ended it without one."""
 

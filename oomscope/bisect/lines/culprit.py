@@ -141,7 +141,7 @@ class LineSearch:
     _places: Sequence[int] = ()
     """The positions that the current bisection is over."""
     _state: RepeatedSearch = field(init=False)
-    """That bisection, over places in ``_places``."""
+    """State of the current bisection, over places in ``_places``."""
     _has_begun: bool = False
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class LineSearch:
         self._places, self._state = places, state
 
     def _bisect(self, places: Sequence[int], first: int | None = None) -> LineAnswer:
-        """Search among ``places``, of which the ends are known, and return the answer.
+        """Search among ``places``, whose ends are known, and return the answer.
 
         Args:
             places: positions in order.

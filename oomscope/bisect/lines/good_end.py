@@ -29,11 +29,11 @@ class GoodEnd:
     good: Commit | None = None
     """The youngest good commit that was tried."""
     oldest: Commit
-    """How far back the search went."""
+    """The oldest commit that was tried."""
     known: Known = field(default_factory=dict)
-    """The answers on the way, the bad end included, by hash."""
+    """The answers on the way, with that of the bad end, by hash."""
     outcome: Literal["no_culprit", "ends_invalid", "inconclusive"] = "ends_invalid"
-    """What it means that there is no ``good``."""
+    """Why there is no ``good``."""
     reason: str = ""
 
 

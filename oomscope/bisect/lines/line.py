@@ -106,7 +106,7 @@ class Line:
 
     @property
     def end_names(self) -> tuple[str, str]:
-        """What people call the ends."""
+        """Names of the ends, for people."""
         return ("the good end", "the bad end") if self.merge is None else ("its beginning", "the merge")
 
     @property

@@ -31,7 +31,7 @@ class SiteGrowth(Document):
     site: Site | None
     """The line as it stands after the change (before it, where it is gone); None for what no line stands for."""
     category: str
-    """Category of the blocks; for a row without a line, what the row is."""
+    """Category of the blocks; in a row without a line, a name for the row."""
     before_bytes: int
     after_bytes: int
 

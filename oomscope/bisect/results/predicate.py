@@ -41,7 +41,7 @@ class Judgement:
 
     answer: Answer
     reason: str
-    """One line: what was seen."""
+    """What was seen, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Bad:
 
     name: Class = "any-oom"
     threshold: int = 0
-    """Bytes, for ``requested`` and ``reserved``."""
+    """Size in bytes, for ``requested`` and ``reserved``."""
     written: str = field(default="", compare=False)
     """The size as the user wrote it."""
 

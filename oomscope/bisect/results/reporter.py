@@ -21,12 +21,12 @@ class SearchPlan:
     candidates: int
     considered: int
     probes_at_most: int
-    """Probes with an answer, the two ends included; untestable ones come on top."""
+    """Most probes with an answer, the two ends included; untestable ones come on top."""
     more_if: tuple[str, ...] = ()
-    """What makes the search take more probes than that, each with how many, as far as that is known."""
+    """Conditions under which the search takes more probes than that, each with how many where that is known."""
     notes: tuple[str, ...] = ()
     line: WalkedLine | None = None
-    """The commits that lie ahead, where there is a line of them."""
+    """The commits to be searched, where they are a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,11 @@ class RunningProbe:
     """A probe that runs."""
 
     slot: int
-    """From 0."""
+    """Number of the slot, from 0."""
     label: str
     """The commit or keys that it measures."""
     is_asked: bool
-    """The search waits for it; the others were begun because it is likely to ask for them."""
+    """Whether the search waits for it; others were begun because it is likely to ask for them."""
     progress: Progress | None = None
     """The last step forward, if any."""
 

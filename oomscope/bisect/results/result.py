@@ -44,7 +44,7 @@ class ProbeRecord(Document):
     """One question that the search asked, and its answer."""
 
     number: int
-    """From 1, in the order asked."""
+    """Number of the probe, from 1, in the order asked."""
     role: Role
     commit: str | None = None
     """Full hash; None in a search over configuration keys."""
@@ -58,16 +58,16 @@ class ProbeRecord(Document):
     """None where nothing was run: no such file, an invalid configuration."""
     peak: Bytes | None = None
     is_lower_bound: bool = False
-    """The requested bytes are only those up to a failure."""
+    """Whether the requested bytes are only those up to a failure."""
     leak_bytes: int = 0
-    """By how much requested memory grew with each iteration; 0 where it did not."""
+    """Growth of requested memory with each iteration; 0 for none."""
     cached: bool = False
     wall_s: float = 0.0
-    """How long the search waited for it; next to nothing where it was begun ahead."""
+    """Seconds that the search waited for it; next to nothing where it was begun ahead."""
     probe_s: float = 0.0
-    """How long the probe itself ran, whenever that was; 0 where nothing was run."""
+    """Seconds that the probe itself ran, whenever that was; 0 where nothing was run."""
     repeat: int = 0
-    """Which measurement of the same thing it is, from 0."""
+    """Number of the measurement of the same thing, from 0."""
     log: str | None = None
     """The file with what the target said, where it failed and said something."""
 
@@ -101,17 +101,17 @@ class CommitCulprit(Document):
     date: str
     """Author date, ISO 8601."""
     delta: Bytes
-    """From the last good commit to this one."""
+    """Difference between the last good commit and this one."""
     sites: tuple[SiteGrowth, ...]
     """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
     keys: tuple[KeyChange, ...] = ()
-    """For a configuration in the repository: what the commit changed in it."""
+    """Keys of a configuration in the repository that the commit changed."""
     narrowed: Narrowed | None = None
-    """What inside the commit is at fault, where that was asked for and could be told."""
+    """The part of the commit that is at fault, where that was asked for and could be told."""
     message: str = ""
     """The commit's whole message; empty, as the next ones, where git lacks its files."""
     hunks: tuple[Excerpt, ...] = ()
-    """Its change since the last good commit, of a large one a part."""
+    """The commit's change since the last good commit; part of it if it is large."""
     left_out: int = 0
     """Hunks, and files that are no text or change by thousands of lines, that are not in ``hunks``."""
     around: tuple[Excerpt, ...] = ()
@@ -133,13 +133,13 @@ class KeysCulprit(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectedChange(Document):
-    """One of several changes among which is the one at fault."""
+    """One of several changes, any of which may be at fault."""
 
     commit: str | None = None
     """Full hash; None for a configuration key."""
     key: str | None = None
     subject: str
-    """The commit's, or the key's two values."""
+    """Subject of the commit, or the two values of the key."""
     reason: str
     """Why it could not be told from the others."""
 
@@ -153,7 +153,7 @@ class StepRow(Document):
     commit: str | None
     """The commit that closes it; None for a row of configuration keys."""
     label: str
-    """Its subject, or what the row is."""
+    """Subject of the commit, or a name for the row."""
     since: str | None = None
     """The measured commit before it."""
     commits: int = 1
@@ -165,7 +165,7 @@ class StepRow(Document):
     dominant: SiteGrowth | None = None
     """The line whose requested bytes changed most; None where they did not change, or no line is known."""
     leak_bytes: int = 0
-    """By how much requested memory grows with each iteration after the step; 0 where it does not, or did before it."""
+    """Growth of requested memory with each iteration after the step; 0 for none, or where it grew before."""
 
     @property
     def delta_overhead_bytes(self) -> int | None:
@@ -200,20 +200,20 @@ class BisectResult(Document):
     candidates: int
     """Keys that differ, or commits between good and bad as ``git rev-list --count`` has them."""
     on_line: int
-    """Those of the commits that lie on the line of first parents; all of the keys."""
+    """Commits of ``candidates`` on the line of first parents; all of the keys."""
     considered: int
-    """What the search was over: commits of the line that change what is measured and touch the chosen paths if any,
-    or keys that can be changed apart from others."""
+    """Number of candidates searched: commits of the line that change what is measured and touch the chosen paths if
+    any, or keys that can be changed apart from others."""
     paths: tuple[str, ...] = ()
     """Paths that limited the search over commits at first."""
     culprit: CommitCulprit | KeysCulprit | None = None
     square: CodeVsConfig | None = None
     """Old and new code with old and new configuration, where both were walked."""
     also: KeysCulprit | None = None
-    """The part of the configuration, where code and configuration both have one; the culprit is then the commit."""
+    """The keys at fault besides the commit, which is the culprit, where both code and configuration have a share."""
     suspects: tuple[SuspectedChange, ...] = ()
     change: Bytes | None = None
-    """From the last good probe to the first bad one, culprit or suspects; None without them."""
+    """Difference between the last good probe and the first bad one, culprit or suspects; None without them."""
     sites: tuple[SiteGrowth, ...] = ()
     """Lines whose requested bytes differ between those two; they sum to ``change.requested_bytes``."""
     confidence: float | None = None
@@ -234,7 +234,7 @@ class BisectResult(Document):
     deadline; None elsewhere."""
     notes: tuple[str, ...] = ()
     search: int | None = None
-    """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""
+    """Number of the search, for ``oomscope bisect log`` and the like; None where no journal was kept."""
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -293,7 +293,7 @@ class Cost(Document):
     """What a search took beside its answers."""
 
     wall_s: float
-    """Seconds from its beginning to its last answer."""
+    """Seconds from the beginning of the search to its last answer."""
     slots: int
     """Probes that could run at once."""
     begun: int

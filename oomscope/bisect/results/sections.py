@@ -22,18 +22,18 @@ class HunkChange(Document):
     """One hunk of a commit."""
 
     number: int
-    """From 1, in the order of the row: files that came, files that changed, files that went."""
+    """Number of the hunk, from 1: files that came, then files that changed, then files that went."""
     name: str
     """The file and the lines before and after, as git writes them; a file alone that is changed as a whole."""
     path: str
     section: str
-    """The function that it lies in, as git guesses it."""
+    """The function that the hunk lies in, as git guesses it."""
     is_guilty: bool
-    """One of the minimal set at fault."""
+    """Whether the hunk is in the minimal set at fault."""
     delta: Bytes | None
-    """What it brings by itself on top of the commit before; None where that was not measured."""
+    """Difference that the hunk alone makes on top of the commit before; None where that was not measured."""
     sites: tuple[SiteGrowth, ...]
-    """Lines that it wrote (or took away) and whose requested bytes differ."""
+    """Lines that the hunk wrote (or took away) and whose requested bytes differ."""
 
 
 class CodeLine(NamedTuple):
@@ -42,7 +42,7 @@ class CodeLine(NamedTuple):
     mark: str
     """``+``: the commit wrote it, ``-``: it took it away, a space: it is as before."""
     number: int
-    """After the change; before it for a line that was taken away."""
+    """Line number after the change; before it for a line that was taken away."""
     text: str
 
 
@@ -52,7 +52,7 @@ class Excerpt(Document):
 
     path: str
     section: str
-    """The function that they lie in."""
+    """The function that the lines lie in."""
     lines: tuple[CodeLine, ...]
 
 
@@ -65,15 +65,15 @@ class Narrowed(Document):
     keys: tuple[str, ...] = ()
     """The keys at fault; the culprit has their values and bytes."""
     hunks: tuple[HunkChange, ...] = ()
-    """Those at fault, in the order of the patch, and after them the others that touch lines whose bytes differ."""
+    """The hunks at fault, in the order of the patch, then others that touch lines whose bytes differ."""
     lumped: int = 0
     """How many of the guilty hunks stand in groups of which no part could be tested: one hunk of a group may do."""
     delta: Bytes
-    """From the commit before to that with the guilty hunks or keys alone."""
+    """Difference between the commit before and that commit with the guilty hunks or keys alone."""
     interaction: Bytes
     """What is left of ``delta`` when the bytes of each guilty one that was measured by itself are taken off."""
     rest: Bytes
-    """What all others add to that."""
+    """Difference that all other hunks or keys add."""
 
     @property
     def guilty(self) -> tuple[HunkChange, ...]:
@@ -95,7 +95,7 @@ class Corner(Document):
     answer: Answer
     reason: str
     peak: Bytes | None
-    """None where nothing was measured."""
+    """Peak of the corner; None where nothing was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class CodeVsConfig(Document):
     also_written: ClassVar[tuple[str, ...]] = ("guilty", "interaction")
 
     path: str
-    """The configuration's, in the repository."""
+    """Path of the configuration in the repository."""
     old_old: Corner
     """The good end."""
     new_old: Corner
@@ -155,7 +155,7 @@ class UnseenStretch(Document):
     until: str
     """Hash of the measured commit after them."""
     commits: int
-    """How many change what is measured: a step and its revert may hide among two or more with ``until``."""
+    """Commits that change what is measured: a step and its revert may hide among two or more with ``until``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +164,14 @@ class Waterfall(Document):
 
     threshold: Threshold
     start: Bytes
-    """At the good end."""
+    """Bytes at the good end."""
     end: Bytes
-    """At the bad end; the steps lead here from ``start``."""
+    """Bytes at the bad end; the steps lead here from ``start``."""
     unseen: tuple[UnseenStretch, ...] = ()
     is_complete: bool = True
-    """Every range whose ends differ was split to the end: the deadline did not pass before."""
+    """Whether every range whose ends differ was split to the end, before the deadline."""
     spread: ProbeSpread | None = None
-    """What one probe differs by from the next, where they were repeated: steps stand clear of it."""
+    """Difference between probes of one commit, where they were repeated: steps stand clear of it."""
 
 
 def levels(start: Bytes, deltas: Iterable[Bytes]) -> list[Bytes]:
@@ -187,13 +187,13 @@ class LinePlace:
     """Full hash."""
     subject: str
     same: tuple[str, ...] = ()
-    """Hashes of the others."""
+    """Hashes of the other commits."""
     is_chosen: bool = True
-    """On the chosen paths; all are where none were chosen."""
+    """Whether a commit touches the chosen paths; True where none were chosen."""
 
     @property
     def commits(self) -> int:
-        """How many they are."""
+        """Number of the commits."""
         return 1 + len(self.same)
 
 

@@ -40,7 +40,7 @@ class Deadline:
     """An instant after which nothing new begins and what runs is ended."""
 
     at: float | None
-    """On ``clock``; None for never."""
+    """Instant on ``clock``; None for never."""
     clock: Callable[[], float] = time.monotonic
 
     @classmethod
@@ -148,12 +148,12 @@ class Experiment:
 
     job: ProbeJob
     ranks: tuple[int, ...] = (0,)
-    """The worst of these ranks counts."""
+    """Ranks to measure; the worst of them counts."""
     content: Content = field(default_factory=Content)
     label: str = ""
-    """What people are shown of it while it runs."""
+    """Name shown to people while it runs."""
     repeat: int = 0
-    """Which measurement of the same thing this is; from 1 on no result of an earlier search is used."""
+    """Number of the measurement of the same thing; from 1 on no result of an earlier search is used."""
     lay_out: Callable[[Path], tuple[str, ...]] = lambda _place: ()
     """Called before a probe really runs, with the directory of the job's checkout: puts the files under test there
     and returns what is missing, one line each. Several threads may call it, each with a directory of its own.

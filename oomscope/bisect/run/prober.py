@@ -88,11 +88,11 @@ class Services(TypedDict, total=False):
     reporter: Reporter
     """Receives every probe as it comes; none unless given."""
     clock: Callable[[], float]
-    """Seconds, for the deadline."""
+    """Returns seconds, for the deadline."""
     environment: Mapping[str, str]
     """The variables that probes see; the process's own unless given."""
     journal: Journal
-    """Written to, and asked before anything is measured; searches that keep a journal give their own."""
+    """The journal, asked before anything is measured; searches that keep one give their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +150,13 @@ class Prober:
     records: list[ProbeRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _asked: Counter[str] = field(default_factory=Counter)
-    """How often each content was asked about, by its key's name."""
+    """Number of questions about each content, by its key's name."""
     _known_by_name: dict[str, Measured] = field(default_factory=dict)
-    """What was measured, by the name of its key."""
+    """Measurements by the name of their key."""
     _began: float = field(init=False)
     _is_out_of_time: bool = False
     _left_out: str = ""
-    """Which ranks of the bad end were not measured."""
+    """Sentence on the ranks of the bad end that were not measured."""
 
     def __post_init__(self) -> None:
         self._began = self.deadline.clock()
@@ -324,7 +324,7 @@ class Prober:
         return self._key(experiment.repeated(0), experiment.job)[0]
 
     def note(self, text: str) -> None:
-        """Keep ``text`` for the report, once; of notes that differ in their example alone the first."""
+        """Keep ``text`` for the report, once; only the first of notes that differ in their example alone."""
         kind, example, _ = text.partition(" (such as ")
         if not any(note == text or (example and note.startswith(kind + example)) for note in self.notes):
             self.notes.append(text)
@@ -352,7 +352,7 @@ class Prober:
         return self.bad.judge(found)
 
     def _note_of_probe(self, number: int, text: str) -> None:
-        """Keep a note of a probe; of notes that differ in numbers alone the first."""
+        """Keep a note of a probe; only the first of notes that differ in numbers alone."""
         kind = _NUMBER.sub("0", text)
         if not any(_NUMBER.sub("0", note).startswith(f"{kind} (first in probe ") for note in self.notes):
             self.note(f"{text} (first in probe {number})")

@@ -35,9 +35,9 @@ class LocalRunner:
 
     run: Callable[..., ProbeResult] = warm.run
     reuses_places: bool = field(default=True, init=False)
-    """One checkout after the other may be laid out at the same place."""
+    """Whether one checkout after the other may be laid out at the same place."""
     retries: int = field(default=0, init=False)
-    """How often to try again what was lost."""
+    """Times that a lost probe is run again."""
 
     def __enter__(self) -> Self:
         """Return this."""

@@ -26,11 +26,11 @@ class Task:
     """A measurement that can be made."""
 
     name: str
-    """The same measurement has the same name."""
+    """Key of the measurement; equal measurements have equal names."""
     measure: Callable[[int, OnProgress, threading.Event], Measured]
-    """Makes it in the slot with a number: see :data:`Action`."""
+    """Makes the measurement in the slot with a number: see :data:`Action`."""
     label: str = ""
-    """What people are shown of it."""
+    """Name of the measurement shown to people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Scheduler:
     _running: dict[int, str] = field(default_factory=dict)
     """The names of the running tasks, by slot."""
     _works: dict[int, RunningProbe] = field(default_factory=dict)
-    """The same as people are shown them."""
+    """The running tasks as shown to people, by slot."""
     _stopped: set[int] = field(default_factory=set)
     """Slots whose task was stopped and has not ended yet."""
     _done: dict[str, Measured | BaseException] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Scheduler:
         self.executor.close()
 
     def _fill(self, task: Task, ahead: Callable[[], Iterable[Task]]) -> None:
-        """Stop the tasks that are not wanted and begin those that are, as far as there are slots."""
+        """Stop the tasks that are not wanted, and begin those that are while there are slots."""
         wanted = {each.name: each for each in islice(self._undone(task, ahead), self.executor.slots)}
         for slot, name in self._running.items():
             if name not in wanted and slot not in self._stopped:

@@ -48,7 +48,7 @@ OURS = frozenset(
 _OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
 """Prefixes of variables that a launcher sets: a target that saw them would take itself for a rank of a larger job."""
 _LENT = "CUDA_VISIBLE_DEVICES"
-"""Says which cards of its node a job was given."""
+"""Names the cards of its node that a job was given."""
 _LOOK_S = 0.25
 _CANCEL_S = 15.0
 """How long a cancelled job is waited for: its node may still write into the checkout."""
@@ -83,7 +83,7 @@ class ClusterRunner:
     retries: int = 2
     grace_s: float = 15.0
     reuses_places: bool = field(default=False, init=False)
-    """A network file system may show a node for a minute what stood at a path before."""
+    """False: a network file system may show a node for a minute what stood at a path before."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

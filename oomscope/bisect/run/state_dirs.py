@@ -18,7 +18,7 @@ class StateDirs:
 
     root: Path
     state: Path | None = None
-    """None for the same as ``root``."""
+    """Directory of what cannot be made anew; None for ``root``."""
 
     @classmethod
     def default(cls, environment: Mapping[str, str] = os.environ) -> StateDirs:
@@ -101,13 +101,13 @@ class JournalUse:
     """How a request uses journals; by default a search begins one."""
 
     search: int | None = None
-    """The number of the search that is gone on with; None begins one."""
+    """The number of the search to resume; None begins one."""
     words: tuple[str, ...] = ()
-    """The words after ``oomscope bisect``, by which the command line can go on; none for a program's search."""
+    """The words after ``oomscope bisect``, by which the command line can resume; none for a program's search."""
 
 
 class InterruptedSearch(KeyboardInterrupt):
-    """Ctrl-C in a search that can be gone on with."""
+    """Ctrl-C in a search that can be resumed."""
 
     def __init__(self, remedy: str) -> None:
         super().__init__("interrupted")

@@ -21,13 +21,13 @@ Changes = frozenset[int]
 IsValid = Callable[[Changes], bool]
 
 SHORT = 16
-"""Units of a lump that are tried one by one; a longer one, of which no part can be tested, stays as it is."""
+"""Units of a lump that are tried one by one; a longer one whose parts cannot be tested stays as it is."""
 EXTRA = 2
 """Prerequisites of one change that are looked for by trying all: the rules know no key that needs more."""
 
 
 def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, Answer, list[Changes]]:
-    """Ask about sets of changes to make and return the units that together are bad, of which none can be left out.
+    """Ask about sets of changes to make and return the units that are bad together, and no longer when any is left out.
 
     Args:
         units: changes that are made together, in an order in which every beginning of the row makes sense if

@@ -16,7 +16,7 @@ class Untestable:
     """Why there is nothing to probe."""
 
     reason: str
-    """One line."""
+    """Why nothing was measured, in one line."""
     output: str = ""
     """The end of the output of what failed."""
 
@@ -27,7 +27,7 @@ class Measured:
 
     answer: ProbeResult | Untestable
     remarks: tuple[str, ...] = ()
-    """What was not as in a full clone, one line each."""
+    """Differences from a full clone, one line each."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

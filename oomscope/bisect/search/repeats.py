@@ -21,11 +21,11 @@ CONFIDENCE: Final = 0.95
 REPEATS: Final = 20
 SEEN_WRONG: Final = 2
 SEEN_RIGHT: Final = 8
-"""Before any answer the rate of wrong ones is taken to be known from so many (``benchmarks/bisect_noise.py``)."""
+"""Right answers assumed before the first, beside ``SEEN_WRONG`` wrong ones (``benchmarks/bisect_noise.py``)."""
 MOST_WRONG: Final = 0.3
 """Rate of wrong answers beyond which nothing is concluded."""
 _WIDEST = 2**62
-"""More than any difference of bytes."""
+"""A number above any difference of bytes."""
 
 Counts = tuple[int, int]
 """Good and bad answers."""

@@ -32,7 +32,7 @@ class ByteStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """What bytes may differ by without being looked into.
+    """The largest differences of bytes that are not looked into.
 
     Requested bytes of a run on a virtual card repeat to the byte. Overhead comes in whole segments, and a change of
     order alone may move one: by default it counts from more than one large segment on (20 MiB, PyTorch's
@@ -118,7 +118,7 @@ class StepSearch:
 
     @classmethod
     def over(cls, last: int, first_bytes: Bytes, last_bytes: Bytes, threshold: Threshold) -> StepSearch:
-        """Return the search among positions 0 to ``last``, both of which are measured.
+        """Return the search among positions 0 to ``last``, which are both measured.
 
         Raises:
             ValueError: there is no candidate.

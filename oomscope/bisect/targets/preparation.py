@@ -43,11 +43,11 @@ class Fixup:
     range: str
     """``A..B``, a revision, or ``*`` for every commit."""
     command: str = ""
-    """For ``sh``, run in the root of the checkout; empty where there is a patch."""
+    """Command for ``sh``, run in the root of the checkout; empty where there is a patch."""
     patch: bytes = b""
-    """For ``git apply``; empty where there is a command."""
+    """Patch for ``git apply``; empty where there is a command."""
     file: Path | None = None
-    """Where the patch lies."""
+    """The file of the patch."""
 
     @classmethod
     def parse(cls, text: str, folder: Path = Path()) -> Fixup:
@@ -144,9 +144,9 @@ class Link:
     """A file or folder of the user's checkout that every disposable checkout links to."""
 
     path: PurePosixPath
-    """Where it lies, from the root of the repository."""
+    """Path of the link, from the root of the repository."""
     target: Path
-    """The user's own."""
+    """The user's own file or folder."""
 
     @classmethod
     def resolve(cls, text: str, repository: Repository) -> Link:
@@ -228,7 +228,7 @@ class Preparation:
 
     fixups: tuple[Fixup, ...] = ()
     setup: str = ""
-    """For ``sh``, run in the root of every checkout, such as the build of an extension."""
+    """Command for ``sh``, run in the root of every checkout, such as the build of an extension."""
     links: tuple[str, ...] = ()
     """Paths of the user's checkout that every checkout links to."""
     timeout_s: float = TIMEOUT_S

@@ -32,11 +32,11 @@ class ConfigInRepo:
     """The bundled transformer under the configuration file that lies at ``path`` in each commit."""
 
     path: str
-    """From the root of the repository, with forward slashes."""
+    """Path from the root of the repository, with forward slashes."""
     dialect: str | None = None
-    """Whose names it has (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
+    """Dialect of its names (``megatron``, ``bridge``, ``nemo``); None for oomscope's own."""
     overrides: tuple[str, ...] = ()
-    """``section.key=value`` each, on top of every commit's file."""
+    """Overrides ``section.key=value``, on top of every commit's file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class OwnCode:
     settings: Config
     """Its sections allocator, device and probe say how to measure."""
     overrides: tuple[str, ...] = ()
-    """The same as ``section.key=value``, for the commands that repeat a probe."""
+    """The settings as ``section.key=value``, for the commands that repeat a probe."""
 
     def target_at(self, repo: str) -> CheckoutTarget:
         """Return what is measured of the checkout ``repo``."""

@@ -134,7 +134,7 @@ def _lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
 
 
 def submodules_at_hand(repository: Repository, commit: Commit) -> dict[str, Path]:
-    """Return the repository's own copies of the submodules of ``commit``, as far as it has them, by path."""
+    """Return the repository's own copies of the submodules of ``commit``, if it has them, by path."""
     found = _submodules(repository.trusted_git, commit.hash, repository.common / "modules")
     return {path: source for path, _, source in found if source is not None}
 

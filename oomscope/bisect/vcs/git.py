@@ -41,9 +41,9 @@ _SETTINGS = (
     ("advice.graftFileDeprecated", "false"),
     ("checkout.workers", "1"),
 )
-"""Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook or monitor runs,
-nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of their
-own: see :mod:`oomscope.bisect.vcs.uncommitted`."""
+"""Settings on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook or monitor
+runs, nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of
+their own: see :mod:`oomscope.bisect.vcs.uncommitted`."""
 
 _LONGEST = 400
 """Characters of an error message: git repeats whole paths."""
@@ -51,10 +51,10 @@ _LONGEST = 400
 _UNWRITTEN = re.compile(
     r"No space left|quota exceeded|(?:unable to|could ?n[o']t|cannot|failed to) write", re.IGNORECASE
 )
-"""What git says on a full disk: of a file that it writes in parts it does not repeat what the system said."""
+"""Git's messages on a full disk: of a file written in parts it does not repeat the system's error."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says then."""
+"""The system's error numbers on a full disk."""
 
 _VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",

@@ -21,13 +21,13 @@ class Hunk:
     """One piece of a commit's change. Lines are counted from 1."""
 
     path: str
-    """From the root of the repository."""
+    """Path from the root of the repository."""
     header: bytes
     """What a patch says of the file before its hunks."""
     body: bytes
-    """Lines of the hunk after its first one; of a whole file all that follows the header."""
+    """Lines of the hunk after its first one; for a whole file all that follows the header."""
     is_whole: bool = False
-    """The file comes, goes, or changes in a way that has no lines."""
+    """Whether the file comes, goes, or changes in a way that has no lines."""
     old_start: int = 0
     old_lines: int = 0
     new_start: int = 0
@@ -39,7 +39,7 @@ class Hunk:
 
     @property
     def name(self) -> str:
-        """What people call it: the file, and its lines before and after."""
+        """Name for people: the file, and its lines before and after."""
         if self.is_whole:
             return self.path
         return f"{self.path} @@ -{self.old_start},{self.old_lines} +{self.new_start},{self.new_lines} @@"

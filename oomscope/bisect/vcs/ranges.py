@@ -11,7 +11,7 @@ from oomscope.printable import quoted
 
 _SEPARATOR = ".."
 _SUFFIXES = {".yaml", ".yml", ".json", ".sh"}
-"""Of what is meant as a configuration file, or as arguments of another program, also where it is missing."""
+"""Suffixes of names that mean a configuration file, or arguments of another program, even if it is missing."""
 _REMEDY = "write GOOD..BAD: two revisions, or two configuration files (on disk or REV:path)"
 
 
@@ -20,7 +20,7 @@ class RevisionRange:
     """Two revisions as the user wrote them."""
 
     good: str
-    """Empty where it is to be looked for."""
+    """The good end; empty if it is to be looked for."""
     bad: str
 
     @property
@@ -38,9 +38,9 @@ class FileAt:
 
     revision: str
     path: str
-    """From the root of the repository, with forward slashes."""
+    """Path from the root of the repository, with forward slashes."""
     commit: str = field(default="", compare=False)
-    """The hash that the revision stands for, once that is known."""
+    """Hash of ``revision``, once that is known."""
 
     def __str__(self) -> str:
         return f"{self.revision}:{self.path}"

@@ -31,7 +31,7 @@ _KEPT = 16
 """Answers of each kind that are remembered: the lines of the same few commits are compared again and again."""
 _ABSOLUTE = ("rev-parse", "--path-format=absolute")
 ABBREVIATED = 10
-"""Characters of a hash that people are shown."""
+"""Characters of a hash shown to people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Commit:
 
     @property
     def title(self) -> str:
-        """What people are shown of it."""
+        """Short hash and subject, for people."""
         return f"{self.short} {self.subject}"
 
     @property
@@ -69,9 +69,9 @@ class CommitLine:
     base: Commit
     """The good end, which the first commit contains."""
     commits: tuple[Commit, ...]
-    """All after ``base``, oldest first; the last one is the bad end."""
+    """All commits after ``base``, oldest first; the last one is the bad end."""
     touching: frozenset[str] | None = None
-    """Hashes of those that touch the chosen paths; None where none were chosen."""
+    """Hashes of the commits that touch the chosen paths; None where none were chosen."""
     notes: tuple[str, ...] = ()
 
 
@@ -124,7 +124,7 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """What people call the repository: its directory."""
+        """Name of the repository for people: its directory."""
         return self.common.parent.name if self.common.name == ".git" else self.common.name.removesuffix(".git")
 
     @property
