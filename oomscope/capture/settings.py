@@ -13,11 +13,11 @@ from oomscope.errors import InputError
 Stacks = Literal["python", "all", "none"]
 
 VARIABLE: Final = "OOMSCOPE_RECORD"
-"""Names the snapshot, and turns recording on; ``OOMSCOPE_RECORD_STACKS`` and so on say how, by the names of fields."""
+"""Names the snapshot, and turns recording on; ``OOMSCOPE_RECORD_STACKS`` and the like set the field that they name."""
 
 MAX_ENTRIES: Final = 1_000_000
-"""As many as torchtitan keeps with Python stacks, where 100,000 held two or three steps of a 16B model
-(pytorch/torchtitan, pull request 3628)."""
+"""Events in the ring: as many as torchtitan keeps with Python stacks, where 100,000 held two or three steps of a 16B
+model (pytorch/torchtitan, pull request 3628)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Settings:
     """Size of the ring of events, for each device."""
     stacks: Stacks = "python"
     every: int | None = None
-    """Write a snapshot after each so many steps as well."""
+    """Steps after each of which a snapshot is written as well."""
     force: bool = False
     """Replace files that are there, instead of taking the next free name."""
     strict: bool = False

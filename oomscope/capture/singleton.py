@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 PROBE_MARK: Final = "OOMSCOPE_PROBE"
-"""Set in the environment of every process that a probe started."""
+"""Variable that a probe sets in every process that it starts."""
 PYTHON: Final = "OOMSCOPE_RECORD_PYTHON"
 """Names the interpreter that ``oomscope record`` runs under."""
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EVENTS_PER_BLOCK: Final = 3
-"""torch records ``alloc``, ``free_requested`` and ``free_completed``."""
+"""Events that torch records of a block: ``alloc``, ``free_requested`` and ``free_completed``."""
 MEASURED_STEP: Final = 2
-"""The first step still creates the optimizer's states."""
+"""The step whose events are counted: the first one still creates the optimizer's states."""
 FEW_STEPS: Final = 2
 ROUNDED_FROM: Final = 100
-"""Steps from which tenths say nothing."""
+"""Number of steps from which no tenths are shown."""
 LEAST_GROWTH: Final = MiB
 """Bytes a step below which growth is not reported."""
 FIRST_REPORT: Final = 3

@@ -38,10 +38,10 @@ class Written:
 
     path: Path
     seconds: float
-    """From the first question to the allocator to the file's name on the disk; the program waited so long."""
+    """Seconds that the program waited: from the first question to the allocator to the file's name on the disk."""
     file_bytes: int
     events: int
-    """Of the device that had most."""
+    """Events of the device with most events."""
     max_entries: int | None
     """Size of the ring; None where somebody else set it."""
 
