@@ -11,7 +11,7 @@ from oomscope.errors import ExitCode, UsageError
 
 SCHEMA_VERSION = 1
 COMPLETE_VARIABLE = "_OOMSCOPE_COMPLETE"
-"""Set by the completion script: what is to be completed, and for which shell."""
+"""Variable of the completion script: what is to be completed, and for which shell."""
 
 
 @click.command(short_help="Print the completion script of a shell.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130
-"""``ExitCode.INTERRUPTED``, whose module may not be there yet."""
+"""Value of ``ExitCode.INTERRUPTED``, whose module may not be imported yet."""
 
 
 def main() -> None:

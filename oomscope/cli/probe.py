@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _PROGRAM = "oomscope.program"
 _LAST_LINES = 12
 _WRONG_USAGE = re.compile(r"before .*status 2\)")
-"""How a program ends, most often, that does not know one of its arguments."""
+"""Failure of most programs that do not know one of their arguments."""
 
 
 class ProbeCommand(click.Command):

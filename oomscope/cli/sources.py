@@ -54,7 +54,7 @@ class ConfigSource:
     preset: str | None
     overrides: tuple[str, ...]
     dialect: str | None = None
-    """Whose names the file has, where it is not a configuration of oomscope."""
+    """Dialect of the names in the file; None for a configuration of oomscope."""
 
     @property
     def title(self) -> str:

@@ -155,7 +155,7 @@ class Search:
     target: TargetOptions = field(default_factory=TargetOptions)
     overrides: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    """Of commits to search first."""
+    """Paths whose commits are searched first."""
     dialect: str | None = None
     jobs: int = 1
     fresh: bool = False

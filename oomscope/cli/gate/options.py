@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_RESULT_BYTES = 1024**3
-"""Of a JSON document that is read back."""
+"""Most bytes of a JSON document that is read back."""
 
 suite_argument = click.argument("suite", type=FILE, metavar="SUITE.yaml")
 baseline_option = click.option(

@@ -23,7 +23,7 @@ from oomscope.files import held
 
 SCHEMA_VERSION = 1
 LEAST_REPEATS = 5
-"""With fewer, noise alone is red in more than one night of a hundred (docs/design/gate.md)."""
+"""Least repeats: with fewer, noise alone is red in more than one night of a hundred (docs/design/gate.md)."""
 
 
 @click.command(short_help="Accept what is new or better.")

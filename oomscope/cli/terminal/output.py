@@ -187,7 +187,8 @@ class Files:
     """The files that the options of a command ask for."""
 
     places: Mapping[str, Path | None]
-    """By option; None for what is not asked for. ``--csv`` names a folder; the probe itself writes ``--snapshot``."""
+    """Places by option; None for a file that is not asked for. ``--csv`` names a folder; the probe itself writes
+    ``--snapshot``."""
     tables: Sequence[str] = ()
     """The names of the tables that may be written into the folder."""
 
