@@ -121,7 +121,7 @@ def is_text(section: str, key: str) -> bool:
 
 
 def names(section: str, key: str) -> list[str]:
-    """Return the words of which the key accepts one; none where it accepts other values."""
+    """Return the words that the key accepts; none where it accepts other values."""
     options = _options(key_schema(section, key))
     return [str(name) for option in options for name in option.get("enum", [option.get("const")]) if name is not None]
 

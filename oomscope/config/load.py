@@ -39,7 +39,7 @@ class LoadedConfig:
     findings: tuple[Finding, ...]
     """The rules that it breaks: only warnings, unless it was loaded with ``enforce=False``."""
     remarks: tuple[str, ...] = ()
-    """What else is to be said of where it comes from, a line each."""
+    """Remarks on where the configuration comes from, a line each."""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:

@@ -12,9 +12,9 @@ from oomscope.errors import ConfigError
 from oomscope.printable import quoted
 
 _SHORT = 8
-"""Numbers of a list that a message quotes."""
+"""Most numbers of a list that a message quotes."""
 _DECIMAL_BITS = 10_000
-"""Of the longest numbers that are written in decimal; Python refuses from 4,300 digits on."""
+"""Most bits of a number that is written in decimal; Python refuses from 4,300 digits on."""
 LISTED = 10
 """Problems beyond the first that the error's one line spells out; all are in ``InvalidConfigError.problems``."""
 

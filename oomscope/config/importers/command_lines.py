@@ -25,10 +25,10 @@ class Argument:
     """A name and its value."""
 
     name: str
-    """As a path of plain names: ``num_layers``, ``model.num_layers``, ``ENV:CUBLAS_WORKSPACE_CONFIG``."""
+    """Path of plain names: ``num_layers``, ``model.num_layers``, ``ENV:CUBLAS_WORKSPACE_CONFIG``."""
     value: Any
     where: str
-    """``args.yaml:12 (--num-layers)``, or the words of a command line."""
+    """Place such as ``args.yaml:12 (--num-layers)``, or the words of a command line."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Arguments:
     """All that was given."""
 
     source: str
-    """How messages name it."""
+    """Name of the source in messages."""
     items: list[Argument] = field(default_factory=list)
     world_size: int | None = None
-    """Ranks that the launcher starts, where it says so."""
+    """Ranks that the launcher starts; None where it does not say."""
     hints: set[str] = field(default_factory=set)
-    """Dialects that the way of writing speaks for."""
+    """Dialects that the notation suggests."""
 
     def add(self, name: str, value: Any, where: str) -> None:
         """Add an argument."""
@@ -175,12 +175,12 @@ _ON_UNLESS_TOLD = {
     "pad_vocab_size",
     "torch_fsdp2_reshard_after_forward",
 }
-"""Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
+"""Settings that an option switches off; logs name the setting, not the option (``store_false`` in the same file)."""
 _FUNCTION = re.compile(r"def (\w+)")
 _OUTSIDE = re.compile(r"[A-Za-z_@]")
-"""How a line begins that is in no function; the end of a list of parameters begins with a parenthesis."""
+"""Start of a line outside of functions; the end of a list of parameters begins with a parenthesis."""
 _CALLED = re.compile(r"\s+(?:\w+\s*=\s*|return\s+)?(\w+)\(")
-"""A line that begins with a call of a function, keeps or returns what it returns."""
+"""A line that calls a function, or keeps or returns its result."""
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")

@@ -19,13 +19,13 @@ class Draft:
     wheres: Mapping[str, str]
     world_size: int | None = None
     on_preset: bool = False
-    """Whether it is laid upon a preset."""
+    """Whether the configuration is laid upon a preset."""
     settings: dict[str, Setting] = field(default_factory=dict)
     """Dotted key to value and origin."""
     assumed: list[str] = field(default_factory=list)
     """What was filled in or computed, in words."""
     refused: list[tuple[str, Any, str]] = field(default_factory=list)
-    """Names that together with others are not modelled, their value, and the reason."""
+    """Names that are not modelled together with others, their value, and the reason."""
 
     def value(self, key: str, default: Any = None) -> Any:
         """Return the value that ``key`` has so far."""
@@ -66,7 +66,7 @@ class Draft:
 
 
 def replicas(draft: Draft) -> int:
-    """Return the data-parallel size, as far as it is known."""
+    """Return the data-parallel size, if it is known."""
     given = draft.value("parallel.data_parallel_size", (draft.world_size or 0) // _ranks_of_a_replica(draft))
     return max(given, 1) if isinstance(given, int) else 1
 

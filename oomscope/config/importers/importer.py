@@ -34,11 +34,11 @@ from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
 
 _REFERENCE = re.compile(r"\$\{(\.?[\w.]+)\}")
-"""OmegaConf's interpolation, as far as it names another key."""
+"""OmegaConf's interpolation that names another key."""
 _MAX_REFERENCES = 8
 
 _SHARED_SECTIONS = {"model", "data", "optimizer"}
-"""What sections are called in other dialects too."""
+"""Names of sections that other dialects have too."""
 
 _MEANT_BY_NULL = {
     f"{section}.{key}" for section, key, field in fields() if field.default is not None and is_nullable(section, key)
@@ -54,7 +54,7 @@ class Remark:
 
     name: str
     value: Any
-    """Of environment variables that mean nothing here it is left out, for it may be a secret."""
+    """Left out for environment variables that have no meaning here: it may be a secret."""
     where: str
     reason: str = ""
 
@@ -142,7 +142,7 @@ class _Import:
         self.not_understood: list[Remark] = []
         self.not_modelled: list[Remark] = []
         self.not_modelled_beside: list[tuple[str | None, Remark]] = []
-        """What is not modelled if the key before it is set in the end, where there is one; else it costs no memory."""
+        """Remarks on what is not modelled if the key before it is None or set in the end; else it costs no memory."""
         self.without_memory: list[Remark] = []
         self.problems: list[Problem] = []
 

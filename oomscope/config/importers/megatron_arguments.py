@@ -264,9 +264,9 @@ vision_*
 """
 
 _LAYERS, _TIMES = re.compile(r"\[([01](?:,[01])*),?\]"), re.compile(r"\*(\d{1,9})")
-"""Of a pattern of layers: ``[0,1]``, ``*3``."""
+"""Parts of a pattern of layers: ``[0,1]`` and ``*3``."""
 _MOST_LAYERS, _MOST_BRACKETS = 10_000, 64
-"""Of a pattern; with more it is none."""
+"""Most layers and brackets of a pattern; a longer text is none."""
 
 _TOKENIZERS = {"GPT2BPETokenizer": 50257}
 """Tokenizers whose vocabulary is known by their name (openai-community/gpt2 config.json)."""

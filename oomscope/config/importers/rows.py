@@ -45,12 +45,12 @@ class Choice:
 
     choices: Mapping[str, Settings]
     alike: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Word to the choice that it is taken for, and why that is so."""
+    """Word to the choice that stands in for it, and the reason."""
 
 
 @dataclass(frozen=True)
 class ForFinish:
-    """No key by itself: the dialect computes with it, together with others."""
+    """An argument without a key of its own: the dialect computes with it and others."""
 
     convert: Callable[[Any], Any] = lambda value: value
     """Raises ValueError, in the user's words, for what cannot be."""
@@ -58,14 +58,14 @@ class ForFinish:
 
 @dataclass(frozen=True)
 class Unmodelled:
-    """It changes memory and has no key; with one of the harmless values it does not."""
+    """An argument without a key that changes memory, unless it has one of the harmless values."""
 
     reason: str
     harmless: tuple[Any, ...] = ()
     beside: str | None = None
-    """The key that has to be set as well, or else it does nothing."""
+    """The key without which the argument does nothing; None if it needs none."""
     convert: Callable[[Any], Any] = lambda value: value
-    """Makes of the value one that is compared with the harmless ones."""
+    """Converts the value before it is compared with the harmless ones."""
 
 
 Row = To | Switch | Choice | ForFinish | Unmodelled
@@ -192,7 +192,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 _CLOSE = 0.85
-"""How like a row's name a mistyped one is, by difflib's ratio."""
+"""Least ratio of difflib at which a mistyped name counts as a row's."""
 
 _ENVIRONMENT: dict[str, Row] = {
     "ENV:PYTORCH_CUDA_ALLOC_CONF": To("allocator.conf", str),

@@ -11,7 +11,7 @@ _DIVIDE = "Megatron-Core tensor_parallel/layers.py, divide"
 _GROUPS = "Megatron-Core parallel_state.py, initialize_model_parallel"
 _CONTEXT = "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py"
 _LEVELS = 2
-"""Of a hierarchical context-parallel group."""
+"""Levels of a hierarchical context-parallel group."""
 
 
 def _ranks_without_group(config: Config) -> int | None:

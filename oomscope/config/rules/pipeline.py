@@ -37,7 +37,7 @@ def _does_not_divide_stage(config: Config) -> bool:
 
 
 def _has_chunks_and_microbatches(config: Config) -> bool:
-    """Whether model chunks take turns at microbatches of which the number is known: the batch splits evenly."""
+    """Whether model chunks take turns at a known number of microbatches: the batch splits evenly."""
     return config.model_chunks > 1 and not config.rest_of_batch
 
 

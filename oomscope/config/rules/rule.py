@@ -50,7 +50,7 @@ class Rule:
     keys: str
     """Dotted keys that the rule looks at, separated by white space; the one to blame first."""
     applies: Callable[[Config], object]
-    """What breaks the rule; false, empty or None where nothing does."""
+    """Returns what breaks the rule; false, empty or None where nothing does."""
     message: str
     """What is wrong: ``{c.model.hidden_size}`` stands for a value of the configuration, ``{found}`` for what
     ``applies`` returned."""

@@ -10,7 +10,7 @@ from oomscope.config.schema import Config
 
 _FSDP2 = "Megatron-Core distributed/torch_fully_sharded_data_parallel.py"
 _OTHER_MIXERS = ("gdn", "gdp", "mhc")
-"""How the names of modules begin that layers of other kinds have."""
+"""Prefixes of the names of modules in layers of other kinds."""
 
 
 def _beside_fp8(config: Config) -> list[str]:

@@ -140,7 +140,7 @@ class Config(Section):
 
     @property
     def cp_comm_type(self) -> Literal["p2p", "a2a", "all_gather", "a2a+p2p"]:
-        """How context-parallel ranks communicate; two levels of which one has a single rank are one level."""
+        """How context-parallel ranks communicate; two levels count as one if one of them has a single rank."""
         if self.parallel.cp_comm_type != "a2a+p2p" or 1 not in self.context_levels:
             return self.parallel.cp_comm_type
         return "p2p" if self.context_levels[0] == 1 else "a2a"
