@@ -32,13 +32,13 @@ class Check:
     part: str
     state: State
     found: str
-    """What there is, in one line."""
+    """What was found, in one line."""
     disables: str = ""
-    """What does not work because of it, or what it causes."""
+    """What the finding disables or causes."""
     remedy: str = ""
     """What to do, as an imperative."""
     values: dict[str, int | str | None] = field(default_factory=dict)
-    """The same as numbers and names, for programs; sizes in bytes."""
+    """The findings as numbers and names, for programs; sizes in bytes."""
 
 
 @dataclass(frozen=True)

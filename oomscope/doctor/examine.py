@@ -27,7 +27,7 @@ from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import GiB, KiB, MiB, format_size
 
 LITTLE_MEMORY = 2 * GiB
-"""A probe on a virtual card holds about half a GiB, and large models more."""
+"""Bytes below which host memory is little: a probe on a virtual card holds half a GiB, large models more."""
 LITTLE_DISK = GiB
 """Free bytes below which a search or a snapshot is likely to find no room."""
 SMALL_USE = 64 * MiB

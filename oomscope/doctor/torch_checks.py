@@ -24,7 +24,7 @@ from oomscope.virtual import is_loaded, loading
 from oomscope.virtual.sonames import CARD
 
 TIMEOUT_S = 120.0
-"""A first import from a network disk can take a minute."""
+"""Seconds that importing torch may take: a first import from a network disk can take a minute."""
 VIRTUAL_CARD = "virtual card"
 
 
