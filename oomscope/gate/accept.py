@@ -16,9 +16,9 @@ from oomscope.gate.suite.suite import Case, Suite
 from oomscope.printable import quoted
 
 FREELY = frozenset({Status.NO_BASELINE, Status.INCOMPATIBLE, Status.BETTER, Status.SAME})
-"""Accepted without being named."""
+"""Statuses that are accepted without being named."""
 IF_NAMED = frozenset({Status.WORSE, Status.WARN, Status.UNCONFIRMED})
-"""Accepted only by name: they lower the bar."""
+"""Statuses that are accepted only by name: they lower the bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class Acceptance:
     accepted: tuple[str, ...]
     """Cases whose entries are new or changed."""
     left: Mapping[str, str]
-    """Cases that were not accepted, and why."""
+    """Reasons why cases were not accepted, by case."""
     left_as: tuple[Status, ...]
-    """Their statuses against the baseline as it is now."""
+    """Statuses of the cases that were not accepted, against the baseline as it is now."""
 
 
 def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str, ...] = ()) -> Acceptance:

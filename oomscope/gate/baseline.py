@@ -89,13 +89,13 @@ class Entry:
     key: Key
     outcome: MeasuredOutcome
     values: Mapping[str, int]
-    """By metric."""
+    """Expected values by metric."""
     bands: Mapping[str, Bands] = field(default_factory=dict)
     """The bands of calibration, by metric."""
     oomscope: str = ""
-    """The version that measured it."""
+    """Version of oomscope that measured it."""
     rank: str = ""
-    """The rank that it is of, with its world, as ``8 of 16, stage 2 of 2``; empty in a world of one."""
+    """The rank that was measured, with its world, as ``8 of 16, stage 2 of 2``; empty in a world of one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class Calibration:
     repeats: int
     outcome: str
     spreads: Mapping[str, Spread]
-    """By metric."""
+    """Spread of the repeats by metric."""
 
     def entry(self, before: Entry) -> Entry:
         """Return the baseline's entry with these bands; the expected values stay."""

@@ -45,7 +45,7 @@ ANY_OOM = "any-oom"
 """The name of running out of memory in ``--bad``."""
 NOT_SEARCHED = "not searched"
 LINES_KEPT = 10
-"""Of the lines that grew with the commit."""
+"""Lines that grew with the commit and are kept at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class SearchSettings:
     """Settings of the search for a commit."""
 
     ledger: Ledger | None
-    """Has the green nights; None for no ledger."""
+    """The ledger with the green nights; None for no ledger."""
     reporter: Callable[[], AbstractContextManager[Reporter]]
     """Opens the progress of one search."""
     jobs: int = 1

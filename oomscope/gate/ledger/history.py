@@ -27,10 +27,10 @@ class Entry:
     value: int | None
     """The metric; None where it was not measured."""
     change: int | None
-    """Since the last night that measured it under the same key; None where there is none."""
+    """Change since the last night that measured it under the same key; None where there is none."""
     standing: MeasuredCommit | None
     is_comparable: bool
-    """Measured under the key of the night before; else the trend starts again."""
+    """Whether it was measured under the key of the night before; else the trend starts again."""
     reason: str = ""
     culprit: Culprit | None = None
     band: int = 0
@@ -64,16 +64,16 @@ class Trend:
     name: str
     metric: str
     entries: tuple[Entry, ...]
-    """Oldest first."""
+    """The nights, oldest first."""
     label: str
-    """What people call it: the case and its suite, and what else tells it from the others."""
+    """Name for people: the case and its suite, and what else tells it from the others."""
     backend: str | None = None
-    """Where it was measured; None where no night measured it."""
+    """Backend that measured it; None where no night did."""
     gpu: str | None = None
 
     @property
     def status(self) -> Status:
-        """That of the last night."""
+        """Status of the last night."""
         return self.entries[-1].status
 
     @property
@@ -84,7 +84,7 @@ class Trend:
 
     @property
     def change(self) -> int | None:
-        """From the first night of the stretch to the last; None where there are not two."""
+        """Change from the first night of the stretch to the last; None where there are not two."""
         nights = self.stretch
         first, last = (nights[0].value, nights[-1].value) if len(nights) > 1 else (None, None)
         return last - first if first is not None and last is not None else None

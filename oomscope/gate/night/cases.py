@@ -35,7 +35,7 @@ class CasePlan:
     job: ProbeJob
     ranks: tuple[int, ...]
     config: Config
-    """Says how the ranks are laid out; of your own code, only how many there are."""
+    """Configuration that says how the ranks are laid out; for your own code, only how many there are."""
     notes: tuple[str, ...] = ()
     """Remarks on where the configuration comes from."""
 

@@ -22,7 +22,7 @@ _FAULTS: dict[ErrorKind, Status] = {
     "nothing": Status.UNMEASURED,
     "internal": Status.DEFECT,
 }
-"""Failures that are not of the code under measurement."""
+"""Failures that the code under measurement did not cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,10 @@ class Comparison:
 
     status: Status
     reason: str = ""
-    """What the status rests on, where the metrics do not show it."""
+    """Reason for the status, where the metrics do not show it."""
     rows: tuple[MetricRow, ...] = ()
     expected_outcome: Outcome | None = None
-    """``fits`` or ``oom``; None without a baseline."""
+    """Outcome in the baseline, ``fits`` or ``oom``; None without a baseline."""
 
 
 def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> MetricRow:

@@ -23,7 +23,7 @@ from oomscope.snapshot.sites import Site
 SCHEMA_VERSION = 2
 KIND = "gate"
 UNEXPLAINED = "no commit explains it"
-"""How the message of a search begins whose ends measure otherwise than their nights did."""
+"""Start of the message of a search whose ends measure otherwise than their nights did."""
 Instance = TypeVar("Instance")
 
 
@@ -36,7 +36,7 @@ QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
 """Metrics that a search for the commit knows, and their names in ``oomscope bisect --bad``."""
 PathText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Moment = Annotated[str, AfterValidator(_moment)]
-"""ISO 8601 in UTC, by the second."""
+"""A moment in ISO 8601, in UTC, to the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class MeasuredCommit:
     commit: str
     subject: str
     dirty: bool = False
-    """Files differ from the commit, so that it alone does not say what was measured."""
+    """Whether files differ from the commit, which then does not say alone what was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ class Place:
     """A line of a file in the suite's repository."""
 
     path: PathText
-    """From the root, with slashes."""
+    """Path from the root, with slashes."""
     line: int
-    """From 1."""
+    """Number of the line, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class CaseResult(Document):
     checkout: PathText | None = None
     """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
     place: Place | None = None
-    """The line of code that it is about; None where none lies in the suite's repository."""
+    """The line of code at fault; None where none lies in the suite's repository."""
 
     @property
     def decisive(self) -> MetricRow | None:
@@ -191,11 +191,11 @@ class GateResult(Document):
     """Where commits and lines of the suite's repository can be seen
     (:class:`~oomscope.bisect.vcs.forge.Forge`); empty where that is not known."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those of the environment that were set and change what is allocated."""
+    """Environment variables that were set and change what is allocated."""
     strict: bool = False
     oomscope: str = ""
     interrupted: bool = False
-    """It was ended before all cases were measured."""
+    """Whether the night was ended before all cases were measured."""
     unwatched: tuple[str, ...] = ()
     """Cases that the baseline has and the suite has not, where the whole suite was measured."""
     schema_version: int = SCHEMA_VERSION

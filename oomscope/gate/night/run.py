@@ -55,7 +55,7 @@ class Night:
     home: Home | None = None
     """The suite's file in its repository; None outside of git."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those of the environment that change what is allocated."""
+    """Environment variables that change what is allocated."""
     unwatched: tuple[str, ...] = ()
     """Cases that only the baseline has, to be reported."""
     jobs: int = 1

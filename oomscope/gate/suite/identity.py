@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 _HOST = re.compile(r"^(?:\w[\w+.-]*://[^/]*|[^/:]+:)")
-"""``https://user:token@host:8443`` or ``git@host:`` before the path (git-clone(1), GIT URLS)."""
+"""Host of a URL: ``https://user:token@host:8443`` or ``git@host:`` (git-clone(1), GIT URLS)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Home:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     path: str
-    """From the root of the repository, with slashes."""
+    """Path from the root of the repository, with slashes."""
     first_commit: str = ""
     """The commit with which the history began; empty where the clone is shallow."""
     remote: str = ""
@@ -34,7 +34,7 @@ class Series:
     """A suite over its nights."""
 
     suite: str
-    """Its path in the repository; the absolute path where no repository is known."""
+    """Path of the suite in the repository; the absolute path where no repository is known."""
     repository: str = ""
     """The name of the repository; empty where none is known."""
 

@@ -18,7 +18,7 @@ from oomscope.units import MiB, parse_size
 
 _PERCENT: Final = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*%\s*")
 MOST: Final = 2**100
-"""Of any number: bytes stay below 2**63, and operations of an iteration may pass it."""
+"""Largest value of any metric: bytes stay below 2**63, and operations of an iteration may pass it."""
 _REMEDY: Final = "write a size such as 64MiB, a share such as 2%, or a list of both"
 
 
@@ -27,7 +27,7 @@ class Band:
     """A distance from a baseline: the larger of an absolute one and a share of the baseline."""
 
     absolute: int = 0
-    """In the metric's own unit: bytes, or operations."""
+    """Distance in the metric's own unit: bytes, or operations."""
     relative: Fraction = field(default_factory=Fraction)
     """Share of the baseline; exact, so that a band does not depend on rounding."""
 
@@ -68,7 +68,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """What is only reported (beyond ``warn``) and what fails (beyond ``fail``); both are one-sided."""
+    """Distances beyond which a metric is reported (``warn``) or fails (``fail``); both are one-sided."""
 
     warn: Band = field(default_factory=Band)
     fail: Band = field(default_factory=Band)
@@ -98,11 +98,11 @@ class Metric:
 
     name: str
     meaning: str
-    """What it is, for the documentation."""
+    """Meaning of the metric, for the documentation."""
     read: Callable[[ProbeResult], int | None]
-    """Its value; None where this measurement does not tell."""
+    """Reads the metric; None where the measurement does not have it."""
     bands: Bands = EXACT
-    """What it has without any in the suite or in the baseline."""
+    """Bands of the metric, if neither the suite nor the baseline has any."""
     is_worse_when_larger: bool = True
     by_default: bool = True
     """Whether a case without a list of metrics has it."""

@@ -29,7 +29,7 @@ from oomscope.units import MiB, parse_size
 
 Source = Literal["preset", "config", "harness", "entry", "command"]
 SOURCES: tuple[Source, ...] = ("preset", "config", *OWN_KINDS)
-"""Keys of a case of which exactly one says what is measured."""
+"""Keys that say what is measured; a case has exactly one of them."""
 RANKS: Final = ("first", "last", "worst")
 MOST_BYTES: Final = 2**63 - 1
 

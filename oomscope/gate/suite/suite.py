@@ -35,21 +35,21 @@ class Case:
     """The preset's name, the entry or the command, or the path as the suite has it."""
     repo: str | None
     extras: Mapping[str, str]
-    """What else is said of the source: ``from``, ``metric_regex``, ``snapshot_glob``."""
+    """Further keys of the source: ``from``, ``metric_regex``, ``snapshot_glob``."""
     overrides: tuple[str, ...]
-    """Rank and limit included, so that a probe with them is the case."""
+    """Overrides, those of rank and limit included, so that a probe with them measures the case."""
     asked: tuple[str, ...]
     """The metrics that the suite names, which have to be measured."""
     chooses: bool = False
-    """Whether these alone count, and no default ones beside them."""
+    """Whether ``asked`` alone counts, without the default metrics."""
     bands: Mapping[str, MetricBands]
     """The suite's bands, by metric."""
     links: tuple[str, ...] = ()
-    """What checkouts of commits link to when they are searched, from the folder under test."""
+    """Paths from the folder under test that checkouts of searched commits link to."""
     setup: str = ""
-    """What is run in each of these checkouts."""
+    """Command that is run in each of these checkouts."""
     fixups: tuple[str, ...] = ()
-    """How commits among them are repaired; patches lie in the suite's folder."""
+    """Repairs of commits that are searched; patches lie in the suite's folder."""
     folder: Path
     """The suite's folder, from which paths count."""
     where: str
