@@ -36,7 +36,7 @@ from oomscope.model.parallel.schedules import run_one_forward_one_backward
 
 _NULL_OBSERVER = NullObserver()
 _SEED_STEP = 100
-"""Between pipeline stages, so that their dropouts differ (Megatron-LM ``initialize.py``)."""
+"""Step of the seed between pipeline stages, so that their dropouts differ (Megatron-LM ``initialize.py``)."""
 
 
 def params_dtype(config: Config) -> torch.dtype:

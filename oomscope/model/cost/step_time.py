@@ -35,9 +35,9 @@ class StepCost:
     collectives_s: float = 0.0
     """Tensor-, context- and expert-parallel communication, which the next kernel waits for."""
     recompute_s: float = 0.0
-    """What recomputation runs again of these three."""
+    """Seconds of these three that recomputation runs again."""
     activation_offload_s: float = 0.0
-    """What copies of activations take beyond the computation that they run beside."""
+    """Seconds of copies of activations beyond the computation that they overlap with."""
     bubble_s: float = 0.0
     """Waiting for other pipeline stages: (p - 1)/(v·m) of the above (Narayanan et al. 2021)."""
     data_parallel_s: float = 0.0

@@ -28,7 +28,7 @@ class ParameterGroup:
     """Parameters of one dtype, of one unit or of none, that share a bucket."""
 
     unit: int | None
-    """The transformer layer that they belong to, counted on this rank; None outside of layers."""
+    """Transformer layer of the parameters, counted on this rank; None outside of layers."""
     expert: bool
     dtype: torch.dtype
     params: list[nn.Parameter] = field(default_factory=list)

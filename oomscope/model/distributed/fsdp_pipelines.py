@@ -22,7 +22,7 @@ from oomscope.model.distributed.fsdp_buffers import ParameterGroup, ShardedBuffe
 
 
 class Status(Enum):
-    """Of a bucket of parameters."""
+    """Status of a bucket of parameters."""
 
     EMPTY = auto()
     KEPT = auto()

@@ -28,7 +28,7 @@ from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.parallel_state import ParallelState
 
 DEFAULT_UNIT_SIZE = 1_000_000_000
-"""Elements, where ``suggested_communication_unit_size`` says nothing: two units' if those are more."""
+"""Elements if ``suggested_communication_unit_size`` is not set; those of two units if these are more."""
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

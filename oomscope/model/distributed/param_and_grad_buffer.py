@@ -127,7 +127,7 @@ class GradBuffer(ParameterStore):
         has_stream = self._instances is not None and self._overlap
         self._stream = CommunicationStream(device if has_stream else torch.device("cpu"))
         self.shards = replicas if optimizer.use_distributed_optimizer else None
-        """Ranks that share the optimizer's states, None without the distributed optimizer."""
+        """Ranks that share the optimizer's states; None without the distributed optimizer."""
         self.layout = lay_out(
             [param.numel() for param in params],
             shards=self.shards,

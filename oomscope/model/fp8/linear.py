@@ -29,7 +29,7 @@ class _How(NamedTuple):
     weight: Fp8Weight
     tp: TensorParallel
     with_backward: bool
-    """Whether a backward follows; not so in the first pass of a checkpoint."""
+    """Whether a backward follows; False in the first pass of a checkpoint."""
     keeps_input: bool = False
     """Keep the 16-bit input, which another operation keeps too, in place of what it was quantised to."""
 

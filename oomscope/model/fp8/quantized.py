@@ -31,7 +31,7 @@ class Quantized:
 
     shape: tuple[int, int]
     dtype: torch.dtype
-    """Of fp8; the copies are bytes."""
+    """Dtype of fp8; the copies are bytes."""
     recipe: Fp8Recipe
     is_weight: bool = False
     data: torch.Tensor | None = None
@@ -40,7 +40,7 @@ class Quantized:
     transpose: torch.Tensor | None = None
     """[columns, rows]; [rows, columns] under mxfp8, which reads columns without turning them."""
     transpose_scale: torch.Tensor | None = None
-    """None where both copies share a scale."""
+    """Scale of ``transpose``; None where both copies share a scale."""
 
     def tensors(self) -> tuple[torch.Tensor | None, ...]:
         """Return what autograd saves of it."""
@@ -113,7 +113,7 @@ def _empty(
 def gather(
     local: Quantized, tp: TensorParallel, *, rowwise: bool, columnwise: bool, backward: bool = False
 ) -> Quantized:
-    """Return the matrix [r·t, c] of the ranks' ``local`` rows, as far as products need it.
+    """Return the matrix [r·t, c] of the ranks' ``local`` rows, or the part that products need.
 
     Scaled per tensor its bytes along rows are gathered and turned afterwards. Of blocks each direction is gathered for
     itself, and ``blockwise`` through scratch memory: the ranks' transposes lie one after the other, and so do the

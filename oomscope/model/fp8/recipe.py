@@ -37,9 +37,9 @@ class Fp8Recipe:
 
     scaling: Scaling
     forward_dtype: torch.dtype = torch.float8_e4m3fn
-    """Of inputs and weights."""
+    """Dtype of inputs and weights."""
     backward_dtype: torch.dtype = torch.float8_e5m2
-    """Of gradients: e5m2 with ``fp8: hybrid``."""
+    """Dtype of gradients: e5m2 with ``fp8: hybrid``."""
     one_copy: bool = False
     """Whether a copy serves products in both directions."""
     history: int = 1

@@ -58,7 +58,7 @@ class FlashOutput(NamedTuple):
     """What the flash kernel returns of one block, and its backward reads."""
 
     out: torch.Tensor
-    """[b, a, s, d], in the memory order of Q."""
+    """Output [b, a, s, d], in the memory order of Q."""
     lse: torch.Tensor
     """Log-sum-exp of each row of scores, fp32 [b, a, s]."""
     random: tuple[torch.Tensor, ...]

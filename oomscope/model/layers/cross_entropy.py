@@ -81,7 +81,7 @@ class _VocabParallelCrossEntropy(Function):
 
 
 class _StoredGradient(Function):
-    """Transformer Engine ``pytorch/triton/cross_entropy.py``: two kernels forward, of which the second writes the
+    """Transformer Engine ``pytorch/triton/cross_entropy.py``: two kernels forward, the second of which writes the
     gradient, and one that scales it backward. Autograd casts an fp32 gradient to the logits' format.
 
     Between them each rank gathers three numbers a row of all ranks.

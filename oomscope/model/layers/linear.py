@@ -14,7 +14,7 @@ from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowPar
 def column_linear(
     rank: RankContext, name: str, blocks: tuple[int, ...], *, bias: bool, fp8: Fp8Recipe | None = None
 ) -> ColumnParallelLinear:
-    """Return a layer [h] → ``blocks``, each of which is split over the ranks, behind a norm."""
+    """Return a layer [h] → ``blocks`` behind a norm; each block is split over the ranks."""
     weight = rank.split_rows(name, blocks, rank.config.model.hidden_size)
     zeros = rank.constant(0.0, weight.shape[0], tensor_parallel=True) if bias else None
     if fp8 is None:

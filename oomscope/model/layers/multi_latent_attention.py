@@ -26,7 +26,7 @@ class LatentWidths(NamedTuple):
 
     latent: int
     plain: int
-    """Of a query or key without its rotary part."""
+    """Width of a query or key without its rotary part."""
     rotary: int
     value: int
 

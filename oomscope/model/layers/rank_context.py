@@ -110,7 +110,7 @@ class RankContext:
     def experts(
         self, name: str, experts: range | int, shape: tuple[int, int], *, blocks: int, dim: int
     ) -> nn.Parameter:
-        """Return the matrices [len(experts), rows, columns] of the routed ``experts``, as far as this rank holds them.
+        """Return this rank's part of the matrices [len(experts), rows, columns] of the routed ``experts``.
 
         Of one expert, [rows, columns]. ``shape`` is that of one whole matrix, which stacks ``blocks`` along ``dim``,
         each of them split over the ranks: 0 of the matrix that enters an expert, 1 of that which leaves it. The weight

@@ -1,4 +1,4 @@
-"""How full recomputation cuts the layers of a stage into regions of which the input alone is kept."""
+"""How full recomputation cuts the layers of a stage into regions whose input alone is kept."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class LayerOffload:
 
 
 def resident_groups(passes: Sequence[Sequence[Saved]], order: PassOrder, fraction: float) -> list[set[int]]:
-    """Return of each pass, in the order of forwards, which of its groups stay, by number.
+    """Return for each pass, in the order of forwards, the numbers of its groups that stay.
 
     Three kinds do: of each module's name the last group of the first pass to be differentiated that has any, as many
     names at most as one pass has; of the groups with bytes that are then left in a pass the last
@@ -205,7 +205,7 @@ def _first_needed(passes: Sequence[Sequence[Saved]], order: PassOrder) -> list[t
 
 
 def _read_next(forward: int, passes: Sequence[Sequence[Saved]], order: PassOrder) -> set[int]:
-    """Return the last groups of those names of which no pass is differentiated before this one, once it has run."""
+    """Return the last group of each name that no pass differentiated between this one's forward and backward has."""
     before: set[str] = set()
     for waiting in order.backward[order.differentiated_before(forward) :]:
         if waiting == forward:
@@ -224,11 +224,11 @@ class _Pass:
     """The groups of one microbatch in one model chunk."""
 
     number: int
-    """Of the forward, in the iteration."""
+    """Number of this forward pass within the iteration."""
     resident: Collection[int]
     groups: list[_Group] = field(default_factory=list)
     gone: list[_Group] = field(default_factory=list)
-    """The groups that were sent away and whose turn to come back has not come, in order."""
+    """Groups that were offloaded and are not yet due to come back, in order."""
     open: _Group | None = None
 
 
@@ -243,9 +243,9 @@ class ModuleOffload:
         self._order = pass_order(config, pp_rank)
         self._streams = SideStream(device), SideStream(device)
         self.passes: list[_Pass] = []
-        """Those of the iteration that have begun."""
+        """Passes of the iteration that have begun."""
         self._resident: list[set[int]] | None = None
-        """Which groups of each pass stay; not known in the first iteration, in which all go."""
+        """Groups of each pass that stay; None in the first iteration, in which all go."""
         self._parameters: set[int] = set()
 
     def begin(self, parameters: Collection[nn.Parameter]) -> None:
@@ -319,7 +319,7 @@ class _Group(_SavedTensors):
         self.name = name
         self.stays = stays
         self.nbytes = 0
-        """Of what it saved in large tensors; with those that another group has saved too."""
+        """Bytes saved in large tensors, those that another group has saved too included."""
         self.is_entered = False
         self._smallest = smallest
         self._parameters = parameters

@@ -163,7 +163,7 @@ def make_experts(rank: RankContext, name: str) -> GroupedExperts | SequentialExp
 
 
 class MoE(nn.Module):
-    """The experts of one layer, as far as this rank holds them.
+    """The experts of one layer that this rank holds, or its parts of them.
 
     Its losses count once however often it ``runs`` in a microbatch (Megatron-Core ``moe/router.py``).
     """
@@ -180,7 +180,7 @@ class MoE(nn.Module):
         self._recompute = "moe" in config.recompute_modules
         self._recompute_shared = "shared_experts" in config.recompute_modules
         self._dispatcher: TokenDispatcher | None = None
-        """The last microbatch's: what its dispatcher knows of the routing stays until the next one is dispatched."""
+        """Dispatcher of the last microbatch: what it knows of the routing stays until the next one is dispatched."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""

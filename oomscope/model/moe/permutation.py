@@ -19,7 +19,7 @@ class RowMap(NamedTuple):
     """Which token each row came from."""
 
     places: torch.Tensor
-    """int64 [r]; of the fused kernels int32 [n, 2E + 1], whose first E columns hold the row of a visit, or -1."""
+    """Rows, int64 [r]; of fused kernels int32 [n, 2E + 1], whose first E columns hold the row of a visit, or -1."""
     fused: bool
 
 

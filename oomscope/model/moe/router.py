@@ -61,7 +61,7 @@ class Balance:
     sharers: int = 1
     """Ranks that share a sequence's tokens."""
     scale: float = 1.0
-    """Of the gradients of these losses, beside a training loss that is divided by the number of microbatches."""
+    """Factor of the gradients of these losses, beside a training loss divided by the number of microbatches."""
 
 
 def balance_of(config: Config, state: ParallelState, *, runs: int = 1) -> Balance:

@@ -20,7 +20,7 @@ _NO_ZERO_SUM = 1e-20
 _SINKHORN_TOLERANCE = 1e-4
 _SINKHORN_NO_ZERO = 1e-8
 _SINKHORN_ROUNDS_WITHOUT_VALUES = 2
-"""Where nothing is computed: the second round holds what every later one holds."""
+"""Rounds where nothing is computed: the second one holds as much as every later one."""
 
 
 class Routing(NamedTuple):

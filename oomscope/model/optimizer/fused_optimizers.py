@@ -19,10 +19,10 @@ from oomscope.config.schema import OptimizerConfig
 from oomscope.model.base.device import computes
 
 _PIECE = 4 * 1024**2
-"""Elements that are computed at once where the kernel is played by single operations."""
+"""Elements that are computed at once where single operations stand in for the kernel."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What the names of dtypes in the configuration stand for."""
+"""Dtypes by their names in the configuration."""
 
 
 class GroupedOptimizer(Optimizer):
@@ -145,9 +145,9 @@ class PrecisionAwareAdam(GroupedOptimizer):
         self._config = config
         self._moments = {"exp_avg": DTYPES[config.exp_avg_dtype], "exp_avg_sq": DTYPES[config.exp_avg_sq_dtype]}
         self._reads_bf16 = set(self._moments.values()) == {torch.bfloat16}
-        """Only then does the kernel take moments in bf16 (``fuse_unscale`` upstream)."""
+        """Whether the kernel takes moments in bf16: only if both are (``fuse_unscale`` upstream)."""
         self.grads: dict[torch.Tensor, torch.Tensor] = {}
-        """Of each parameter, in any dtype (``decoupled_grad`` upstream)."""
+        """Gradient of each parameter, in any dtype (``decoupled_grad`` upstream)."""
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params: list[torch.Tensor] = group["params"]

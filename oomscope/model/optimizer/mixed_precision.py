@@ -101,11 +101,11 @@ class MasterWeight:
 
     store: ParameterStore
     index: int
-    """Of the parameter in ``store``."""
+    """Index of the parameter in ``store``."""
     value: torch.Tensor
     master: torch.Tensor
-    """``value`` itself where that is fp32 already, unless the store keeps masters all the same, and where the inner
-    optimizer or the host keeps it."""
+    """Master weight: ``value`` itself where that is fp32 already, unless the store keeps masters nevertheless, and
+    where the inner optimizer or the host keeps it."""
     expert: bool
     """Whether it belongs to a routed expert, and so is spread over other ranks."""
     counted: bool

@@ -34,11 +34,11 @@ class Matrix(NamedTuple):
     """How a parameter of Muon lies on its ranks."""
 
     group: dist.ProcessGroup | None
-    """Of the ranks that share it; it is gathered there."""
+    """Group of the ranks that share the parameter; it is gathered over it."""
     ranks: int
     rank: int
     dim: int | None
-    """Along which it is split; None where every rank holds all of it, and nothing is gathered."""
+    """Dimension along which it is split; None where every rank holds all of it, and nothing is gathered."""
     blocks: tuple[int, ...] = ()
     """Rows of the matrices that it stacks and that are stepped one by one: queries, keys, values."""
 

@@ -31,8 +31,8 @@ class ContextParallel:
     observer: Observer = field(default_factory=NullObserver)
     """Receives buffers of communication."""
     levels: tuple[ContextParallel, ContextParallel] | None = None
-    """With ``a2a+p2p``, the neighbours that exchange heads, and the ring of those at the same place among theirs. What
-    neighbours hold together is what one rank of a ring of that size would."""
+    """With ``a2a+p2p``, the neighbours that exchange heads, and the ring of the ranks at the same place among their
+    neighbours. Neighbours hold together what one rank of a ring of that size would."""
 
     @property
     def chunks(self) -> tuple[int, int]:

@@ -32,7 +32,7 @@ class Shift(NamedTuple):
     direction: Direction
     leaving: torch.Tensor | None
     arriving: Action | None
-    """Whose input it is that arrives."""
+    """The action whose input arrives."""
 
 
 class StageLinks:

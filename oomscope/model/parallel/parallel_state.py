@@ -49,7 +49,7 @@ _MEMBERS: dict[Axis, tuple[str, ...]] = {
     "expert_tp_ep": ("expert_tp", "ep"),
     "expert_dp": ("expert_dp",),
 }
-"""The axes that a group runs along: those of dense layers, or those of experts."""
+"""Axes that a group runs along, either those of dense layers or those of experts."""
 
 
 class Place(NamedTuple):
@@ -58,7 +58,7 @@ class Place(NamedTuple):
     rank: int = 0
     size: int = 1
     group: dist.ProcessGroup | None = None
-    """None where the rank is alone: nothing is sent there."""
+    """Process group; None where the rank is alone and nothing is sent."""
 
 
 _ALONE = Place()
@@ -75,9 +75,9 @@ class ParallelState:
     pp: Place = _ALONE
     dp: Place = _ALONE
     cp_a2a: Place = _ALONE
-    """Of a context-parallel group of two levels, the neighbours that exchange heads."""
+    """Neighbours that exchange heads, in a context-parallel group of two levels."""
     cp_p2p: Place = _ALONE
-    """The others at this rank's place among its neighbours, a ring."""
+    """Ring of the ranks at the same place among their neighbours, in such a group."""
     dp_cp: Place = _ALONE
     """Ranks that hold the same dense parameters: gradients are reduced over it."""
     ep: Place = _ALONE
@@ -89,7 +89,7 @@ class ParallelState:
     intra_dp_cp: Place = _ALONE
     """Ranks of ``dp_cp`` in the same optimizer instance: optimizer states are sharded over it."""
     intra_expert_dp: Place = _ALONE
-    """The same of ``expert_dp``."""
+    """Ranks of ``expert_dp`` in the same optimizer instance."""
     inter_dist_opt: Place = _ALONE
     """Ranks with the same shards, one in every instance."""
     embedding: Place = _ALONE

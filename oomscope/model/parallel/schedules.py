@@ -41,7 +41,7 @@ class PassOrder:
     chunks: tuple[int, ...]
     """The model chunk of each forward."""
     backward: tuple[int, ...]
-    """The forwards' numbers in the order in which they are differentiated."""
+    """Numbers of the forwards in the order in which they are differentiated."""
     warmup: int
     """Forwards before the first that a backward follows at once."""
 

@@ -80,12 +80,12 @@ class TensorParallel:
     rank: int = 0
     size: int = 1
     sequence_parallel: bool = False
-    """Keep what lies between the parallel regions split along the sequence."""
+    """Whether what lies between the parallel regions is split along the sequence."""
     placeholders: Placeholders | None = None
-    """Weight gradients are added straight into ``weight.main_grad``, where the weight has one, and these stand for
-    them; None gives them to autograd."""
+    """Stand-ins for weight gradients, which are added straight into ``weight.main_grad``, where the weight has one;
+    None gives them to autograd."""
     keep_grad: Callable[[torch.Tensor], bool] | None = None
-    """Is given the gradient of a column-parallel layer's output, and returns whether the weight's gradient is computed
+    """Takes the gradient of a column-parallel layer's output, and returns whether the weight's gradient is computed
     from it later."""
     buffer: MemoryBuffer | None = None
     """Where inputs are gathered; None gathers them into fresh memory."""
@@ -251,7 +251,7 @@ def column_parallel_linear(
 
 
 class _ParallelLinear(nn.Module):
-    """A linear layer of which each rank holds a part: how it is split is for the subclass to say."""
+    """A linear layer split over the ranks: how it is split is for the subclass to say."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
         super().__init__()
