@@ -11,7 +11,7 @@ from oomscope.probe.result import Peak, ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
 
 _MEMORY_OF_THE_MACHINE: frozenset[VerdictKind] = frozenset({"host", "outside"})
-"""Who refused memory where it was not the caching allocator: how much they had left depends on what else runs."""
+"""Verdicts on memory that the caching allocator did not refuse: how much was left depends on what else runs."""
 
 
 def is_lower_bound(result: ProbeResult) -> bool:

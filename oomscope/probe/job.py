@@ -36,7 +36,7 @@ class CheckoutTarget:
     repo: str
     """Absolute path of the checkout."""
     folder: str = ""
-    """From there, with slashes: the folder of it that is measured, as if there were no more; empty for all of it."""
+    """Folder of the checkout, with slashes, that is measured as if there were no other; empty for all of it."""
 
     @property
     def place(self) -> Path:
@@ -125,7 +125,7 @@ class StartedTarget(CheckoutTarget):
     """A command that is run in the checkout."""
 
     command: str
-    """Its words, quoted as for a shell; no shell is started."""
+    """Words of the command, quoted as for a shell; no shell is started."""
 
     @property
     def title(self) -> str:
@@ -139,7 +139,7 @@ class ProgramTarget(StartedTarget):
     """A training program that is started as it is, and recorded in each of its processes that imports torch."""
 
     rank: int | None = None
-    """Which rank of a world that the program starts itself is reported; None for the worst."""
+    """Rank to report of a world that the program starts itself; None for the worst."""
     kind: Literal["program"] = "program"
 
     def words(self) -> tuple[str, ...]:
@@ -152,10 +152,10 @@ class CommandTarget(StartedTarget):
     """A command that measures by itself."""
 
     metric_regex: str | None = None
-    """Finds, by its one group, the bytes in what the command prints."""
+    """Expression whose one group matches the bytes in what the command prints."""
     snapshot_glob: str | None = None
-    """Names, from the folder that is measured, the memory snapshots that it writes. Without either its exit status is
-    all that it answers."""
+    """Pattern, from the folder that is measured, of the memory snapshots that it writes. Without either key the exit
+    status is the whole answer."""
     kind: Literal["command"] = "command"
 
     def words(self) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class CommandTarget(StartedTarget):
 AnyTarget = BundledTarget | CheckoutTarget
 OwnKind = Literal["harness", "entry", "command"]
 OWN_KINDS: tuple[OwnKind, ...] = ("harness", "entry", "command")
-"""What can be named of a checkout."""
+"""Kinds of targets in a checkout."""
 
 
 def named_target(
@@ -223,7 +223,7 @@ class ProbeJob:
     rank: int = 0
     world_size: int = 1
     in_world: bool = False
-    """Begin the world of a harness or program also if that has one rank."""
+    """Whether to begin the world of a harness or program also if that has one rank."""
     iterations: int = 2
     seed: int = 1234
     gpu: str | None = None
@@ -243,7 +243,7 @@ class ProbeJob:
     """Have the host compute what a virtual card's kernels would."""
     measure_demand: bool = True
     """On a virtual card run once more without a limit after an OOM, so that the demand of the whole run is known, and
-    after a run for which the allocator emptied its cache, so that what it would hold otherwise is."""
+    after a run for which the allocator emptied its cache, so that the bytes that it would hold otherwise are known."""
     confirm: bool | None = False
     """After a failure by fragmentation run the whole target again under the settings that may cure it; null means on a
     virtual card, where a run costs little, and not on a real one."""

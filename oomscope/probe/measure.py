@@ -99,11 +99,11 @@ class _Runs:
     job: ProbeJob
     backend: RunsOn
     settings: SessionSettings
-    """How the first run is made."""
+    """Settings of the first run."""
     begin: Begin
     progress: OnProgress
     keep: Callable[[ProbeResult], None]
-    """Given each result that is better than none."""
+    """Takes each result that is better than none."""
 
     def __post_init__(self) -> None:
         """Begin the first run."""
@@ -218,8 +218,8 @@ class _Runs:
         """Return ``measurement`` with what a longer run shows of memory that grows.
 
         A buffer fills and stays as large, a leak does not; which line leaks may need more iterations to be seen. Where
-        the longer run runs out of memory, or needs more of it without a leak, its measurement is returned, and what
-        ended it for want of memory.
+        the longer run runs out of memory, or needs more of it without a leak, its measurement is returned, and the lack
+        of memory that ended it.
         """
         from oomscope.probe.analysis.analyse import leak_of
         from oomscope.snapshot.judge.leaks import piles_up

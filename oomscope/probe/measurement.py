@@ -33,8 +33,8 @@ class DeviceBudget:
     card_bytes: int | None = None
     """The real card's total where a smaller one is played on it; None where ``limit_bytes`` is the card."""
     fraction: float | None = None
-    """The allocator's memory fraction: how a smaller card is played (of ``card_bytes``), else what the program set
-    itself."""
+    """The allocator's memory fraction, which plays a smaller card (of ``card_bytes``), else the one that the program
+    set."""
 
     @property
     def available_bytes(self) -> int:
@@ -63,7 +63,7 @@ class AllocatorStats:
     requested_bytes_current: int
     """Requested bytes when the run ended."""
     allocated_bytes_current: int
-    """The same in blocks."""
+    """Bytes in allocated blocks when the run ended."""
     num_alloc_retries: int = 0
     num_ooms: int = 0
 
@@ -73,7 +73,7 @@ class FailedAllocation:
     """What the caching allocator refused last, as it stood at that instant: before anything was unwound or freed."""
 
     requested_bytes: int
-    """R."""
+    """R, in bytes."""
     message: str
     """The text of the error that the program saw; empty where only the exception has it."""
     moment: Moment = UNKNOWN_MOMENT
@@ -111,7 +111,7 @@ class Unanswered:
     reads: int = 0
     """Copies to the host of bytes that it does not hold."""
     lines: tuple[Frame, ...] = ()
-    """Where the first of these were made."""
+    """Lines that made the first of these reads."""
     unsupported: tuple[str, ...] = ()
     """Functions of CUDA's libraries that answered that they are not supported."""
     unknown_workspaces: tuple[str, ...] = ()
@@ -133,9 +133,9 @@ class Measurement:
     demand_after: int | None = None
     """Largest requested bytes of the same run without a limit; None where it was not run."""
     leak_after: LeakSuspect | None = None
-    """What grows from iteration to iteration in that run, or in a longer one."""
+    """Leak in the run without a limit, or in a longer one."""
     stops_growing: bool = False
-    """What grows from iteration to iteration in this run does not in a longer one."""
+    """Whether what grows from iteration to iteration in this run does not in a longer one."""
     pinned_bytes: int = 0
     """Peak pinned host bytes."""
     iterations: int | None = None
@@ -145,19 +145,19 @@ class Measurement:
     saved: str = ""
     """Checkpoints that a program saved, for a sentence; empty for none."""
     uses_cards: int = 1
-    """Cards that the process used; one of them is reported."""
+    """Number of cards that the process used; one of them is reported."""
     growing: tuple[str, ...] = ()
     """Lists and dictionaries that held more tensors after each of the last iterations, by name."""
     truncated: bool = False
-    """The recorded ring wrapped: the beginning of the trace is missing."""
+    """Whether the recorded ring wrapped: the beginning of the trace is missing."""
     step_times_s: tuple[float, ...] = ()
     """Device time of each completed iteration; empty on virtual, which has no clock."""
     allocator_conf: str = ""
     """The PYTORCH_ALLOC_CONF that was in force."""
     unanswered: Unanswered = Unanswered()
-    """Of all processes of the target."""
+    """What the card could not answer, for all processes of the target."""
     rank: int | None = None
-    """Of a program that starts a world itself: its rank there; else None."""
+    """Rank in a world that the program starts itself; else None."""
     world_size: int | None = None
     """Ranks of that world."""
     ranks: tuple[RankSummary, ...] = ()
@@ -188,7 +188,7 @@ class Ending:
 
     measurement: Measurement | None
     out_of_memory: OutOfMemory | None = None
-    """What ended the target for want of memory, where that is why it ended."""
+    """Failure for lack of memory, if that ended the target."""
     failure: Failure | None = None
     unanswered: Unanswered = Unanswered()
-    """What a virtual card did not know in a run that failed; else the measurement tells it."""
+    """What a virtual card could not answer in a run that failed; otherwise the measurement has it."""

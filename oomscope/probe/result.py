@@ -23,7 +23,7 @@ __all__ = ["Site", "SiteBytes"]  # beside what is defined here
 SCHEMA_VERSION = 3
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]
-"""``command``: where a command ran is its own business."""
+"""Backend of the measurement; ``command``: only the command knows where it ran."""
 _LONGEST_LINE: Final = 200
 """Characters of a line of the target's output that a reason repeats."""
 ErrorKind = Literal[
@@ -85,9 +85,9 @@ class ReservedPeak:
     """
 
     reserved_bytes: int
-    """The most at any time."""
+    """Most reserved bytes at any time."""
     requested_bytes: int
-    """Requested bytes at the moment; the rest of what is reserved then is overhead."""
+    """Requested bytes at the moment; the rest of the reserved bytes then is overhead."""
     iteration: int
     phase: str
     microbatch: int
@@ -113,7 +113,7 @@ class StepPeak:
     categories: dict[str, int]
     """Requested bytes then; sums to requested_bytes."""
     temporaries: LiveStacks
-    """The temporary tensors among them by whole stack."""
+    """Bytes of the temporary tensors by whole stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class Oom:
     """The allocation that failed, or what else ended the run for lack of memory."""
 
     requested_bytes: int | None
-    """None where who refused does not say."""
+    """Bytes of the failed request; None where the refusal does not say."""
     iteration: int
     phase: str
     microbatch: int
@@ -148,14 +148,14 @@ class Failure:
 
     kind: ErrorKind
     message: str
-    """One line."""
+    """What failed, in one line."""
     detail: str = ""
     """The target's own traceback or the end of its stderr, for the log file."""
     unrecorded: Unrecorded | None = None
     is_status_alone: bool = False
-    """It ended by a status and gave no exception for it, as argparse does of wrong arguments."""
+    """Whether it ended by a status without an exception, as argparse does for wrong arguments."""
     of_values: bool = False
-    """Runs with other numbers in place of unknown values told: what these printed is not what the program does."""
+    """Whether runs with other numbers in place of unknown values found it; their output is not the program's."""
 
     @property
     def reason(self) -> str:
@@ -172,7 +172,7 @@ class SurvivedFailures:
 
     count: int
     reserved_bytes: int | None
-    """The most that the allocator held from the first allocation after the last of them on; None where no step of an
+    """Most bytes that the allocator held from the first allocation after the last failure on; None where no step of an
     optimizer followed."""
 
 
@@ -183,7 +183,7 @@ class RankSummary:
     rank: int
     outcome: Outcome
     peak: Bytes | None
-    """None, like the margin, where nothing was measured."""
+    """Peak of the rank; None, like the margin, where nothing was measured."""
     margin_bytes: int | None
     message: str = ""
     """What failed, for an outcome other than ``fits``."""
@@ -251,16 +251,16 @@ class ProbeResult:
     demand_bytes: int | None = None
     """After an OOM: the peak of requested bytes of the same run without a limit; null where it was not run."""
     demand_peak: Peak | None = None
-    """The peak of that run, with its lines; also of one that was run because the allocator had to empty its cache for
+    """The peak of the run without a limit, with its lines; it is also run if the allocator had to empty its cache for
     the target to fit. Null where it was not run."""
     demand_step: StepPeak | None = None
     """Beside demand_peak: the peak of the optimizer's step in the same run; null where there was no step."""
     demand_cut: bool = False
-    """That run was to be, and was cut off (by a time-out, a kill, a crash): asked again, it may say more."""
+    """The run without a limit was wanted but was cut off (time-out, kill, crash); a new probe may have it."""
     failure: Failure | None = None
     snapshot: str | None = None
     iterations: int | None = None
-    """Training iterations that ran whole; null where nothing tells, or the run failed."""
+    """Training iterations that ran whole; null where that is not known, or the run failed."""
     unstepped: int | None = None
     """Optimizers of a program that had not stepped when it was ended: their gradients and states are not measured. Null
     where the target is no program."""
@@ -268,7 +268,7 @@ class ProbeResult:
     unknown_reads: int | None = None
     """Reads of values that a virtual card does not compute. Where there are any, a further whole run was compared."""
     truncated: bool = False
-    """The recorded ring wrapped: the beginning is missing."""
+    """Whether the recorded ring wrapped: the beginning of the trace is missing."""
     timeline: tuple[int, ...] = ()
     """Requested bytes, maximum in each of up to 120 equal slices of the events."""
     curves: RunCurves | None = None
@@ -301,7 +301,7 @@ class ProbeResult:
     ranks: tuple[RankSummary, ...] = ()
     """Every rank that was probed, where this is the worst of several."""
     pipeline_stages: int | None = None
-    """Of the bundled transformer, whose ranks differ by stage alone; null for your own code, of which nothing tells."""
+    """Pipeline stages of the bundled transformer, whose ranks differ by stage alone; null for your own code."""
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 

@@ -27,22 +27,22 @@ from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import MiB
 
 RUNS: Final = 14
-"""Whole runs at most."""
+"""Most whole runs."""
 SECONDS: Final = 60.0
 """No run begins that is expected to end later, while no setting is known that leaves room; the first always begins."""
 SECONDS_IF_CURED: Final = 10.0
-"""The same once such a setting is known: the rest is for the table."""
+"""Seconds by which a run must be expected to end once such a setting is known: the rest is for the table."""
 EXPANDABLE: Final = "expandable_segments:True"
 _WITH_EXPANDABLE: Final = (
     "expandable_segments:True,large_segment_size_mb:12",
     "expandable_segments:True,large_segment_size_mb:16",
 )
-"""Smaller pages: with the 20 MiB of the default a request above 1 MiB may need 20 MiB that are free in one piece."""
+"""Settings with smaller pages: with 20 MiB, the default, a request above 1 MiB may need 20 MiB in one piece."""
 _WITHOUT_EXPANDABLE: Final = (
     "expandable_segments:False",
     "expandable_segments:False,max_split_size_mb:20,large_segment_size_mb:12",
 )
-"""For a program that runs with expandable segments and fails."""
+"""Settings for a program that runs with expandable segments and fails."""
 _SMALL_SEGMENTS: Final = "max_split_size_mb:20,large_segment_size_mb:12"
 _SPLIT_MIB: Final = (20, 64, 256, 1024)
 """Values of max_split_size_mb; one that no request reaches changes nothing."""

@@ -30,7 +30,7 @@ _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
 _TORCH_SAID = re.compile(rf"{_ALLOCATOR.pattern}|\btorch\.(?:cuda\.)?OutOfMemoryError\b")
 _LONGEST_MESSAGE = 500
 _LONGEST_REASON = 240
-"""Of an error that is told in one line; all of it is in its details."""
+"""Characters of an error in one line; its whole text is in the details."""
 # Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
 # c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.
 _OUTSIDE = re.compile(
@@ -57,13 +57,13 @@ class Refusal:
     """An exception's report that memory ran out; plain data, so that no frame of the target is kept alive."""
 
     failed_in: Literal["device"] | FailedIn
-    """``device`` is the caching allocator."""
+    """What refused the memory; ``device`` is the caching allocator."""
     message: str
     """One line: the exception's text, its class where it has none."""
     requested_bytes: int | None
-    """As the text says it (rounded as printed); None where it says nothing."""
+    """Requested bytes in the text (rounded as printed); None where it names none."""
     stack: Stack
-    """Where it was raised, innermost frame first."""
+    """Stack of the exception, innermost frame first."""
 
 
 def chain(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:

@@ -24,10 +24,10 @@ _PACKAGE = Path(oomscope.__file__).resolve().parent
 _LIBRARY: Final = re.compile(
     r"(^|.*/)(lib(64)?/python3(\.\d+t?)?/)?(site|dist)-packages/|.*/lib(64)?/python3(\.\d+t?)?/"
 )
-"""Packages and Python's library of an environment: the program's, which may lie in the checkout, or oomscope's own."""
+"""Packages and Python's library of an environment: the program's (it may lie in the checkout) or oomscope's."""
 
 _OF_NOTEBOOK: Final = re.compile(r".*/ipykernel_\d+/(?=\d+\.py$)")
-"""Where a cell of a notebook lies, under a hash of its code and in a folder with the number of the process."""
+"""File of a notebook's cell: a hash of its code, in a folder with the number of the process."""
 
 
 @dataclass(frozen=True)

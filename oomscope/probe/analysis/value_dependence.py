@@ -53,9 +53,9 @@ class CheckedRun(NamedTuple):
 
     ending: Ending
     note: str
-    """What it read, and what the repeated runs showed."""
+    """What the reported run read, and what the repeated runs showed."""
     values: ValueRule = "zeros"
-    """The rule that it was made under."""
+    """The rule of the reported run."""
     check: ValueRule | None = "larger"
     """The rule under which further runs must ask for the same; None where no other rule repeats the reported run."""
 
@@ -231,11 +231,11 @@ class Difference(NamedTuple):
     """The first request in which two runs differ; bytes. None stands for a run that made no further request."""
 
     requested_bytes: int | None
-    """In the run that is reported."""
+    """Size of the request in the run that is reported."""
     other_bytes: int | None
-    """In the run under the other rule."""
+    """Size of the request in the run under the other rule."""
     stack: Stack
-    """Where it was made: in the run that is reported, unless that made none."""
+    """Stack of the request in the reported run, or in the other one if that alone made it."""
     module: str = ""
 
     def __str__(self) -> str:
@@ -284,10 +284,10 @@ class _Requests:
         rows = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
         is_threads = np.array([_is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
         self.ordered = rows[~is_threads]
-        """Their events, without those of threads that the program started."""
+        """Events of the requests, without those of threads that the program started."""
         self.of_threads = rows[is_threads]
         self.turns = np.stack((trace.size[rows], is_threads))
-        """The size of each, and whether it is such a thread's."""
+        """Size of each request, and whether such a thread made it."""
 
     def sizes_of_threads(self) -> dict[Stack, Counter[int]]:
         sizes: dict[int, Counter[int]] = {}

@@ -21,8 +21,8 @@ def told_by(
 ) -> tuple[Measurement, FailedAllocation]:
     """Return ``measurement`` and its failed request with what the ``whole`` run knows better.
 
-    That is the category of a block that is told by its end, the phase after a backward pass, which is told by what
-    follows, and the bytes that the program asked for, of which torch tells the size after its own rounding
+    That is the category of a block that follows from its end, the phase after a backward pass, which follows from the
+    next events, and the bytes that the program asked for, of which torch tells the size after its own rounding
     (``roundup_power2_divisions``), up to a third more. Both are returned unchanged if the whole run asked for other
     sizes, or lost its beginning.
     """

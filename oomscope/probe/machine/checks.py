@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
 
 _FLASH_SINCE = (8, 0)
-"""Compute capability, that of Ampere."""
+"""First compute capability with flash attention: Ampere's."""
 
 
 def check_card(loaded: LoadedConfig, *, has_model: bool = True) -> None:

@@ -19,10 +19,10 @@ from typing import Final
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 
 ON_LOAN = threading.RLock()
-"""Held while this process has other variables than its own, for the sake of a library that hands them on."""
+"""Lock held while this process has other variables than its own, for a library that passes them on."""
 
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Both names of torch's allocator settings. The first that is set, be it to nothing, is read alone: torch 2.13 neither
+"""Both names of torch's allocator settings. Only the first that is set, even to nothing, is read: torch 2.13 neither
 merges nor parses the other."""
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 MEASURED_VARIABLES = (
@@ -40,7 +40,7 @@ MEASURED_VARIABLES = (
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OF_THE_CONTEXT = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
-"""Of these what changes the CUDA context alone, and nothing that torch allocates."""
+"""Measured variables that change the CUDA context alone, and nothing that torch allocates."""
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 _REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
 _REMOVED = {
@@ -53,7 +53,7 @@ _PLACE = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 }
-"""A process's place in a world. One process plays one rank: a surrounding torchrun, or world, is not to be joined."""
+"""Variables of a process's place in a world: a process that plays one rank must not join a surrounding torchrun."""
 
 
 def own_environment() -> dict[str, str]:

@@ -19,9 +19,9 @@ class CardMemory:
     """One reading of a card, in bytes."""
 
     total_bytes: int
-    """What programs can use: the card without what the driver keeps for itself."""
+    """Bytes that programs can use: the card's without those that the driver keeps for itself."""
     used_bytes: int
-    """Held by all processes together."""
+    """Bytes held by all processes together."""
     driver_version: str
 
 
@@ -30,12 +30,12 @@ class Card:
     """One card of this machine."""
 
     index: int
-    """As the driver counts, which CUDA_VISIBLE_DEVICES does not change."""
+    """Number of the card as the driver counts, which CUDA_VISIBLE_DEVICES does not change."""
     name: str
     uuid: str
     memory: CardMemory
     processes: tuple[int, ...]
-    """Ids of those that hold a context on it, as far as they can be seen: inside a container none may be."""
+    """Ids of processes that hold a context on the card and can be seen: inside a container none may be."""
 
 
 def list_cards() -> tuple[Card, ...]:

@@ -36,7 +36,7 @@ class Ended:
     status: int
     """Exit status; negative for a signal, as in ``subprocess``."""
     max_rss_bytes: int = 0
-    """Its largest resident set."""
+    """Largest resident set of the process."""
 
     @property
     def signal(self) -> int | None:

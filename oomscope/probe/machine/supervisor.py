@@ -2,7 +2,7 @@
 
 A supervisor stands between a process and the one who wants it. It is a child subreaper (Linux, prctl(2)): what is
 orphaned below it becomes its child, so killing its children until there are none ends the whole tree. It does so when
-it is told to, and when its socket closes because the one who wants the process is gone.
+it is told to, and when its socket closes because the process that wants it is gone.
 
 It sends three kinds of message over the socket, in JSON: ``{"pid": N}`` at first; ``{"error": TEXT}`` where the command
 cannot be run; ``{"status": N, "max_rss_bytes": N}`` when the process has ended. Anything that it receives, and the end
@@ -28,7 +28,7 @@ _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 _POLL_S: Final = 0.005
 _CANNOT_RUN: Final = 127
-"""What a shell says of a command that is not there (POSIX)."""
+"""Exit status of a shell for a command that is not there (POSIX)."""
 
 
 def fork_supervised(control: socket.socket) -> None:

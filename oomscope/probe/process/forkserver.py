@@ -26,11 +26,11 @@ from oomscope.probe.machine.supervisor import fork_supervised
 from oomscope.probe.recording.collector import gc_paused_import
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-"""Which an interpreter reads when it starts."""
+"""Variable that an interpreter reads when it starts."""
 NEEDS_FRESH = 75
 """The exit status of a warm worker whose job needs a fresh process; EX_TEMPFAIL of sysexits.h."""
 _READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMBA_")
-"""How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
+"""Prefixes of variables that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
     "numpy.ma",
     "oomscope.config.schema",

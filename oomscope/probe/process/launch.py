@@ -40,7 +40,7 @@ from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, w
 from oomscope.virtual.installed_torch import required_torch
 
 WORKER = own_program("oomscope.probe.process.worker")
-"""The child."""
+"""Command line of the child."""
 _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
 
@@ -58,16 +58,16 @@ class Order:
     """What a worker is started with."""
 
     job: Path
-    """The file that it reads its job from."""
+    """File from which the worker reads its job."""
     result: Path
-    """The file that it writes its result to."""
+    """File to which the worker writes its result."""
     progress: int
-    """Descriptor of the pipe that it writes progress to."""
+    """Descriptor of the pipe to which the worker writes progress."""
     output: int
     """Descriptor of the log: its standard output and error."""
     cwd: Path
     environment: Mapping[str, str]
-    """Every variable that it sees."""
+    """Every variable that the worker sees."""
 
 
 Start = Callable[[Order], ProcessTree]
@@ -79,7 +79,7 @@ class FreshInterpreter:
     """Starts a new interpreter for each worker."""
 
     command: Sequence[str] = WORKER
-    """Given the job's file, the result's file and the number of the progress pipe."""
+    """Returns a command for the job's file, the result's file and the number of the progress pipe."""
 
     def __call__(self, order: Order) -> ProcessTree:
         """Start a worker."""

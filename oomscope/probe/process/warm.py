@@ -41,8 +41,8 @@ from oomscope.virtual.loading import has_gpu
 MOST_PARENTS = 2
 """Warm parents at once, a few hundred MiB each."""
 OF_THE_JOB = (*ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, "CUDA_VISIBLE_DEVICES", NO_BYTECODE)
-"""Variables that may differ between workers of one parent: but for the last, which a worker heeds when it is forked,
-only a GPU's libraries read them, and it touches none."""
+"""Variables that may differ between workers of one parent: a GPU's libraries alone, which the parent does not touch,
+read them, except the last, which a worker heeds when it is forked."""
 
 _START_S = 120.0
 _LOOK_S = 0.25

@@ -37,7 +37,7 @@ class RealCard:
     """
 
     has_clock = True
-    """Whether times of events on it mean anything."""
+    """Whether times of events on the card mean anything."""
 
     def __init__(self, settings: SessionSettings) -> None:
         if settings.unlimited:

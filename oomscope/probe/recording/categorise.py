@@ -28,7 +28,7 @@ from oomscope.units import MiB
 _FORWARD = ("forward", "loss")
 _TORCHS_OWN = re.compile(r"(^|/)torch/")
 _STATES_OF_KERAS = Place(r"(^|/)keras/src/optimizers/base_optimizer\.py$", r"^add_variable")
-"""Keras makes the states of its optimizers here, at the first call of ``fit`` within a forward pass. Those of
+"""File in which Keras makes the states of its optimizers, at the first call of ``fit`` within a forward pass. States of
 ``torch.optim`` are labelled."""
 _SMALL_WORKSPACE = MiB
 """Workspaces up to this are of a size that many tensors have."""

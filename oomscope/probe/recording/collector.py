@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Final
 
 _STOCK: Final = 1 << 17
-"""Two for each node of a graph of autograd; about as many as the import of torch's compiler makes."""
+"""Spare objects, two for each node of an autograd graph; importing torch's compiler makes about as many."""
 _MANY: Final = 100_000
-"""Objects among which Python itself would have looked for garbage."""
+"""Number of new objects after which Python itself would have looked for garbage."""
 _OF_A_NODE: Final = 2
-"""What anomaly mode keeps with a node as long as it lives: a text, and a dictionary for it."""
+"""Objects that anomaly mode keeps with a node: a text, and a dictionary for it."""
 
 
 @contextmanager

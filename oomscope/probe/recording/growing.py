@@ -45,7 +45,7 @@ class GrowingContainers:
         self._lengths: dict[int, int] = {}
         self._grew: dict[int, int] = {}
         self.names: tuple[str, ...] = ()
-        """What has grown in each of the last two iterations, memory with it, and how many entries it has."""
+        """Containers that grew in each of the last two iterations, memory with them, and their numbers of entries."""
 
     def iteration_begins(self) -> None:
         """Look at the containers, where memory has grown since the last iteration began."""

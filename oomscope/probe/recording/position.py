@@ -28,7 +28,7 @@ _COUNTED: Final = ("alloc", "free_requested")
 """Events that the allocator's statistics count when they happen (PyTorch, ``CUDACachingAllocator.cpp``)."""
 
 _TRACE_KEY: Final = "traceback_"
-"""Of a node's metadata, what ``format_stack`` answered (PyTorch, ``python_anomaly_mode.h``)."""
+"""Key of a node's metadata for the answer of ``format_stack`` (PyTorch, ``python_anomaly_mode.h``)."""
 
 
 class Position:
@@ -45,7 +45,7 @@ class Position:
         self._implied = Moment("init", -1, -1)
         self._modules: list[str] = []
         self._texts: dict[str, str] = {}
-        """By what they say, as text as well: Python's collector, which counts tuples, runs as without oomscope."""
+        """Texts of positions. Keys are texts as well: Python's collector, which counts tuples, runs as without oomscope."""
 
     @property
     def moment(self) -> Moment:
@@ -188,7 +188,7 @@ class ForwardStacks:
         self._numbers: dict[tuple[tuple[int, ...], str], str] = {}
         self._codes: dict[int, CodeType] = {}
         self._seen: dict[int, Frame] = {}
-        """Each frame once, by the address of its instruction: stacks have most of theirs in common."""
+        """Frames by the address of their instruction, each once: stacks share most of them."""
         self.places: list[tuple[Stack, str]] = []
         """Stack and module of each number."""
 

@@ -1,7 +1,7 @@
 """From what a recorded run left to a :class:`~oomscope.probe.measurement.Measurement`.
 
-The same for a target that ran in a process of the probe and for a program that was started. No torch here: who reads
-what another process recorded does not import it.
+The same for a target that ran in a process of the probe and for a program that was started. No torch here: a process
+that reads another's recording does not import it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNTERS: Final = {
     **{f"{kind}_bytes_peak": f"{kind}_bytes.all.peak" for kind in ("allocated", "active", "reserved", "requested")},
     **{f"{kind}_bytes_current": f"{kind}_bytes.all.current" for kind in ("allocated", "requested")},
 }
-"""Fields of :class:`AllocatorStats` and the counters of ``torch.cuda.memory_stats`` that they are."""
+"""Fields of :class:`AllocatorStats` to counters of ``torch.cuda.memory_stats``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class RecordedRefusal:
     free_bytes: int
     moment: Moment
     snapshot: Snapshot
-    """As it stood at that instant."""
+    """Snapshot at that instant."""
 
 
 def measurement_of(
@@ -65,7 +65,7 @@ def measurement_of(
         index: the card's number.
         labels: what blocks were labelled as.
         allocations: blocks that the allocator had handed out at the end.
-        workspaces: sizes that workspaces of cuBLAS have; empty where torch does not tell.
+        workspaces: sizes that workspaces of cuBLAS have; empty where torch does not know them.
         torch_version: of the program.
         stats: ``torch.cuda.memory_stats`` at the end.
         refusal: the last request that was refused.

@@ -50,7 +50,7 @@ _PEAK = ".peak"
 _PEAK_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 """Functions of ``torch._C`` that reset peaks; they take the device."""
 _COUNT_RESETS = ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats")
-"""Those that reset counts."""
+"""Functions of ``torch._C`` that reset counts; they take the device."""
 _MOST_LINES: Final = 20
 _OWN: Final = str(Path(oomscope.__file__).parent / "probe")
 _LIBRARIES: Final = (str(Path(torch.__file__).parent), _OWN, "<")

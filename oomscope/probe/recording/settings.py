@@ -38,13 +38,13 @@ class SessionSettings:
     values: ValueRule = "zeros"
     """What a virtual card answers where it holds nothing."""
     is_bounded: bool = False
-    """End a program after as many backward passes as earlier runs made: under other values it might never step."""
+    """Whether a program ends after as many backward passes as in earlier runs: with other values it might not step."""
     device: int | None = None
     """The card to report of a program that uses several; None for the one that decides."""
     rank: int | None = None
     """The rank to report of a world that a program started; None for the worst."""
     unlimited: bool = False
-    """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
+    """Whether no allocation fails, to measure the demand after a failure. Only a virtual card can do that."""
     non_torch_bytes: int = 0
     other_process_bytes: int = 0
     allocator_conf: str = ""
@@ -56,7 +56,7 @@ class SessionSettings:
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True
-    """Events are recorded with their stacks; else only torch's counters and the failure are known."""
+    """Whether events are recorded with their stacks; else only torch's counters and the failure are known."""
     max_entries: int = 1_000_000
     max_frames: int = 100
 

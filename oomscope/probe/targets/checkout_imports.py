@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _VARIABLE: Final = "OOMSCOPE_CHECKOUT"
-"""The checkout that is measured; then, if it is a clone, the user's work trees, one a line."""
+"""Variable with the checkout that is measured and, if it is a clone, the user's work trees, one a line."""
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _GIT: Final = ".git"
 
@@ -29,7 +29,7 @@ class Imported(NamedTuple):
     """Modules that a process imported from elsewhere than from the measured checkout."""
 
     replaced: str = ""
-    """One of the user's checkout that the commit has too, with its file: the commit's was not measured. Empty: none."""
+    """Module of the user's checkout, with its file, imported in place of the commit's. Empty for none."""
     notes: tuple[str, ...] = ()
 
 

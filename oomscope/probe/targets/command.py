@@ -48,7 +48,7 @@ from oomscope.virtual.cards import card_bytes
 
 _LIMIT_VARIABLE: Final = "OOMSCOPE_LIMIT_BYTES"
 LONGEST: Final = 64 * 1024
-"""Bytes of a line that are looked at."""
+"""Most bytes of a line that are read."""
 _SHOWN: Final = 160
 _TAIL: Final = 16 * 1024
 _PRINTED: Final = Site(file="", line=0, function="(the number that the command printed)")
@@ -204,9 +204,9 @@ class CommandOutput:
     """What counts of an output."""
 
     match: tuple[str, str] | None = None
-    """What the group of the expression held last, and the line."""
+    """Last match of the expression's group, and its line."""
     refusal: Refusal | None = None
-    """The last line that says, in torch's words, that memory ran out."""
+    """Refusal in the last line that says, in torch's words, that memory ran out."""
 
 
 def read_output(descriptor: int, start: int, metric: re.Pattern[str] | None) -> CommandOutput:
@@ -317,7 +317,7 @@ def _unmeasured(job: ProbeJob, kind: ErrorKind, message: str) -> ProbeResult:
 
 
 def _by_words(job: ProbeJob, refusal: Refusal) -> ProbeResult:
-    """Return an OOM of which no more is known than its message."""
+    """Return an OOM of which only the message is known."""
     oom = Oom(
         requested_bytes=refusal.requested_bytes,
         iteration=-1,

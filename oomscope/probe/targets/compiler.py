@@ -19,7 +19,7 @@ from oomscope.capture.arming import AroundImport
 
 _COMPILER: Final = "torch._dynamo"
 _STAND_IN: Final = "torch._compile"
-"""A module that torch always has. It gets what the functions below ask of the compiler."""
+"""Module that torch always has. It gets what the functions below need of the compiler."""
 _DECORATORS: Final = ((_STAND_IN, "_disable_dynamo"), ("torch.optim.optimizer", "_use_grad_for_differentiable"))
 """Modules, and their decorators that make functions which import the compiler when they are called."""
 _KEPT_ANSWER: Final = "__dynamo_disable"

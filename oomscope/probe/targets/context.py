@@ -19,7 +19,7 @@ class Context:
     """The context of a harness: the device, and the settings of the run."""
 
     device: torch.device
-    """Put the model and the data here: ``cuda:0``."""
+    """Device for the model and the data: ``cuda:0``."""
     repo: Path
     """The checkout under test; it is first on ``sys.path``."""
     rank: int = 0
@@ -36,6 +36,6 @@ class Target:
     step: Callable[[], Any]
     """Runs one iteration: forward, backward, optimizer step. Its return value is ignored."""
     model: torch.nn.Module | list[torch.nn.Module] | None = None
-    """Tells parameters, gradients and modules by name in reports."""
+    """Names parameters, gradients and modules in reports."""
     optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer] | None = None
-    """Tells optimizer states in reports."""
+    """Identifies optimizer states in reports."""

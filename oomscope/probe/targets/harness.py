@@ -32,7 +32,7 @@ from oomscope.probe.targets.context import Context, Target
 from oomscope.probe.targets.importing import forget_modules, make_importable, takes_one_argument
 
 Setup = Callable[[Context], object]
-"""What a harness defines; what it returns is checked by :func:`build_target`."""
+"""The function that a harness defines; :func:`build_target` checks what it returns."""
 
 _MODULE = "<oomscope harness>"
 _SETUP_REMEDY = "define setup(ctx: oomscope.Context) -> oomscope.Target"

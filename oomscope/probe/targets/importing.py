@@ -48,7 +48,7 @@ def forget_modules(root: Path, files: Iterable[Path] = ()) -> None:
 
 
 def takes_one_argument(function: Callable[..., object]) -> bool:
-    """Whether ``function`` can be called with one argument, as far as is known."""
+    """Whether ``function`` can be called with one argument; True if that is not known."""
     try:
         inspect.signature(function).bind(None)
     except TypeError:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from oomscope.config.schema import Config
 
 HARNESS_SECTIONS = ("allocator", "device", "probe")
-"""What a configuration can say about somebody else's code: how it is measured, not what it is."""
+"""Sections of a configuration that apply to somebody else's code: how it is measured, not what it is."""
 ANY_MODEL = "gpt-tiny"
 """A preset to take defaults of those sections from."""
 
@@ -19,8 +19,8 @@ ANY_MODEL = "gpt-tiny"
 def harness_settings(overrides: Sequence[str], *, starts_world: bool = False) -> Config:
     """Return a configuration whose sections allocator, device and probe say how a harness is measured.
 
-    Its world has ``probe.world_size`` ranks, all replicas of each other as far as a configuration can say. How many a
-    program has that ``starts_world`` itself is not known before it does.
+    Its world has ``probe.world_size`` ranks, which are replicas of each other: a configuration cannot say otherwise.
+    How many a program has that ``starts_world`` itself is not known before it does.
 
     Raises:
         UsageError: an override is about the bundled model, or asks for ``worst`` of ranks that nothing tells apart.

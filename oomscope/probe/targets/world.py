@@ -29,11 +29,11 @@ _SOURCE_OF: Final = {"broadcast_object_list": 1, "scatter_object_list": 2}
 _GATHERING: Final = ("all_gather_object", "gather_object")
 """Calls that give every rank's objects."""
 _OF_NCCL: Final = "cuda//"
-"""How torch prefixes the keys of a group of cards (``_new_process_group_helper``)."""
+"""Prefix of torch for the keys of a group of cards (``_new_process_group_helper``)."""
 _NCCL_ID: Final = bytes(128)
-"""NCCL's unique id, which rank 0 would have written; any will do."""
+"""NCCL's unique id, which rank 0 would have written; any value works."""
 _kept: Final[list[PlayedStore]] = []
-"""Groups hold the C++ side of a store only, which finds nothing to call once the Python side is gone."""
+"""Stores kept alive: groups hold the C++ side alone, which has nothing to call once the Python side is gone."""
 
 
 def play_one_rank(world_size: int) -> None:

@@ -47,7 +47,7 @@ class Proposal:
     slowdown: float | None
     """Estimated time of a step over that of the configuration as it is, minus one; None where it is not known."""
     saved_bytes: int | None
-    """Requested bytes less than now, of the rank that needs most; None where either is not known."""
+    """Requested bytes saved on the rank that needs most; None where either number is not known."""
 
     @property
     def splits_anew(self) -> bool:
@@ -70,9 +70,9 @@ class Advice:
     now: Variant
     """The configuration as it is."""
     fitting: tuple[Proposal, ...] = ()
-    """Cheapest first, of equal ones those with room, then those with fewer changes; new splits of the model last."""
+    """Proposals that fit: the cheapest first, then those with room, then those with fewer changes; new splits last."""
     insufficient: tuple[Proposal, ...] = ()
-    """What was tried and does not fit, in the order in which it was tried."""
+    """Proposals that do not fit, in the order in which they were tried."""
     refused: tuple[Refused, ...] = ()
     probes: int = 0
     """Variants that were probed."""
@@ -121,10 +121,10 @@ class _Adviser:
     refused: list[Refused] = field(default_factory=list)
     probes: int = 0
     known: frozenset[str] = frozenset()
-    """Rules of which the configuration as it is is warned."""
+    """Rules that warn of the present configuration."""
     now: Variant | None = None
     free: Remedy | None = None
-    """The allocator's change, where it does not suffice alone."""
+    """Change of the allocator's settings, if it does not suffice alone."""
 
     def advice(self, enough: int | None) -> Advice:
         loaded = self.load(())

@@ -25,7 +25,7 @@ class Remedy:
 
     family: Family
     name: str
-    """What it does, in a few words."""
+    """The effect, in a few words."""
     overrides: tuple[str, ...]
 
 

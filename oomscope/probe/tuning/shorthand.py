@@ -92,4 +92,4 @@ SHORTHANDS: dict[str, Callable[[str], tuple[str, ...]]] = {
     "recompute": recompute_overrides,
     "offload": offload_overrides,
 }
-"""Short name to what a choice of it stands for."""
+"""Meaning of the choices by short name."""

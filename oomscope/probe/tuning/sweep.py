@@ -20,9 +20,9 @@ from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, m
 
 SCHEMA_VERSION = 3
 MOST_ROWS = 1000
-"""A larger grid is a mistake sooner than a wish."""
+"""Most rows: a larger grid is more likely a mistake than meant."""
 DIGITS = 9
-"""Decimals of a slowdown that count: the order of a sum changes the last ones, and equal times shall be equal."""
+"""Decimals of a slowdown that count: the order of a sum changes the last ones, and equal times must stay equal."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SweepRow:
     """One combination."""
 
     values: tuple[str, ...]
-    """One of each axis, in their order."""
+    """Values of the axes, in their order."""
     variant: Variant
     slowdown: float | None
     """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
@@ -108,7 +108,7 @@ class Sweep:
     axes: tuple[Axis, ...]
     rows: tuple[SweepRow, ...]
     available_bytes: int | None = None
-    """What a process may use of the card; None where combinations differ in it, or nothing was measured."""
+    """Bytes of the card that a process may use; None where combinations differ in it, or nothing was measured."""
     interrupted: bool = False
     """Whether rows are missing because somebody ended the sweep: their outcome is ``interrupted``."""
     schema_version: int = SCHEMA_VERSION
@@ -176,7 +176,7 @@ def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def _costs(row: SweepRow) -> tuple[int, float] | None:
-    """Return the bytes and the time of a row that fits, as far as both are known."""
+    """Return the bytes and the time of a row that fits, if both are known."""
     live = row.variant.requested_bytes
     return None if not row.variant.fits or live is None or row.slowdown is None else (live, row.slowdown)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oomscope.config.schema import Config
 
 LoadWith = Callable[[Sequence[str]], "LoadedConfig"]
-"""The configuration with further overrides on top; raises ConfigError where the rules refuse it."""
+"""Returns the configuration with further overrides on top; raises ConfigError where the rules refuse it."""
 VariantOutcome = Literal["fits", "oom", "error", "refused", "interrupted"]
 Answer = TypeVar("Answer")
 STILL_HELP = frozenset({"O8", "O14", "O17"})
@@ -50,7 +50,7 @@ class Variant:
     overrides: tuple[str, ...]
     outcome: VariantOutcome
     message: str = ""
-    """Why it was refused, failed, or ran out of memory."""
+    """Reason why it was refused, failed, or ran out of memory."""
     verdict: str | None = None
     """The verdict's kind, after an OOM."""
     rank: int | None = None
@@ -58,21 +58,21 @@ class Variant:
     stages: int = 1
     """Pipeline stages; the ranks of one differ from those of another."""
     peak: Bytes | None = None
-    """The most requested bytes of any rank that was probed, after an OOM those of the whole run without a limit or at
-    least what was asked for; and the most reserved bytes of any, of an OOM up to the failure."""
+    """The most requested bytes of any rank that was probed (after an OOM those of the run without a limit, or at least
+    those asked for), and the most reserved bytes of any (after an OOM those up to the failure)."""
     margin_bytes: int | None = None
     """Bytes left on the card at that peak; after an OOM, what requested bytes exceed it by, negative, and None where
     they would fit but for fragmentation."""
     available_bytes: int | None = None
-    """What the process may use of the card."""
+    """Bytes of the card that the process may use."""
     host_bytes: int | None = None
     """The most pinned host bytes of any rank."""
     step_s: float | None = None
     """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost.step_time``)."""
     sequence_s: float | None = None
-    """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
+    """Estimated seconds a sequence, over all replicas, by which steps of different batches are compared."""
     idle: str = ""
-    """The rules' warning that something of what it sets does nothing here."""
+    """The rules' warning that one of its settings does nothing here."""
 
     @property
     def requested_bytes(self) -> int | None:

@@ -55,11 +55,11 @@ _COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 _BOUNDS: Final = (0, math.inf, -math.inf)
 _MOST_ELEMENTS: Final = 1 << 20
-"""Of a result whose answer is copied: the card holds copies of up to 1 MiB."""
+"""Most elements of a result whose answer is copied: the card holds copies of up to 1 MiB."""
 _ANSWER: Final = "_oomscope_answer"
 _IS_ASKED: Final = "_oomscope_is_asked"
 _thread = threading.local()
-"""``answers``: what functions answer inside a function of torch that asks them, by their names."""
+"""``answers``: answers of functions, by name, inside a function of torch that calls them."""
 GRADIENTS_NOTE: Final = "gradients in fp16 count as finite: GradScaler skipped no step"
 
 
@@ -170,7 +170,7 @@ _DTYPES: Final = [each for each in vars(torch).values() if isinstance(each, torc
 _CONVERTED: Final = frozenset(
     each for each in _DTYPES if each.is_complex or (each.is_floating_point and each.itemsize < 2)
 )
-"""What torch converts before it prints it."""
+"""Types that torch converts before printing."""
 
 
 def printed_from_the_host() -> AbstractContextManager[None]:
@@ -253,7 +253,7 @@ def _answer_in(tensor: torch.Tensor) -> bool | None:
 
 _TRUNC_NORMAL: Final = "_no_grad_trunc_normal_"
 _LEAST_NORMAL: Final = 0.3
-"""Of the normal distribution within the bounds, from which torch draws from it; below that it draws uniformly."""
+"""Share of the normal distribution within the bounds from which torch draws normally; below, it draws uniformly."""
 
 
 def redrawn_as_expected() -> AbstractContextManager[None]:

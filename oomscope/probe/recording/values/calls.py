@@ -38,7 +38,7 @@ from oomscope.probe.recording.values.storages import number_of
 
 COPY: Final = "copy_"
 _FILLING: Final = frozenset(("scatter", "scatter_", "index_copy", "index_copy_", "_index_put_impl_"))
-"""Operations that write parts of a tensor: with the right indices all of it."""
+"""Operations that write parts of a tensor, or with the right indices all of it."""
 _OVERWRITTEN: Final = frozenset(
     (COPY, "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_")
 )
@@ -48,9 +48,9 @@ _RUNNING: Final = ("running_mean", "running_var")
 _READING: Final = COUNTED | {"bincount", "repeat_interleave", "_linalg_check_errors", "equal"}
 """Operations that read something from the card."""
 _HEAVY: Final = ("conv", "cudnn_", "_conv", "slow_conv", "_scaled_dot_product", "_eff", "_fl")
-"""How the names of operations begin that take long on the host, and whose results decide nothing."""
+"""Prefixes of operations that take long on the host, and whose results decide nothing."""
 _PRODUCTS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "addmm_": 1, "baddbmm": 1, "baddbmm_": 1}
-"""Products of two matrices, as of neighbours in a graph: the place of the first among the operands."""
+"""Products of two matrices, such as of neighbours in a graph, and the place of the first matrix among the operands."""
 _MOST_PRODUCTS: Final = 10_000_000
 """Multiplications of a product that is followed: some milliseconds of the host."""
 _DRAWN: Final = frozenset(("random_.from", "random_.to", "randperm.generator_out"))
@@ -58,7 +58,7 @@ _DRAWN: Final = frozenset(("random_.from", "random_.to", "randperm.generator_out
 _TRUSTED: Final = frozenset(("aten", "torchvision"))
 """Namespaces of operations whose schemas say what they change."""
 _REFUSED: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
-"""What operations raise on the host where it cannot do what the card can."""
+"""Errors of operations on the host that only the card supports."""
 
 
 class Operation:
@@ -79,12 +79,12 @@ class Operation:
         self.changing = tuple((index, each.name) for index, each in written)
         """Places and names of the arguments that it changes."""
         self.overwrites = self.name in _OVERWRITTEN or any(each.is_out for _, each in written)
-        """It reads nothing of them."""
+        """Whether it reads nothing of the arguments that it changes."""
         takes_generator = any("Generator" in str(each.type) for _, each in arguments)
         self.draws = takes_generator or torch.Tag.nondeterministic_seeded in func.tags
-        """It draws random numbers."""
+        """Whether it draws random numbers."""
         self.makes_new = any(each.alias_info is None for each in func._schema.returns)
-        """It returns new tensors."""
+        """Whether it returns new tensors."""
         self.on_host: Function = KERNELS.get(self.name, func)
         self._is_special = self.name == COPY or is_decisive(self.name)
         is_drawn = str(func).removeprefix("aten.") in _DRAWN
@@ -158,7 +158,7 @@ class Call:
         self._operation, self._kernel, self._args, self._kwargs = operation, kernel, args, kwargs
         self._operands = operands
         self.is_refused = False
-        """The host could not compute it, though the operands are known."""
+        """Whether the host could not compute it, though the operands are known."""
 
     def run(self, *, is_outermost: bool) -> Any:
         """Return what the operation returns."""
@@ -221,7 +221,7 @@ class Call:
         return result
 
     def _what_changes(self) -> tuple[list[torch.Tensor], set[int]]:
-        """Return the operands that the operation changes, and the ids of those of which it reads nothing."""
+        """Return the operands that the operation changes, and the ids of those that it does not read."""
         operation = self._operation
         changed = on_card(operation.changed_of(self._args, self._kwargs))
         if not changed or not operation.overwrites:

@@ -14,7 +14,7 @@ from oomscope.probe.recording.values.storages import size_of, start_of
 from oomscope.virtual.settings import is_computed
 
 _MOST_RUNS: Final = 1 << 16
-"""Of a tensor with gaps. One with more is not held, and all between its ends becomes unknown with it."""
+"""Most runs of a tensor with gaps. A tensor with more is not held, and all between its ends becomes unknown with it."""
 
 
 @functools.cache  # a program may change the environment
@@ -82,7 +82,7 @@ class PreserveHeld:
     """Restores after a block what became unknown in it because this thread passed pointers to kernels. Blocks may nest.
 
     Args:
-        written: what is unknown after the block all the same; the block may add to it.
+        written: what is unknown after the block nevertheless; the block may add to it.
     """
 
     def __init__(self, written: list[torch.Tensor]) -> None:

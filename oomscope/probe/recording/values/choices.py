@@ -3,7 +3,7 @@
 **Choices of a router:** each expert is chosen equally often. A mixture of experts gives each token to the experts with
 the highest scores (``torch.topk``, or ``argmax`` for one); what an expert allocates follows from how many tokens it
 gets. Routers are trained to choose evenly, and the bundled transformer counts so as well. So row ``r`` chooses
-``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. That a row chooses among few entries tells routers, and
+``r·k, r·k + 1, …, r·k + k − 1``, modulo the number of entries. Few entries in a row distinguish routers, and
 predictions of classifiers, from searches in a vocabulary.
 
 **Other draws** of ``torch.multinomial``, tokens above all, have no likely answer. They are read once, which makes them
@@ -26,7 +26,7 @@ from oomscope.probe.recording.values.operations import OnHost, operations_replac
 
 _MOST_PLACES: Final = 3
 MOST_ENTRIES: Final = 1024
-"""Among which a row chooses: no router has more experts."""
+"""Most entries a row chooses among: no router has more experts."""
 DRAWN_NOTE: Final = (
     "what torch.multinomial draws is from the middle of its range: tokens are ordinary ones, none ends a sequence"
 )

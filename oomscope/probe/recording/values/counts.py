@@ -13,7 +13,7 @@ from oomscope.probe.recording.values.operations import OnHost
 COUNTED: Final = frozenset(("nonzero", "nms", "unique_consecutive", "unique_dim", "_unique2"))
 """Operations that read from the card how many elements they return."""
 _LARGER: Final = 5
-"""What the card answers for a single unknown byte under the rule of larger numbers (``csrc/memory/copies.cpp``)."""
+"""The card's answer for a single unknown byte under the rule of larger numbers (``csrc/memory/copies.cpp``)."""
 
 
 def counts(count: int) -> list[bytes]:

@@ -14,7 +14,7 @@ _DECISIVE: Final = {
     **dict.fromkeys(("logical_or", "logical_or_", "bitwise_or", "bitwise_or_"), True),
     **dict.fromkeys(("logical_and", "logical_and_", "bitwise_and", "bitwise_and_"), False),
 }
-"""Of operations of ``aten``, the value that decides the result."""
+"""Value of an operand that decides the result, by operation of ``aten``."""
 
 
 def is_decisive(name: str) -> bool:

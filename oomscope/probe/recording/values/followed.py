@@ -9,17 +9,17 @@ import torch
 from oomscope.probe.recording.values.card_bytes import hull_bytes, is_held, is_plain
 
 MOST_ELEMENTS: Final = 1 << 22
-"""Of a followed tensor of integers."""
+"""Most elements of a followed tensor of integers."""
 MOST_NUMBERS: Final = 1 << 18
-"""Of a followed tensor of floating-point numbers: counters, flags and masks."""
+"""Most elements of a followed tensor of floating-point numbers: counters, flags and masks."""
 _MOST_LABELS: Final = 1 << 23
-"""Of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
+"""Most elements of a followed tensor of ``_LABELS``: those of eight images of 1,024 x 1,024 points."""
 _LABELS: Final = frozenset((torch.int64, torch.bool))
 """Types of labels and masks. Quantized weights, which are large, have other types."""
 _MOST_DRAWN: Final = 1 << 18
-"""Of a tensor of integers that are drawn at random: a batch of tokens, an order, a place to cut."""
+"""Most integers drawn at random in a followed tensor: a batch of tokens, an order, a place to cut."""
 _MOST_BYTES: Final = 64 << 20
-"""From the first element of a followed tensor to its last."""
+"""Most bytes from the first element of a followed tensor to its last."""
 
 
 def is_followed(tensor: torch.Tensor) -> bool:

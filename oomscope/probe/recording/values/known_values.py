@@ -57,9 +57,9 @@ _COMPILED_EMPTY: Final = "_empty_strided_cuda"
 _NOT_REPLACED: Final = frozenset(("set_", "resize_", "record_stream", "_local_scalar_dense"))
 """Operations that change no value."""
 _GIVEN_A_NUMBER: Final = "aten::pow.Tensor_Tensor_out"
-"""2 ** x gives it a number on the card, which torch hands to no function of Python. What calls it is replaced."""
+"""Operation with the 2 of 2 ** x on the card, which torch hides from functions of Python. Its caller is replaced."""
 _NAMESPACES_OF_OTHERS: Final = frozenset(("c10d", "symm_mem", "fsdp"))
-"""Of operations that exchange values with other processes."""
+"""Namespaces of operations that exchange values with other processes."""
 _NUMBERS: Final = frozenset((int, float, bool, complex))
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with torch
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
 _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
-"""Set by torchrun in each process that it starts."""
+"""Variable that torchrun sets in each process that it starts."""
 _PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", _LOCAL_WORLD)
-"""The place in the world that the program was started with."""
+"""Variables of the place in the world that the program was started with."""
 
 
 def variables(settings: ProgramSettings, environment: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 _AUTOGRAD: Final = "pt_autograd"
-"""How the names of autograd's threads begin (PyTorch, torch/csrc/autograd/engine.cpp, ``Engine::thread_init``)."""
+"""Prefix of the names of autograd's threads (PyTorch, torch/csrc/autograd/engine.cpp, ``Engine::thread_init``)."""
 _LOOK_S: Final = 0.002
 _QUIET_LOOKS: Final = 3
 _LONGEST_S: Final = 1.0

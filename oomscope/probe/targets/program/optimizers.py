@@ -16,7 +16,7 @@ LONGEST_WAIT: Final = 12
 """Iterations in which other optimizers are waited for: the generator of a WGAN, which steps in every fifth, makes its
 second step in the tenth."""
 _STEPS: Final = 2
-"""After the first step an optimizer has its states, and gradients beside them in the second."""
+"""Steps to measure: an optimizer has its states after the first, and gradients beside them in the second."""
 
 
 class Optimizers:
@@ -38,9 +38,9 @@ class Optimizers:
         self._began_with: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         """The first parameter of each part of the last iteration."""
         self._parts = 0
-        """Of the last iteration, so far."""
+        """Number of parts of the last iteration so far."""
         self._parts_before = 0
-        """Of the one before it; 0 without one."""
+        """Number of parts of the iteration before it; 0 without one."""
         self._backwards = 0
         self._made_with = WeakIdKeyDictionary()
         self._steps = WeakIdKeyDictionary()

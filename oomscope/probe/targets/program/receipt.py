@@ -43,7 +43,7 @@ class ProgramSettings:
     world_size: int | None = None
     """On a virtual card: the ranks of the world of which one is played; None leaves worlds to the program."""
     is_recorded: bool = True
-    """Whether each allocation is recorded; else only the allocator's counters tell of the run."""
+    """Whether each allocation is recorded; else only the allocator's counters are known."""
     most_backwards: int | None = None
     """The program is ended as well once it has run so many backward passes; None for any number."""
     device: int | None = None
@@ -70,7 +70,7 @@ class Refused:
     moment: list[Any]
     """Phase, iteration and microbatch."""
     held_bytes: int
-    """What this process held of that virtual card; 0 on a real one, which is not asked."""
+    """Bytes that this process held of that virtual card; 0 on a real one, which is not asked."""
     snapshot: str
     """The file of the snapshot that was taken at that instant; empty where it could not be written."""
     stats: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Raised:
     details: str
     """The whole traceback."""
     refusal: dict[str, Any] | None = None
-    """Who refused memory (``analysis.failures.Refusal`` as JSON), where it says that memory ran out."""
+    """Refusal of memory (``analysis.failures.Refusal`` as JSON), if the exception says that memory ran out."""
 
 
 @dataclass(kw_only=True)
@@ -96,35 +96,35 @@ class Receipt:
     pid: int
     argv: list[str]
     began_ns: int
-    """``time.time_ns()`` when torch had been imported."""
+    """Value of ``time.time_ns()`` when torch had been imported."""
     interpreter: str
-    """Its Python (``sys.executable``)."""
+    """Python of the process (``sys.executable``)."""
     torch_version: str
     cuda_version: str | None
-    """What torch was built with; None for a build without CUDA."""
+    """CUDA version that torch was built with; None for a build without CUDA."""
     rank: int | None = None
-    """Its rank, as a launcher or ``init_process_group`` told it; None for a process without one."""
+    """Rank of the process, from a launcher or ``init_process_group``; None for a process without one."""
     world_size: int | None = None
-    """Ranks of its world, as told by the same; None likewise."""
+    """Ranks of its world, from the same source; None for a process without a world."""
     state: State = "running"
     unfit: str = ""
-    """Why the card cannot be had in this process; empty where it can."""
+    """Reason why this process cannot have the card; empty where it can."""
     defect: str = ""
-    """Why oomscope could not begin to measure this process; empty where it could."""
+    """Reason why oomscope could not begin to measure this process; empty where it could."""
     raised: Raised | None = None
     is_cuda_initialised: bool = False
     devices: int | None = None
-    """Cards that torch counts; None where CUDA was not initialised, since counting would begin to."""
+    """Cards that torch counts; None where CUDA was not initialised, since counting would initialise it."""
     device: int | None = None
-    """The card that is reported: the one that ran out of memory, else the one of which most was reserved."""
+    """Card to report: the one that ran out of memory, else the one with most reserved bytes."""
     card_peaks: list[int] = field(default_factory=list)
-    """The most that was reserved of each card."""
+    """Most reserved bytes of each card."""
     most_held: list[int] = field(default_factory=list)
-    """The most that all processes together held of each virtual card; empty for real ones."""
+    """Most bytes that all processes together held of each virtual card; empty for real ones."""
     visible_cards: str = ""
-    """``CUDA_VISIBLE_DEVICES``, by which the process sees some of the cards, under numbers of its own."""
+    """Value of ``CUDA_VISIBLE_DEVICES``: the process sees these cards, under numbers of its own."""
     budget: dict[str, Any] | None = None
-    """Of a real card: what the process may use (:class:`oomscope.probe.measurement.DeviceBudget` as JSON)."""
+    """Budget of the process on a real card (:class:`oomscope.probe.measurement.DeviceBudget` as JSON)."""
     fraction: float = 1.0
     """The memory fraction that the program set; 1 for none."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Receipt:
     went_on: bool = False
     """Whether a step or a model's forward was completed after the last refusal."""
     stats: dict[str, int] = field(default_factory=dict)
-    """``torch.cuda.memory_stats`` of the card, where peaks count that the program reset."""
+    """``torch.cuda.memory_stats`` of the card; peaks that the program reset count as well."""
     workspaces: list[int] = field(default_factory=list)
     """Sizes that workspaces of cuBLAS have on the card."""
     pinned_bytes: int = 0
@@ -194,7 +194,7 @@ class Receipt:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """Return the receipt of a process of which no more is known than that it imports torch."""
+        """Return the receipt of a process that is only known to import torch."""
         version = sys.modules.get("torch.version")
         return cls(
             pid=os.getpid(),

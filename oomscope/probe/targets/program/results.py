@@ -40,13 +40,13 @@ class Ended:
     """How a program ended."""
 
     status: int
-    """Of the process that was started: its exit status, negative for a signal."""
+    """Exit status of the process that was started; negative for a signal."""
     killed: bool
-    """It went on after it was asked to end."""
+    """Whether it was asked to end, did not, and was killed."""
     overran: bool = False
-    """It took longer than it was given, and was killed."""
+    """Whether it took longer than it was given, and was killed."""
     receipts: tuple[Receipt, ...]
-    """What its processes left, the oldest first."""
+    """Receipts of its processes, the oldest first."""
     seconds: float
 
 
@@ -264,7 +264,7 @@ def _saved_by(receipts: Sequence[Receipt]) -> str:
 def representative(receipts: Sequence[Receipt], rank: int | None = None) -> Receipt | None:
     """Return the process whose result is reported for the program, of ``rank`` if that is given; None without one.
 
-    One that ended for want of memory comes first, before one that only raised another process's error. Then comes the
+    One that ended for lack of memory comes first, before one that only raised another process's error. Then comes the
     one that reserved most of its card, or wanted most on top of that: it has the least margin. Then come the one that
     allocated most, and the one that trained. Of those that did nothing it is one that says why: a child of a launcher,
     not the launcher, which came before it. Of ranks that did the same it is the lowest: two runs are compared by their

@@ -1,7 +1,7 @@
 """Runs a program on a card, as often as a probe asks: starts it, follows its receipts, ends it, reads what it left.
 
-A process that the probe has seen enough of is asked to end, which it may take some seconds for: a program that runs on
-all the same is killed, with everything that it started.
+A process that the probe has seen enough of is asked to end, which it may take some seconds for: a program that still
+runs is killed, with everything that it started.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipt
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
 
 GRACE_S: Final = 10.0
-"""What a process that was asked to end, and then the rest of the program, may take for it."""
+"""Seconds for a process that was asked to end, and then as many for the rest of the program."""
 _LOOK_S: Final = 0.1
 _LONGER = 10.0
-"""How many times as long as the first run a further one may take, but for the seconds that any may take."""
+"""Multiple of the first run's time that a further one may take, which may always take ``_LEAST_LIMIT_S``."""
 _LEAST_LIMIT_S = 60.0
 _CARDS_OF_A_MACHINE: Final = 8
+"""Ranks that share a machine in a played world: the number of cards that the process sees."""
 _ALONE: Final = (
     "a rank that is played alone receives nothing from the others: if another rank directs it, play that one"
 )
-"""Ranks that share a machine in a played world: the number of cards that the process sees."""
 
 
 class ProgramRuns:
