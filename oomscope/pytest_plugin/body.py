@@ -51,7 +51,7 @@ class Recording:
         self._backend, session = _opened(self._job)
         self.device = session.device
         self.alive_before = int(torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0))
-        """Bytes that fixtures or earlier tests had on the device."""
+        """Bytes that fixtures or earlier tests hold on the device."""
         self._session: Session | None = session
         self._open = ExitStack()
         self._open.enter_context(session)

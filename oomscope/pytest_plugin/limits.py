@@ -42,7 +42,7 @@ class Kind:
 
     name: str
     metrics: tuple[Metric, ...]
-    """What it can limit; the first unless ``of`` says otherwise."""
+    """Metrics that it can limit; the first unless ``of`` says otherwise."""
     example: str
     meaning: str
 

@@ -27,7 +27,7 @@ class Span:
     start: float = 0.0
     end: float
     tone: str = "accent"
-    """``accent``, ``good``, ``bad`` or ``quiet``."""
+    """Tone: ``accent``, ``good``, ``bad`` or ``quiet``."""
 
 
 def bar(part: float, whole: float, tone: str = "accent") -> Span:
@@ -41,11 +41,11 @@ class Cell:
 
     text: str
     tone: str = ""
-    """``good``, ``bad``, ``warn``, ``soft``, or the name of a category; a CSS class on a page."""
+    """Tone: ``good``, ``bad``, ``warn``, ``soft``, or the name of a category; a CSS class on a page."""
     title: str = ""
     """The whole text, where ``text`` is shortened."""
     number: float | None = None
-    """What a page sorts by."""
+    """Number that a page sorts by."""
     span: Span | None = None
     link: str = ""
     """An address that a page opens beside the text."""
@@ -109,13 +109,13 @@ class Table:
     total: Row | None = None
     """The last row, set off: what the others sum to."""
     hint: str = ""
-    """How it is read; on a page alone."""
+    """Explanation of the table, shown on a page alone."""
     name: str = ""
     """Id of the element of a page."""
     marked: int | None = None
     """Index of the row that is at fault."""
     is_sum: bool = False
-    """Rows add up also without a total: those that are left out are one row with their sums."""
+    """Whether rows add up even without a total: those left out become one row with their sums."""
 
 
 def cut(table: Table, shown: int, noun: str) -> Table:
@@ -144,16 +144,16 @@ class Line:
     text: str = ""
     label: str = ""
     strong: str = ""
-    """In bold, before the text."""
+    """Text in bold before the rest."""
     link: str = ""
     """The address that a page opens from ``strong``."""
     tone: str = ""
     is_status: bool = False
-    """It is the answer of the report."""
+    """Whether it is the answer of the report."""
 
 
 BLANK = Line()
-"""Sets off what follows on a terminal."""
+"""Blank line on a terminal."""
 
 
 def line(text: str, tone: str = "") -> Line:
@@ -184,7 +184,7 @@ class Curve:
 
 
 Known: TypeAlias = str | Line | Curve | Sequence[tuple[str, str, str]]
-"""What is known of a name: a text, a curve, or rows of size, category and place."""
+"""Facts on a name: a text, a curve, or rows of size, category and place."""
 
 
 @dataclass(frozen=True, kw_only=True)

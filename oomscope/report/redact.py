@@ -23,13 +23,13 @@ modules, annotations and the names of the files that were read."""
 PUBLIC: Final = re.compile(r"(?:^|/)(?:site|dist)-packages/(torch/.*)")
 """A file of an installed torch; a ``torch/`` that lies anywhere else may be anybody's."""
 PUBLIC_NAME: Final = re.compile(r"^\((?!anonymous namespace\))|\((?:autograd|operator), C\+\+\)$")
-"""What stands for no stack at all, and names that oomscope itself gives to PyTorch's operators."""
+"""Names that stand for no stack, or that oomscope itself gives to PyTorch's operators."""
 PYTORCH: Final = frozenset({"at", "c10", "c10d", "torch", "caffe2"})
 """Namespaces of PyTorch's own C++ code."""
 NAMESPACE: Final = re.compile(r"(?<![\w:])(\w+)::")
 TEMPLATE_ARGUMENTS: Final = re.compile(r"<[^<>]*>")
 UNKNOWN_FILES: Final = frozenset({"", "??"})
-"""What stands for the file of a function of which none is known."""
+"""Names for the unknown file of a function."""
 FILE_FIELDS: Final = frozenset({"file", "directory", "before_file", "after_file"})
 """Fields with the name of a file or folder that was read."""
 MODULE_FIELDS: Final = frozenset({"module", "modules"})
@@ -89,10 +89,10 @@ class _Redactor:
         self._module = _Names("module{}")
         self._annotation = _Names("annotation{}")
         self._replacements: dict[str, str] = {}
-        """What a sentence may contain, and what is to stand there."""
+        """Replacements for texts that a sentence may contain."""
         self._pattern: re.Pattern[str] | None = None
         self.closed = False
-        """All names are known, and sentences can be searched for them."""
+        """Whether all names are known, and sentences can be searched for them."""
 
     @singledispatchmethod
     def structure(self, value: Any, field: str = "") -> Any:

@@ -17,9 +17,9 @@ from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 
 NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
-"""Where torch reads its allocator's settings since 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
+"""Variable with the allocator's settings since torch 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
 LESS: Final = "reduce live memory"
-"""What to do about too much of it where nothing tells of what; see ``what_to_reduce``."""
+"""Advice on too much live memory of unknown kind; see ``what_to_reduce``."""
 LINE_TABLE: Final = "lines"
 """Id of the table of code lines in a page that has one, in which charts look lines up."""
 SHOWN: Final = 8

@@ -25,17 +25,17 @@ _OF_FOREACH: Final = re.compile(r"(^|/)torch/optim/(\w+)\.py$")
 _HAS_FUSED: Final = frozenset({"adam", "adamw", "sgd"})
 """Modules of torch.optim that have a fused step on CUDA."""
 _LITTLE: Final = 20
-"""Less than one part in so many is not named."""
+"""Divisor of the bytes: a smaller part is not named."""
 _LOADING: Final = re.compile(r"(^|/)torch/serialization\.py$")
 
 
 class KeptTensors(NamedTuple):
-    """What a line made that lives from iteration to iteration, and is no part of the model: a loaded checkpoint."""
+    """Tensors of a line that live from iteration to iteration outside the model, such as a loaded checkpoint."""
 
     site: Site
     bytes: int
     is_loaded: bool
-    """By ``torch.load``."""
+    """Whether ``torch.load`` made them."""
 
 
 def what_to_reduce(

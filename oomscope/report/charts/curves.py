@@ -22,7 +22,7 @@ from oomscope.report.charts.plot import Key, Line, Mark, Plot, Tick, axis_from_z
 from oomscope.units import format_size
 
 PARTS: Final = 1_000_000
-"""Of the axis: places are whole numbers of them in data."""
+"""Parts of the axis: places are whole numbers of them in data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Series:
     style: str
     """CSS class: ``first`` or ``second``, with ``thin`` for what is beside it."""
     places: Sequence[float] = ()
-    """Where on the axis each value lies, from 0 to 1; evenly over all of it unless given."""
+    """Places of the values on the axis, from 0 to 1; evenly over all of it unless given."""
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -119,7 +119,7 @@ def curves_data(series: Sequence[Series], *, stretches: Sequence[tuple[str, floa
 
 
 def _between(first: Series, second: Series) -> Iterator[Line]:
-    """Yield the areas in which ``second`` is higher, and in which it is lower, as far as both reach."""
+    """Yield the areas in which ``second`` is higher, and those in which it is lower, up to where both reach."""
     if not (first.values and second.values):
         return
     one, other = np.array(first.points), np.array(second.points)

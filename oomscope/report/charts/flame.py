@@ -60,7 +60,7 @@ class FlameGraph:
             return [node.bytes[0] for node in tree]
         widths = [0] * len(tree)
         below: list[tuple[int, tuple[int, ...], int]] = []
-        """Of the nodes after one and not yet in a parent: depth, bytes and width."""
+        """Depth, bytes and width of later nodes that have no parent yet."""
         for at in range(len(tree) - 1, -1, -1):
             node, children = tree[at], []
             while below and below[-1][0] == node.depth + 1:

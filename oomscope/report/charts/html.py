@@ -78,7 +78,7 @@ def markup(element: ET.Element) -> Markup:
 
 
 BITS = 7
-"""Of a number in each byte, the lowest first; the eighth bit says that more follow, as in LEB128."""
+"""Bits of a number stored per byte (LEB128), lowest first; the eighth says that more follow."""
 
 
 def packed(columns: Sequence[NDArray[np.int64]]) -> dict[str, Any]:
@@ -114,11 +114,11 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
 SIDE: Final = 1000
 """Width and height of the lines in their own units."""
 NARROW_NAMES: Final = 4
-"""How many parts of the axis are named on a narrow screen, where the names of all would not be read."""
+"""Parts of the axis that are named on a narrow screen, which has no room for all names."""
 NARROW_LETTERS: Final = 40
-"""The same of the letters of points that are named."""
+"""Letters of the names of points on a narrow screen."""
 LATE: Final = 0.8
-"""From here on along the x axis a mark's name stands before it, so that it is not cut off."""
+"""Share of the x axis from which a mark's name stands before it, so that it is not cut off."""
 
 
 def html_chart(plot: Plot, **data: str) -> Markup:

@@ -39,9 +39,9 @@ HIGH: Final = 2.8
 TITLE: Final = 0.7
 """Inches for title and legend."""
 NAMED: Final = 16
-"""At most so many nights have their day below them."""
+"""Most nights with their day below them."""
 PANELS: Final = 40
-"""More cases than that make no picture that anybody can read; the first are drawn, and the title says so."""
+"""Most cases in a picture that can still be read; the first are drawn, and the title says so."""
 
 
 def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> bytes:

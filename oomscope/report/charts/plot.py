@@ -15,11 +15,11 @@ from oomscope.gate.suite.metrics import METRICS
 from oomscope.units import EiB, GiB, KiB, MiB, PiB, TiB, format_size
 
 WANTED: Final = 5
-"""Ticks, more or less."""
+"""Approximate number of ticks."""
 FAR: Final = 4
-"""The largest value is at least so many times the spread of an axis that does not begin at zero."""
+"""Multiple of the spread that the largest value reaches on an axis that does not begin at zero."""
 NEAR: Final = 200
-"""An axis shows at least that part of the largest value, so that noise does not fill it."""
+"""Divisor of the largest value: an axis shows at least that part of it, so that noise does not fill it."""
 MOST_DIGITS: Final = 9
 OFF_THE_SCALE: Final = 4
 """A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
@@ -35,7 +35,7 @@ class Axis:
     top: int
     ticks: tuple[int, ...]
     names: tuple[str, ...]
-    """What stands beside each tick."""
+    """Text beside each tick."""
 
     def share(self, value: float) -> float:
         """Return where ``value`` lies, from 0 to 1."""
@@ -99,15 +99,15 @@ class Line:
     """A line through points, or the area below it."""
 
     points: Sequence[tuple[float, float]]
-    """x and y in the units of the data."""
+    """Points as x and y in the units of the data."""
     style: str
     """CSS classes; a picture takes its colour from the last one that it knows."""
     is_filled: bool = False
-    """Filled down to ``floor``."""
+    """Whether the area down to ``floor`` is filled."""
     floor: Sequence[float] = ()
-    """y below each point; empty for the axis."""
+    """Lower y at each point; empty for the axis."""
     is_stepped: bool = False
-    """Each y holds from its x to the next x; the last point closes the line."""
+    """Whether each y holds from its x to the next x; the last point closes the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +118,9 @@ class Mark:
     y: float
     style: str
     title: str = ""
-    """Shown where it is pointed at."""
+    """Text shown under the pointer."""
     name: str = ""
-    """Written beside it."""
+    """Text beside the mark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Tick:
     x: float
     text: str
     width: float = 0.0
-    """Of the part of the axis that it names, in the units of x; 0 for a point."""
+    """Width of the part of the axis that it names, in the units of x; 0 for a point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,18 +150,18 @@ class Plot:
     """CSS class of the chart."""
     title: str
     width: float
-    """Where the x axis ends."""
+    """End of the x axis."""
     axis: Axis
     lines: Sequence[Line] = ()
-    """Drawn in this order."""
+    """Lines in the order of drawing."""
     marks: Sequence[Mark] = ()
     uprights: Sequence[tuple[float, str]] = ()
-    """x and style of lines from bottom to top."""
+    """Vertical lines as x and style."""
     legend: Sequence[Key] = ()
     level: int | None = None
     """Bytes that the process may use: a line across the chart."""
     ends: tuple[str, str] | None = None
-    """What stands below both ends of the x axis."""
+    """Texts below both ends of the x axis."""
     ticks: Sequence[Tick] = ()
     caption: str = ""
 

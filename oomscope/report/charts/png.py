@@ -34,7 +34,7 @@ COLOURS: Final = {name.replace("-", "_"): colour for name, colour in _OF_PAGE.it
     "curve": SOFT,
     "reserved": INK,
 }
-"""By CSS class; those of a light page, which are variables of its style sheet."""
+"""Colours by CSS class: those of a light page, which are variables of its style sheet."""
 MARKERS: Final = {
     "good": "o",
     "warn": "^",

@@ -25,7 +25,7 @@ ROOM: Final = 640
 HIGHEST: Final = 19
 LOWEST: Final = 5
 NUMBERED: Final = 11
-"""A row that is lower than this has a number only where it is one of a few."""
+"""Height in pixels below which a row has a number only if it is one of a few."""
 FEW: Final = 100
 """Commits that the strip draws one by one."""
 SYMBOLS: Final = {Answer.GOOD: "✓", Answer.BAD: "✗", Answer.UNTESTABLE: "?"}

@@ -25,9 +25,9 @@ from oomscope.snapshot.trace import Segment
 from oomscope.units import format_size
 
 WIDTH: Final = 1000
-"""Of a line, in the picture's units."""
+"""Width of a line, in the picture's units."""
 HEIGHT: Final = 20
-"""Of a line."""
+"""Height of a line, in the picture's units."""
 MOST_LINES: Final = 28
 GAP: Final = "gap"
 NAMES_IN_ORDER: Final = (GAP, *(each.label for each in ORDER), PENDING)
@@ -35,7 +35,7 @@ NAMES: Final = {GAP: "free", PENDING: "waiting for a stream"}
 
 
 Tile: TypeAlias = tuple[str, int]
-"""What most of some neighbouring blocks are (a category, ``gap`` or ``pending``), and the bytes of all of them."""
+"""Neighbouring blocks: what most of them are (a category, ``gap`` or ``pending``), and the bytes of all."""
 
 
 class Piece(NamedTuple):
@@ -61,7 +61,7 @@ class Strip:
     """Bytes that blocks of each category occupy, those that wait for a stream (``pending``) and those free (``gap``);
     together what is reserved."""
     caption: str
-    """How it is read."""
+    """Explanation of the strip."""
 
     def boxes(self, at: int, size: int) -> Iterator[tuple[int, float, float]]:
         """Yield the parts of ``size`` bytes from ``at``, one a line: the line, and from where to where on it."""

@@ -10,7 +10,7 @@ from oomscope.report.commands.sweep import front_numbers, short_names, variant_t
 from oomscope.report.sentences import slowdown_text
 
 HEADROOM: Final = 1.06
-"""The axes end a little beyond the largest value, so that no point lies on the edge."""
+"""Multiple of the largest value at which an axis ends, so that no point lies on the edge."""
 FARTHEST: Final = 2
 """A level this many times above all points is named, not drawn: they would be too close to each other."""
 

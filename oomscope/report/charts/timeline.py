@@ -38,11 +38,11 @@ from oomscope.snapshot.trace import Moment
 from oomscope.units import format_size
 
 WANTED: Final = 6
-"""Ticks, more or less."""
+"""Approximate number of ticks."""
 NAMED_FROM: Final = 0.06
 """Share of the axis from which a part of a band is named."""
 PHASES: Final = frozenset({"init", "forward", "loss", "backward", "optimizer"})
-"""Those with a colour of their own."""
+"""Phases with a colour of their own."""
 UNITS: Final = ((1_000_000, "s"), (1000, "ms"), (1, "µs"))
 
 
@@ -131,7 +131,7 @@ DRAWN: Final = 400
 MOST_MARKS: Final = 100
 """Incidents marked in a picture: the largest of each kind."""
 MOST_TOLD: Final = 2000
-"""Incidents that a script knows, likewise."""
+"""Incidents that a script knows: the largest of each kind."""
 INCIDENTS: Final = {
     "oom": ("out-of-memory error", "out-of-memory errors", "out of memory asking for {}"),
     "retry": ("retry", "retries", "retry: the driver refused memory, {} of cached segments were given back for it"),

@@ -24,7 +24,7 @@ from oomscope.units import KiB, MiB, format_size
 SUMMARY_ROOM: Final = MiB - KiB
 """Bytes of the summary of a step."""
 COMMENT_ROOM: Final = 63_000
-"""Bytes, so that characters are fewer however many bytes each has."""
+"""Bytes of a comment; it has no more characters than bytes."""
 MOST_ANNOTATIONS: Final = 10
 _LONGEST_MESSAGE: Final = 1000
 """Characters of a message."""
@@ -82,11 +82,11 @@ def _escaped(text: str, escapes: dict[str, str]) -> str:
 
 
 _PUNCTUATION = re.compile(r"[\\`*_\[\]|~$]|^[#=]|^[+-](?=[\s+-]|$)")
-"""What may begin markup in a line, or is a heading, list or rule at its beginning; a backslash before any of these
+"""Characters that may begin markup in a line, or a heading, list or rule at its start; a backslash before any of these
 stands for the character (CommonMark 0.31, 2.4)."""
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b"})
-"""Tags and entities, and names of people, who would be called to a comment (a space without width ends the name)."""
+"""Tags, entities, and names of people, whom a comment would notify (a space without width ends the name)."""
 
 
 def escaped(text: str) -> str:
@@ -139,7 +139,7 @@ def fitted(text: str, blocks: Iterable[str], room: int) -> tuple[str, int]:
 
 _SIGNS: Final = {Tone.GOOD: "✅", Tone.WARN: "⚠️", Tone.BAD: "❌"}
 _LONGEST: Final = 400
-"""Characters of a sentence of somebody else's."""
+"""Characters of a sentence from elsewhere."""
 _LINES_SHOWN: Final = 5
 _TAIL: Final = 200
 """Bytes kept for the sentence about what was left out."""

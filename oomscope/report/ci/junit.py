@@ -22,7 +22,7 @@ from oomscope.report.commands.gate_sentences import suite_path
 SUITE: Final = "oomscope gate"
 _SUFFIX: Final = ".yaml"
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may hold, not even escaped (XML 1.0, production Char)."""
+"""Characters that no XML document may hold, not even escaped (XML 1.0, production Char)."""
 
 
 def junit_document(night: GateResult) -> bytes:

@@ -45,15 +45,15 @@ class PageDetail(NamedTuple):
     """What a page shows beyond the report on a terminal."""
 
     change: Sequence[parts.Figure]
-    """What the commit at fault says and changes."""
+    """Message and changes of the commit at fault."""
     figures: Sequence[parts.Figure]
     """The range, and both runs over each other."""
     lines: int
     """Lines of code whose bytes differ."""
     stacks: Stacks
-    """Those behind these lines."""
+    """Stacks behind these lines."""
     address: Callable[[Site], str]
-    """Where a line can be seen; empty where that is not known."""
+    """Returns the address of a line; empty where that is not known."""
 
 
 def plan_report(plan: SearchPlan) -> list[parts.Part]:

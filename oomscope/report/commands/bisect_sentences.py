@@ -35,7 +35,7 @@ WALKED = {
     "config": ("key", "keys"),
     "environment": ("change of the environment", "changes of the environment"),
 }
-"""What the candidates of a search are, one and several, by its axis."""
+"""Names of one and of several candidates of a search, by its axis."""
 UNTESTABLE_END = "AN END CANNOT BE TESTED"
 _COMMIT_AXES = frozenset({"commits", "both"})
 
@@ -288,7 +288,7 @@ def _of_untestable(end: ProbeRecord, result: BisectResult) -> str:
 
 
 SMALL: Final = MiB
-"""Steps that change less are small, where another one changes a hundred times as much."""
+"""Change below which a step is small, if another one changes a hundred times as much."""
 
 
 def folded(steps: Sequence[StepRow], culprit: str | None = None) -> tuple[StepRow, ...]:

@@ -22,7 +22,7 @@ SHOWN: Final = 12
 """Rows of a table on a terminal unless more are asked for."""
 NUMBERS: Final = ("size:A", "size:B", "change:Difference", "number:Blocks")
 STAND_INS: Final = frozenset({OLDER.function, NO_STACK.function})
-"""What stands for blocks of which no line is known, and is neither new nor gone as a line is."""
+"""Stand-ins for blocks without a known line, which are neither new nor gone as a line is."""
 
 
 def diff_report(difference: Difference, *, by: By | None = None, shown: int = SHOWN) -> Iterator[parts.Part]:

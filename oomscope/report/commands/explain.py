@@ -57,9 +57,9 @@ from oomscope.units import MiB, format_size
 WORTH_SHOWING: Final = MiB
 """Unused bytes below which what pins them is not shown."""
 FEW: Final = 5
-"""Rows of what is only a second look at the same bytes."""
+"""Rows of a table that shows the same bytes a second time."""
 FLAT: Final = 8
-"""A curve on a terminal has so many heights; one whose values all reach the last of them is told in words."""
+"""Heights of a curve on a terminal; one whose values all reach the last of them is replaced by words."""
 
 
 class PageDetail(NamedTuple):
@@ -67,7 +67,7 @@ class PageDetail(NamedTuple):
 
     figures: Iterable[parts.Figure] = ()
     stacks: Stacks = NO_STACKS
-    """Those behind its tables of lines."""
+    """Stacks behind the tables of lines."""
 
 
 Detail = Callable[[DeviceExplanation], PageDetail]

@@ -21,13 +21,13 @@ GROWING_FROM: Final = 4
 WORTH_GROWING: Final = MiB
 """Bytes an iteration below which growth is not mentioned."""
 GROWN_PART: Final = 10
-"""A line that grows is mentioned where it holds this part of what is live."""
+"""Divisor of the live bytes: a line that grows is mentioned if it holds that part of them."""
 _UNSURE: Final = ("none", "low")
 """Confidences of a category on which no advice is based."""
 OLD_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _NEW_SINCE: Final = (2, 10)
 _FOUND_BEFORE_2_12: Final = "2.11"
-"""Stands for every torch up to 2.11, wherever rules were found by what repeats the recording best."""
+"""Version for every torch up to 2.11, if the rules were found by what repeats the recording best."""
 
 
 def heading_text(explanation: Explanation, device: DeviceExplanation) -> str:

@@ -106,7 +106,7 @@ _UNANSWERED = {
     Status.UNFIT: "unfit: oomscope doctor says what this machine lacks",
     Status.UNMEASURED: "nothing measured: take the metric out of the suite, or let the case run to its end",
 }
-"""What to do about cases that say nothing of memory."""
+"""Advice for cases that say nothing of memory, by status."""
 
 
 def suite_path(night: GateResult) -> str:
@@ -125,7 +125,7 @@ class Commands:
 
     suite: str
     baseline: str = ""
-    """Empty for the one beside the suite."""
+    """The baseline; empty for the one beside the suite."""
     variables: Mapping[str, str]
 
     @classmethod
@@ -178,7 +178,7 @@ class Step(NamedTuple):
 
     text: str
     commands: tuple[str, ...] = ()
-    """Shell commands that do it."""
+    """Shell commands that carry out the step."""
 
 
 def next_steps(night: GateResult, commands: Commands) -> list[Step]:

@@ -334,7 +334,7 @@ def _room_advice(result: ProbeResult) -> str | None:
 
 
 _NO_SUCH_CARD = ("invalid device ordinal", "But your machine only has: [")
-"""As CUDA and Lightning say it."""
+"""Messages of CUDA and Lightning for a card that does not exist."""
 
 
 def failure_advice(result: ProbeResult) -> str | None:

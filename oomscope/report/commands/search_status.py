@@ -21,16 +21,16 @@ class PlaceState(Enum):
     BAD = "bad"
     UNTESTABLE = "untestable"
     BEFORE = "before"
-    """Not looked into: it lies before the last good commit."""
+    """Not tested, since it lies before the last good commit."""
     AFTER = "after"
-    """Not looked into: it lies after the first bad one."""
+    """Not tested, since it lies after the first bad commit."""
     OPEN = "open"
-    """Not looked into, and may be at fault."""
+    """Not tested, and perhaps at fault."""
 
 
 _ANSWERED = {Answer.GOOD: PlaceState.GOOD, Answer.BAD: PlaceState.BAD, Answer.UNTESTABLE: PlaceState.UNTESTABLE}
 _BESIDE = frozenset({"step"})
-"""Roles whose answers move no end of the range in which the culprit is: they look for bytes."""
+"""Roles of probes that look for bytes: their answers move no end of the culprit's range."""
 
 
 class Bracket(NamedTuple):
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     place: int
     record: ProbeRecord
     before: Bracket
-    """What was known when it was asked."""
+    """The range that was known when the probe was asked for."""
 
 
 def asked_on(line: WalkedLine, records: Iterable[ProbeRecord]) -> Iterator[Asked]:
@@ -97,7 +97,7 @@ def _unasked(place: int, bracket: Bracket) -> PlaceState:
 
 
 RECENT: Final = 8
-"""Answers that tell how long the next one takes: the first probe of all also starts what the others are forked from."""
+"""Recent answers from which the next one's time is estimated: the first probe also starts the parent of the others."""
 
 
 def probes_left(plan: SearchPlan, since: Sequence[ProbeRecord], asked: Sequence[Asked], bracket: Bracket) -> int | None:

@@ -29,7 +29,7 @@ FRAME = (
     '<iframe title="oomscope explain" sandbox="allow-scripts" srcdoc="{}" '
     'style="width:100%;height:48rem;border:1px solid #8884;resize:vertical"></iframe>'
 )
-"""The page in a document of its own: it reaches nothing of the notebook, nor does the notebook's style reach it."""
+"""Frame with the page as a document of its own, isolated from the notebook and its style."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -28,7 +28,7 @@ from oomscope.snapshot.verdict_types import Verdict
 Summarised: TypeAlias = Explanation | RankSet | ProbeResult | Difference | BisectResult | GateResult
 SCHEMA_VERSION: Final = 1
 LARGEST: Final = 2000
-"""Bytes of a document."""
+"""Most bytes of a summary."""
 DETAIL: Final = ((5, 400), (5, 160), (3, 120), (2, 80), (1, 40))
 """Rows of a list, and characters of a text, in the order in which they are tried until a document is small enough."""
 
@@ -57,9 +57,9 @@ class Summary:
 
     command: str
     outcome: str
-    """``fits``, ``oom`` or ``error`` (probe); ``oom`` or ``no_failure`` (explain); ``grew``, ``shrank`` or ``equal``
-    (diff); ``culprit``, ``no_culprit``, ``suspects``, ``ends_invalid`` or ``inconclusive`` (bisect); ``green``, ``red``
-    or ``not green`` (gate)."""
+    """Outcome: ``fits``, ``oom`` or ``error`` (probe); ``oom`` or ``no_failure`` (explain); ``grew``, ``shrank`` or
+    ``equal`` (diff); ``culprit``, ``no_culprit``, ``suspects``, ``ends_invalid`` or ``inconclusive`` (bisect);
+    ``green``, ``red`` or ``not green`` (gate)."""
     answer: str
     """The heading of the report."""
     advice: str | None = None
@@ -69,31 +69,31 @@ class Summary:
     cured_by: tuple[str, ...] = ()
     """Allocator settings that cure it, the preferred one first."""
     peak_requested_bytes: int | None = None
-    """The peak; of a failed run the one before the failure, of a search that of the first bad run (of the run
-    without a limit after a failure, as the differences), of a comparison that of the second snapshot."""
+    """The peak: in a failed run before the failure, in a search that of the first bad run (like the differences, that
+    of the run without a limit after a failure), in a comparison that of the second snapshot."""
     peak_reserved_bytes: int | None = None
     """The most that the allocator held."""
     available_bytes: int | None = None
-    """What the process may use."""
+    """Bytes that the process may use."""
     available_is_bound: bool = False
-    """That, and the margin, are upper bounds."""
+    """Whether ``available_bytes`` and ``margin_bytes`` are upper bounds."""
     margin_bytes: int | None = None
-    """What was never reserved of that; None where memory ran out."""
+    """Bytes of ``available_bytes`` that were never reserved; None where memory ran out."""
     failed_bytes: int | None = None
     """The request that failed."""
     delta_requested_bytes: int | None = None
-    """What came between the two sides of a comparison or a search."""
+    """Difference between the two sides of a comparison or a search."""
     delta_reserved_bytes: int | None = None
     phase: str | None = None
     iteration: int | None = None
     line: str | None = None
-    """Where it failed, else where the peak is."""
+    """Line of the failure, else of the peak."""
     commit: str | None = None
     """The commit at fault."""
     lines: tuple[HeldLine, ...] = ()
-    """Those with most bytes, at the failure or else at the peak."""
+    """Lines with most bytes, at the failure or else at the peak."""
     cases: tuple[CaseSummary, ...] = ()
-    """Gravest first."""
+    """Cases, gravest first."""
 
 
 def summary_of(result: Summarised) -> dict[str, Any]:

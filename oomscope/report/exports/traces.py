@@ -28,9 +28,9 @@ class Track(NamedTuple):
 
     name: str
     part: Callable[[Moment], object]
-    """What is the same throughout a slice."""
+    """Returns what is the same throughout a slice."""
     text: Callable[[Moment], str]
-    """The name of a slice; empty: there is none, since nothing is known."""
+    """Returns the name of a slice; empty for no slice, since nothing is known."""
 
 
 TRACKS: Final = (

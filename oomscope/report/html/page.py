@@ -25,15 +25,15 @@ from oomscope.units import MiB
 SEARCHED_FROM: Final = 6
 """Rows from which a table has a box to search it."""
 LONG: Final = 24
-"""Letters from which a cell is prose, whose column stays wide enough to be read on a narrow screen."""
+"""Letters from which a cell is prose, whose column stays readable on a narrow screen."""
 LARGEST: Final = MiB
 """Bytes of a page."""
 ROWS_SHOWN: Final = 2000
 """Rows of a table; those beyond are one row."""
 FEWEST: Final = 5
-"""Rows of any table that has as many, however little room there is."""
+"""Least rows shown of a table, however little room there is."""
 SHARES: Final = tuple(2.0**-halvings for halvings in range(8))
-"""Of the detail that a page has where there is room, in the order in which they are tried."""
+"""Shares of full detail, tried in this order until the page fits."""
 
 
 def fitting(page: Callable[[float], str], largest: int | None = None) -> str:

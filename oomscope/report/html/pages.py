@@ -50,11 +50,11 @@ from oomscope.units import MiB
 LINES_SHOWN: Final = 300
 """Lines of code in their table; what is beyond is one row, so that the sum holds."""
 STACKS_SHOWN: Final = 60
-"""Of these lines the stack that holds most."""
+"""Lines whose largest stack is shown."""
 DETAILS_SHOWN: Final = 60
 """Cases of the gate with their evidence."""
 NIGHTS_SHOWN: Final = 8000
-"""Of all trends together."""
+"""Nights shown in all trends together."""
 DEVICES_SHOWN: Final = 8
 """Devices, or ranks, of a difference that have a section of their own: those that grew most."""
 BRANCHES_SHOWN: Final = 4
@@ -62,15 +62,15 @@ BRANCHES_SHOWN: Final = 4
 EXPLAIN_LARGEST: Final = 6 * MiB
 """Bytes of a page that carries the whole course of a run."""
 TIMELINE_ROOM: Final = 600 * 1024
-"""Bytes of a page that the data of its timelines may take, all devices together."""
+"""Most bytes of data for the timelines of a page, all devices together."""
 SEGMENTS_ROOM: Final = 240 * 1024
-"""The same of its maps of segments without a script."""
+"""Most bytes of data for the maps of segments without a script."""
 STATES_ROOM: Final = 2 * MiB
-"""The same of the states of these maps at other moments."""
+"""Most bytes of data for the states of these maps at other moments."""
 FRAMES_SHOWN: Final = 2048
 """Frames of each tree of a flame graph."""
 FLAME_ROOM: Final = 160 * 1024
-"""The same of its flame graphs."""
+"""Most bytes of data for the flame graphs."""
 
 
 def _shown(share: float, most: int) -> int:

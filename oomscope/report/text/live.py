@@ -31,7 +31,7 @@ WIDEST: Final = 100
 """Columns at most: a wider strip is no easier to read."""
 RUNNING: Final = "running"
 _ORDER: Final = (RUNNING, PlaceState.BAD, PlaceState.GOOD, PlaceState.UNTESTABLE, PlaceState.OPEN)
-"""What a column shows that stands for several commits: the first of these that one of them is."""
+"""States in order of precedence, for a column that stands for several commits."""
 _SIGNS: Final = {
     RUNNING: ("▸", ">", "bold"),
     PlaceState.BAD: ("✗", "x", "red"),
@@ -41,7 +41,7 @@ _SIGNS: Final = {
     PlaceState.BEFORE: ("·", ".", "dim green"),
     PlaceState.AFTER: ("·", ".", "dim red"),
 }
-"""Sign, sign in ASCII, and style: what a sign means is not told by its colour alone."""
+"""Sign, sign in ASCII, and style: colour alone never distinguishes signs."""
 
 Cell = PlaceState | str
 
@@ -93,16 +93,16 @@ class Watched:
     """What is known of a search at one moment."""
 
     plan: SearchPlan | None = None
-    """What was announced last."""
+    """The plan that was announced last."""
     records: tuple[ProbeRecord, ...] = ()
     """The probes so far."""
     planned_at: int = 0
-    """How many of them came before the plan."""
+    """Number of probes before the plan."""
     asked: str = ""
     """The commit or keys that the search waits for."""
     running: tuple[RunningProbe, ...] = ()
     since: tuple[tuple[int, float], ...] = ()
-    """For each slot that runs, when that began, in seconds of any clock."""
+    """Start of each running slot, in seconds of any clock."""
 
 
 def live_view(watched: Watched, now: float) -> RenderableType:

@@ -13,9 +13,9 @@ from oomscope.printable import printable
 from oomscope.report.sentences import duration_text
 
 RECENT: Final = 8
-"""Of those counted, how many tell how long the next one takes."""
+"""Number of recent steps from which the next one's time is estimated."""
 INSTANT_S: Final = 0.02
-"""What is counted faster than this was known before, and tells nothing of the others."""
+"""Seconds below which a step was known before, and does not count for the estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class WorkState:
     stage: str = ""
     done: int = 0
     total: int = 0
-    """0 where it is not known."""
+    """Number of steps; 0 where it is not known."""
     moments: tuple[float, ...] = ()
-    """When the counting began, and when each was done."""
+    """Time when the counting began, then when each step was done."""
     is_all: bool = True
-    """Whether nothing follows what is counted; else the estimate is a lower bound."""
+    """Whether nothing follows the counted steps; else the estimate is a lower bound."""
 
 
 def ticker_text(work: WorkState, now: float) -> str:
