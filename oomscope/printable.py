@@ -10,10 +10,10 @@ import re
 
 _LINES = "\n\t"
 _MISLEADING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Line and paragraph separators, and embeddings, overrides and isolates (Unicode Standard Annex 9), by which a line
-reads as what it is not."""
+"""Line and paragraph separators, embeddings, overrides and isolates (Unicode Standard Annex 9), which make a line look
+like another."""
 _SURROGATES = range(0xD800, 0xE000)
-"""Half characters: no text can be encoded that holds one."""
+"""Half characters: a text that holds one cannot be encoded."""
 _STRAY_BYTES = range(0xDC80, 0xDD00)
 """Bytes that are no UTF-8, as Python keeps them in file names (PEP 383)."""
 
@@ -23,8 +23,8 @@ _ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _STRAY_BYTES}
 
 
 _COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
-"""How a line begins, blanks aside, that is a command to the runner of GitHub Actions, and what begins one of the older
-form anywhere in a line ("Workflow commands for GitHub Actions"; actions/runner, ActionCommand.cs)."""
+"""Start of a line that is a command to the runner of GitHub Actions, after blanks, and start of one in the older form,
+anywhere in a line ("Workflow commands for GitHub Actions"; actions/runner, ActionCommand.cs)."""
 
 
 def not_obeyed(line: str) -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import Final
 
 OLDEST: Final = (2, 11)
-"""The first with a CUDA 13 build, for which the virtual card is made."""
+"""The first torch with a CUDA 13 build, for which the virtual card is made."""
 NEWEST: Final = (2, 15)
-"""The newest that was tried."""
+"""The newest torch that was tried."""
 KEEPS_WORKSPACES: Final = (2, 14)
-"""The newest that keeps the workspaces of cuBLAS; later ones allocate one for each product."""
+"""The newest torch that keeps the workspaces of cuBLAS; later ones allocate one for each product."""
 OLDEST_RULES: Final = (2, 0)
-"""The first whose allocator can be replayed: the first that writes snapshots with a trace."""
+"""The first torch whose allocator can be replayed: it writes snapshots with a trace."""
 DEFAULT_RULES: Final = "2.13"
-"""Whose allocator's rules count where nothing tells the version."""
+"""The torch whose allocator's rules count if the version is not known."""
 
 
 def text_of(version: tuple[int, int]) -> str:

@@ -68,7 +68,7 @@ class Bytes:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it is a difference of no byte, as far as is known."""
+        """Whether all numbers that are known are 0."""
         return not self.requested_bytes and not self.reserved_bytes
 
     def __sub__(self, other: Bytes) -> Bytes:

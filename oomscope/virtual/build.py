@@ -65,7 +65,7 @@ _EXPORTS = (
 _EVERYWHERE = re.compile(r"(libc|libm|libdl|libpthread|librt)\.so\.\d|ld-linux-[a-z0-9-]+\.so\.\d")
 _GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(\.\d+)?")
 _OLDEST = (2, 17)
-"""What every platform of PEP 600 with 64 bits has at least; older symbols need no older tag."""
+"""Oldest glibc of 64-bit platforms in PEP 600; older symbols need no older tag."""
 
 
 @dataclass(frozen=True)

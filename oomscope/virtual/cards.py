@@ -24,9 +24,9 @@ class SmLimits(NamedTuple):
     """What one streaming multiprocessor (SM) of a compute capability holds."""
 
     shared_bytes: int
-    """Shared memory."""
+    """Bytes of shared memory."""
     shared_bytes_per_block: int
-    """The most of it that one block may have, once it opts in."""
+    """Most shared memory of one block, once it opts in."""
     threads: int
     blocks: int
 
@@ -49,9 +49,9 @@ class Card:
     """One kind of card."""
 
     name: str
-    """What ``--gpu`` calls it."""
+    """Name for ``--gpu``."""
     device_name: str
-    """What the driver calls it."""
+    """Name in the driver."""
     total_bytes: int
     """``total_memory`` of torch's device properties: what cudaMemGetInfo calls total."""
     capability: tuple[int, int]
@@ -71,9 +71,9 @@ class Card:
     pcie_gbps: float
     """PCI Express bandwidth in one direction: 16 lanes of the generation that the data sheet names."""
     source: str
-    """Where name, total, capability and multiprocessor count were read."""
+    """Source of name, total, capability and multiprocessor count."""
     cache_source: str
-    """Where level-2 cache and bus width were read."""
+    """Source of level-2 cache and bus width."""
 
     @property
     def sm_limits(self) -> SmLimits:
@@ -123,7 +123,7 @@ _ALIASES = {
     "tesla-v100-pcie-32gb": "v100-32gb",
     **{card.device_name.lower().replace(" ", "-"): card.name for card in CARDS.values()},
 }
-"""Shorter names, and those that the driver calls the cards by."""
+"""Shorter names, and the driver's names of the cards."""
 
 DEFAULT_CARD = "h100-80gb"
 """The card that is played unless told otherwise."""

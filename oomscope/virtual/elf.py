@@ -29,11 +29,11 @@ class Symbol:
 
     name: str
     version: str = ""
-    """The version that it must have; empty for any."""
+    """Version that the library must have; empty for any."""
     library: str = ""
     """The soname that the version belongs to; empty for any."""
     is_weak: bool = False
-    """The library can do without it."""
+    """Whether the library works without it."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Elf:
     """What the dynamic loader knows of one library."""
 
     machine: str
-    """As ``uname -m`` says it."""
+    """Name of the machine, as in ``uname -m``."""
     soname: str
     needed: tuple[str, ...]
     search_path: tuple[str, ...]
-    """Folders in which its needs are looked for first; ``$ORIGIN`` is its own."""
+    """Folders in which its needs are looked for first; ``$ORIGIN`` is the library's own."""
     wanted: tuple[Symbol, ...]
     exported: frozenset[str]
-    """Names without versions. Empty unless asked for."""
+    """Exported names without versions. Empty unless asked for."""
 
 
 def read_elf(path: Path, *, exports: bool = False) -> Elf:

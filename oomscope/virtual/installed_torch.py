@@ -30,7 +30,7 @@ class InstalledTorch:
 
     folder: Path
     version: str
-    """``?`` where its version file says none."""
+    """Version of torch; ``?`` where its version file says none."""
     cuda: str | None
     """The CUDA version that it is built for; None for a build without."""
 

@@ -25,7 +25,7 @@ class CardState:
     """Counts of this process since its first CUDA call; all zero before."""
 
     entered: bool
-    """There was a CUDA call."""
+    """Whether there was a CUDA call."""
     used_bytes: int
     """Device memory that this process holds, over all devices."""
     launches: int
@@ -36,7 +36,7 @@ class CardState:
     unsupported: tuple[str, ...]
     """Functions that answered "not supported", in the order of their first calls."""
     unknown_workspaces: tuple[str, ...]
-    """Functions and operations whose workspace only NVIDIA's closed libraries know: they were given an estimate."""
+    """Functions and operations whose workspace only NVIDIA's closed libraries know: it was estimated."""
 
 
 _NUMBERS = tuple(field.name for field in fields(CardState) if field.name not in {"unsupported", "unknown_workspaces"})
@@ -96,9 +96,9 @@ class Runs(NamedTuple):
     run: int
     """Bytes of each run."""
     sizes: tuple[int, ...] = ()
-    """How often each loop runs."""
+    """Number of rounds of each loop."""
     strides: tuple[int, ...] = ()
-    """By how many bytes it moves on."""
+    """Bytes by which each loop moves on."""
 
 
 def holds(runs: Runs) -> bool:

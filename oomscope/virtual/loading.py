@@ -28,7 +28,7 @@ from oomscope.virtual.sonames import CARD, SONAMES, file_of, sonames_for
 
 LIBRARIES = Path(__file__).resolve().parent / "lib"
 CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
-"""Where a Linux with Python is had on macOS."""
+"""Command for a Linux with Python on macOS."""
 _WHERE = "virtual card"
 _NAMED_AT_MOST = 5
 _TOLD = {

@@ -30,7 +30,7 @@ class CardSettings:
     total_bytes: int = 0
     """Bytes of each device; 0 for as many as the card has."""
     used_bytes: int = 0
-    """Of these: what contexts, NCCL and other processes hold."""
+    """Bytes of ``total_bytes`` that contexts, NCCL and other processes hold."""
     budget_bytes: int = 0
     """Bytes that each device gives out in all; 0 for ``total_bytes``, which are what programs are told in any case."""
     devices: int = 1
@@ -38,14 +38,14 @@ class CardSettings:
     address_policy: AddressPolicy = "spans"
     """The order of the addresses that cudaMalloc returns; all others ascend, unless they are scattered."""
     event_lag: int = 0
-    """How many later events of its stream complete an event; 0 for complete at once."""
+    """Number of later events of its stream after which an event completes; 0 for at once."""
     values: ValueRule = "zeros"
-    """What is read where the card holds nothing: zeros, or another number of the type that is most often as long."""
+    """Values read where the card holds nothing: zeros, or another number of the type most common for that length."""
     copy_limit_bytes: int = MiB
-    """Larger copies move nothing."""
+    """Bytes of a copy above which nothing is moved."""
     is_computed: bool = False
-    """The host computes what kernels would, in memory of its own: device memory is accessible to it, and all copies
-    move what they copy."""
+    """Whether the host computes what kernels would, in memory of its own: device memory is accessible to it, and all
+    copies move what they copy."""
     peers: Peers = "alike"
     """The other ranks of a world: taken to hold what this one holds, or processes with cards of their own and the same
     ledger, beside which NCCL's stand-in exchanges what is within the copy limit."""

@@ -7,11 +7,11 @@ only content is the need for the card's library, so that ``dlsym`` on a handle o
 from __future__ import annotations
 
 CARD = "liboomscope_card.so"
-"""The library with the code. Its soname must differ from NVIDIA's: glibc refuses unversioned symbols of a library that
-is itself named in the version that is asked for."""
+"""Library with the code. Its soname must differ from NVIDIA's: glibc refuses unversioned symbols of a library that is
+itself named in the version that is asked for."""
 
 KEEPER = "liboomscope_startup.so"
-"""Preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
+"""Library preloaded into the processes of a program, so that they find oomscope (``startup.c``)."""
 
 
 def _of_cuda(version: int, mathematics: int) -> tuple[str, ...]:
@@ -52,7 +52,8 @@ _OF_ANY = (
     "libnvrtc.so",
 )
 SONAMES = (*_OF_ANY, *(soname for sonames in _OF_CUDA.values() for soname in sonames))
-"""What builds of torch 2.4 to 2.15 and of TransformerEngine need or load by name, and what pynvml and Triton load."""
+"""Libraries that builds of torch 2.4 to 2.15 and TransformerEngine need or load by name, and that pynvml and Triton
+load."""
 
 
 def sonames_for(cuda: str) -> tuple[str, ...]:
@@ -73,4 +74,4 @@ def file_of(soname: str) -> str:
 
 
 FILES = (CARD, KEEPER, *map(file_of, SONAMES))
-"""All that is built."""
+"""All files that are built."""

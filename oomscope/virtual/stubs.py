@@ -51,7 +51,7 @@ class Library:
     """What the calls of one library return where they do nothing; C expressions."""
 
     unsupported: str
-    """The card does not support the call."""
+    """Whether the card does not support the call."""
     uninitialised: str
     """A computing call in a process that cannot use the card; empty: it does not ask."""
 
@@ -65,7 +65,7 @@ class Function:
     library: Library
     parameters: tuple[Parameter, ...] = ()
     result: str = "0"
-    """What it returns, a C expression; of ``same`` and ``driver``: the function that it is."""
+    """Result as a C expression; for ``same`` and ``driver`` the function itself."""
 
 
 def read_table(path: Path) -> tuple[Function, ...]:

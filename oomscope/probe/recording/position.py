@@ -45,7 +45,7 @@ class Position:
         self._implied = Moment("init", -1, -1)
         self._modules: list[str] = []
         self._texts: dict[str, str] = {}
-        """Texts of positions. Keys are texts as well: Python's collector, which counts tuples, runs as without oomscope."""
+        """Texts of positions, by a text: Python's collector, which counts tuples, runs as without oomscope."""
 
     @property
     def moment(self) -> Moment:
