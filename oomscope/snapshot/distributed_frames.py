@@ -33,16 +33,17 @@ WEIGHTS: Final = (
     ),
     Place(r"(^|/)deepspeed/runtime/zero/utils\.py$", r"^defragment$"),
 )
-"""Of FSDP2, of FSDP1, and of DeepSpeed's ZeRO-3, whose handles give those that need no gathering or are quantised."""
+"""Places of weights in FSDP2, FSDP1 and DeepSpeed's ZeRO-3, whose handles return weights that need no gathering or are
+quantised."""
 
 BUCKETS: Final = Place(r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$")
-"""DistributedDataParallel makes the buckets of its gradients, and makes them again in the order of use."""
+"""Where DistributedDataParallel makes the buckets of its gradients, and again in the order of use."""
 
 _ZERO: Final = r"(^|/)deepspeed/runtime/zero/stage(_1_and_2|3)\.py$"
 ZERO_BUCKETS: Final = Place(_ZERO, r"^(setup_buckets|reduce_gradients|_setup_for_real_optimizer)$")
 ZERO_GRADIENTS: Final = Place(_ZERO, r"^(copy_grads_in_partition|_setup_for_real_optimizer)$")
-"""DeepSpeed's ZeRO makes buckets, through which gradients pass, and room for a rank's reduced gradients. ZeRO-3 has
-one function for both, and gradients are told only of its bucket."""
+"""Where DeepSpeed's ZeRO allocates buckets, through which gradients pass, and a rank's reduced gradients. ZeRO-3 has
+one function for both; its gradients are known only from its bucket."""
 
 COLLECTIVES: Final = Place(
     r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives|fsdp/_fully_shard/_fsdp_collectives)\.py$", r"."

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from oomscope.snapshot.trace import UNKNOWN_MOMENT, Category, Frame, Moment, Stack
 
 MAX_TEXT: Final = 64 * 1024
-"""Longer texts are somebody else's; they are not parsed."""
+"""Most characters of a text that is parsed; longer ones come from elsewhere."""
 
 
 class Metadata(NamedTuple):

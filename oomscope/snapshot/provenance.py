@@ -23,7 +23,7 @@ class Card:
     name: str = ""
     total_bytes: int = -1
     free_bytes: int = -1
-    """Free device memory, whoever holds the rest."""
+    """Bytes of free device memory, whoever holds the rest."""
     memory_fraction: float = 1.0
     """Share of the total that the allocator may hold (``torch.cuda.set_per_process_memory_fraction``)."""
 
@@ -35,7 +35,7 @@ class Refused:
     device: int
     requested_bytes: int
     free_bytes: int
-    """What the driver could still give."""
+    """Bytes that the driver could still give."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +43,20 @@ class Provenance:
     """Where a snapshot comes from; -1 and the empty string stand for what is unknown."""
 
     reason: str = ""
-    """Why it was written; of a recording by oomscope one of :data:`Reason`."""
+    """Reason for the snapshot; in a recording by oomscope one of :data:`Reason`."""
     rank: int = -1
     world_size: int = -1
     iteration: int = -1
-    """Steps that were complete."""
+    """Number of complete steps."""
     host: str = ""
     pid: int = -1
     time: str = ""
-    """UTC, ISO 8601."""
+    """Time in UTC, ISO 8601."""
     torch_version: str = ""
     max_entries: int = -1
     """The ring's size: a device with as many events may have lost older ones."""
     stacks: str = ""
-    """``python``, ``all`` (with C++ frames) or ``none``."""
+    """Recorded stacks: ``python``, ``all`` (with C++ frames) or ``none``."""
     cards: tuple[Card, ...] = ()
     """The devices on which the process held memory."""
     refused: Refused | None = None

@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
 
 Stack = tuple[Frame, ...]
-"""Innermost frame first, as in PyTorch's snapshots."""
+"""Frames of a stack, innermost first, as in PyTorch's snapshots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class SiteBytes:
     site: Site
     bytes: int
     count: int
-    """Blocks."""
+    """Number of blocks."""
     category: str
 
 

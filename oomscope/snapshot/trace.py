@@ -58,7 +58,7 @@ class Category(IntEnum):
     COMMUNICATION = 8
     INPUT = 9
     KEPT = 10
-    """Alive from one iteration to the next and none of the above: a buffer, a list, a cache, a leak."""
+    """A block that lives from one iteration to the next and is none of the above: a buffer, a list, a cache, a leak."""
 
     @property
     def label(self) -> str:
@@ -94,7 +94,7 @@ class Trace:
     size: NDArray[np.int64]
     stream: NDArray[np.int64]
     time_us: NDArray[np.int64]
-    """-1 where the file has no times."""
+    """Times in microseconds; -1 where the file has none."""
     stack_id: NDArray[np.int32]
     """Index into ``stacks``; stack 0 is the empty one."""
     moment_id: NDArray[np.int32]
@@ -115,7 +115,7 @@ class Trace:
     unknown_actions: tuple[str, ...] = ()
     """Action names that this version does not know, kept as ``UNKNOWN`` events and reported."""
     missing: tuple[str, ...] = ()
-    """What the source did not record: ``time_us``, ``trace`` (all events) or ``frames``."""
+    """Data that the source did not record: ``time_us``, ``trace`` (all events) or ``frames``."""
 
     def __len__(self) -> int:
         return len(self.action)
@@ -139,7 +139,7 @@ class Block:
     requested_size: int
     """Bytes the program asked for; stale for inactive blocks."""
     state: str
-    """``active_allocated``, ``active_pending_free`` or ``inactive``."""
+    """State: ``active_allocated``, ``active_pending_free`` or ``inactive``."""
     stack: Stack = ()
 
 
@@ -152,7 +152,7 @@ class Segment:
     total_size: int
     stream: int
     segment_type: str
-    """``small`` or ``large``."""
+    """Type: ``small`` or ``large``."""
     is_expandable: bool
     blocks: tuple[Block, ...]
     pool_id: tuple[int, int] = DEFAULT_POOL
@@ -196,4 +196,4 @@ class Snapshot:
     annotations: tuple[Annotation, ...] = ()
     missing: tuple[str, ...] = ()
     provenance: Provenance | None = None
-    """What oomscope's own recording says of itself; None for a file from elsewhere."""
+    """Data on the recording by oomscope itself; None for a file from elsewhere."""

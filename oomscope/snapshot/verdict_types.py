@@ -10,8 +10,8 @@ from oomscope.snapshot.sites import Site
 VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"]
 """``headroom``: nothing failed; the verdict states what is left."""
 FailedIn = Literal["outside", "host", "program"]
-"""Who refused where it was not the caching allocator: a library that allocates device memory by itself, the host, or
-the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
+"""Source of a refusal that is not the caching allocator's: a library that allocates device memory by itself, the host,
+or the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
 Tag = Literal["foreign", "fraction", "leak", "spurious", "undecided", "later: capacity"]
 """What can accompany any kind (docs/verdict.md): other processes' memory, a memory fraction, live bytes that grow from
 iteration to iteration, a request that would pass if repeated, no setting's replay decided, a later allocation that does
@@ -31,26 +31,26 @@ class FixTried:
     """The whole PYTORCH_ALLOC_CONF."""
     how: How = "replayed"
     survives: bool
-    """No allocation failed: to the end of the recording where it was replayed, to the end of the program where it was
-    run."""
+    """Whether no allocation failed, to the end of the recording (replayed) or of the program (run)."""
     peak_reserved_bytes: int
     margin_bytes: int
     """Device bytes left at the peak of reserved memory; negative when an allocation failed."""
     is_tight: bool = False
-    """It was run and survives with less than ``oomscope.snapshot.judge.confirmed.TIGHT_SHARE`` of the card left."""
+    """Whether it was run and survived with less than ``oomscope.snapshot.judge.confirmed.TIGHT_SHARE`` of the card
+    left."""
     retries: int = 0
     failed_event: int | None = None
     """Index of the first event that failed in the replay."""
     failed_in: str = ""
     """Where the run failed: ``backward of iteration 1``."""
     saved_bytes: int = 0
-    """By how much less than under the recorded settings is reserved at most, both begun the same way: with what was
-    held when the recording began, or with the blocks of then repacked."""
+    """Bytes by which the most reserved is below that under the recorded settings, both begun the same way: with what
+    was held when the recording began, or with those blocks repacked."""
     overhead_bytes: int | None = None
-    """Reserved less requested bytes when requested bytes are at their peak; None where a request failed, and where
-    that was not asked."""
+    """Reserved less requested bytes when requested bytes are at their peak; None where a request failed, or that was
+    not asked."""
     begun_afresh: bool = False
-    """The blocks from before the recording were repacked, and what was cached then is left out."""
+    """Whether the blocks from before the recording were repacked, without what was cached then."""
     note: str = ""
 
 
@@ -64,7 +64,7 @@ class Gap:
     ``cached_usable``."""
     bytes: int
     text: str
-    """The same for people."""
+    """The reason, for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ class LeakSuspect:
     """Requested memory that grows from iteration to iteration, and the line that most of what stays alive came from."""
 
     bytes_per_iteration: int
-    """Mean over the whole iterations after the first."""
+    """Mean bytes over the whole iterations after the first."""
     iterations: int
     """Whole iterations seen."""
     site: Site | None
-    """None where no stack was recorded."""
+    """Line of the leak; None where no stack was recorded."""
     further_lines: int = 0
     """Other lines of code that left memory after each iteration."""
 
@@ -86,7 +86,7 @@ class RestOfIteration:
     """What the iteration that failed would still have needed, if it is as the last whole one that was recorded."""
 
     needed_bytes: int
-    """Requested bytes live at once, at least, with all that is live at the failure and stays."""
+    """Least requested bytes live at once, with all that is live at the failure and stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,42 +95,42 @@ class Verdict:
 
     kind: VerdictKind
     headline: str
-    """One sentence."""
+    """The verdict in one sentence."""
     requested_bytes: int | None
-    """R: the request that failed; None where nothing failed and where who refused does not say."""
+    """R: the request that failed; None where nothing failed, or the refusal does not say."""
     live_requested_bytes: int
     """A: requested bytes of all live blocks at that event."""
     available_bytes: int
     """D: what this process may use."""
     available_is_bound: bool = False
-    """D is an upper bound: a memory fraction of unknown size refused the request, or no more is known of the card than
+    """Whether D is an upper bound: a memory fraction of unknown size refused the request, or the card is known only by
     what the driver refused and the program survived."""
     reserved_bytes: int
     """What the allocator held at that event."""
     event: int | None = None
     """The failure, or the peak for headroom; None where it is no event of the trace."""
     cured_by: tuple[str, ...] = ()
-    """Settings that cure it, the preferred one first. Where ``confirmed``: the program ran to its end under them. Else
-    the same allocations pass in a replay, to the end of the recording."""
+    """Settings that cure it, the preferred one first. If ``confirmed``, the program ran to its end under them; else the
+    same allocations pass in a replay, to the end of the recording."""
     ends_at_failure: bool = False
-    """The recording ends where it failed: what would have followed is not in it."""
+    """Whether the recording ends where it failed: what would have followed is not in it."""
     rest: RestOfIteration | None = None
-    """What the last whole iteration tells of the rest of the one that failed; None where it tells nothing."""
+    """Rest of the iteration that failed, by the last whole one; None where that one does not show it."""
     confirmed: bool = False
-    """The program was run again under the settings; what only a replay says is not in ``cured_by``."""
+    """Whether the program was run again under the settings; what only a replay says is not in ``cured_by``."""
     uncured: bool = False
-    """Fragmentation that none of the settings tried cures."""
+    """Whether none of the settings tried cures the fragmentation."""
     tags: tuple[Tag, ...] = ()
     leak: LeakSuspect | None = None
-    """What grows, where ``leak`` is one of the tags."""
+    """The leak, if ``leak`` is one of the tags."""
     gaps: tuple[Gap, ...] = ()
-    """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes, that is to ``available_bytes -
-    live_requested_bytes``; empty where the segments at the failure are unknown, and where the caching allocator did
-    not fail."""
+    """Gaps, which sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes, that is to
+    ``available_bytes - live_requested_bytes``; empty where the segments at the failure are unknown, and where the
+    caching allocator did not fail."""
     tried: tuple[FixTried, ...] = ()
-    """The recorded settings first, then one row a setting."""
+    """Rows of the settings tried: the recorded ones first, then one row a setting."""
     untried: tuple[str, ...] = ()
-    """Settings that were to be run, had the limits of number and time left room."""
+    """Settings that were not run, because the limits of number and time left no room."""
     packing_lower_bound_bytes: int = 0
     """Peak of requested bytes: no packing can reserve less."""
     categories: dict[str, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
 
 PICKLE_PROTOCOL: Final = 4
-"""What ``pickle.dump`` used by default through Python 3.13, and the newest that PyTorch's web viewer accepts."""
+"""Pickle protocol: the default through Python 3.13, and the newest that PyTorch's web viewer accepts."""
 
 
 def write_snapshot(snapshot: Snapshot, path: Path | str, *, force: bool = False) -> Path:

@@ -211,7 +211,7 @@ class SizeClass:
 
     label: str
     bytes: int
-    """Requested."""
+    """Requested bytes."""
     count: int
 
 

@@ -41,7 +41,7 @@ _MEANING: Final = {
     Cause.EVENTS_CONTRADICT: ("event", "freeing what is not allocated, or allocating what is"),
     Cause.COUNTERS_DIFFER: ("segment", "whose counters are not the sums over its blocks"),
 }
-"""What is counted, and what is the matter with it."""
+"""What is counted, and what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Discrepancy(Document):
     bytes: int
     """Requested bytes concerned."""
     difference_bytes: int
-    """Part of walked minus segment bytes that this explains; the parts sum to all of it."""
+    """Part of walked minus segment bytes that this cause explains; the parts sum to all of it."""
 
     def __str__(self) -> str:
         """Return one line."""

@@ -20,7 +20,7 @@ By: TypeAlias = Literal["stack", "module", "category"]
 Amounts: TypeAlias = tuple[int, ...]
 """A number for each moment."""
 MODULE_CALL: Final = "torch/nn/modules/module.py"
-"""Every call of a module passes through it, twice."""
+"""Function that every call of a module passes through, twice."""
 
 
 class StackBytes(NamedTuple):
@@ -29,7 +29,7 @@ class StackBytes(NamedTuple):
     frames: tuple[int, ...]
     """Indices into :attr:`LiveStacks.frames`, outermost first; at least one."""
     line: int
-    """Which of ``frames`` stands for the stack in a table of code lines."""
+    """Index of the frame that stands for the stack in a table of code lines."""
     module: str
     category: str
     bytes: Amounts
@@ -43,7 +43,7 @@ class LiveStacks:
 
     moments: tuple[str, ...]
     frames: tuple[Frame, ...]
-    """The distinct frames. What is no line of code has no file."""
+    """The distinct frames; one that is no line of code has no file."""
     own: tuple[int, ...]
     """Indices of those that are code of the program or of its libraries, not of PyTorch or Python."""
     rows: tuple[StackBytes, ...]
@@ -77,13 +77,13 @@ class Node(NamedTuple):
     """A frame of a tree, or a part of a module's name, or a category, with all that lies below it."""
 
     depth: int
-    """0 for the root."""
+    """Depth of the node; 0 for the root."""
     frame: Frame
-    """Without a file where it is no line of code."""
+    """Frame of the node, without a file if it is no line of code."""
     bytes: Amounts
     blocks: Amounts
     category: str
-    """Of most of its bytes."""
+    """Category that holds most of its bytes."""
 
 
 def place(name: str) -> Frame:
@@ -92,7 +92,7 @@ def place(name: str) -> Frame:
 
 
 def stack_tree(live: LiveStacks, by: By = "stack") -> tuple[Node, ...]:
-    """Return the tree of ``live``, parents before their children, of which the largest is first.
+    """Return the tree of ``live``, parents before their children, the largest child first.
 
     By ``stack``: what called what; by ``module``: the parts of the modules' names, then the line; by ``category``: the
     category, then what called what.

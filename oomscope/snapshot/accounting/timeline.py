@@ -34,7 +34,7 @@ class PhasePeak(NamedTuple):
     requested_bytes: int
     reserved_bytes: int
     event: int
-    """Where requested bytes peak."""
+    """The event at which requested bytes peak."""
 
 
 class ReservedPeak(NamedTuple):
@@ -47,11 +47,11 @@ class ReservedPeak(NamedTuple):
     event: int
     """The moment; -1 for before the first event."""
     reserved_bytes: int
-    """The most at any time."""
+    """Most reserved bytes at any time."""
     requested_bytes: int
-    """Requested at the moment."""
+    """Requested bytes at the moment."""
     reserved_then_bytes: int
-    """Reserved at the moment."""
+    """Reserved bytes at the moment."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -65,11 +65,11 @@ class Reconciliation(NamedTuple):
     walked_bytes: int
     """Requested bytes of active blocks at the end of the trace."""
     segment_bytes: int
-    """The same by the segments."""
+    """Requested bytes of active blocks in the segments."""
     inconsistent_events: int
     """Events that contradict others, such as a free of what is not allocated."""
     reasons: tuple[Discrepancy, ...] = ()
-    """Why they differ; the parts sum to the difference. Empty where the file is of one piece."""
+    """Reasons why the two differ; their parts sum to the difference. Empty for a consistent file."""
 
     @property
     def difference_bytes(self) -> int:

@@ -27,7 +27,7 @@ from oomscope.snapshot.compare.matching import (
 from oomscope.snapshot.sites import Frame, Site, SiteBytes
 
 Presence: TypeAlias = Literal["both", "new", "gone"]
-"""On which sides a line is."""
+"""Sides on which a line is."""
 
 
 class Held(NamedTuple):
@@ -50,7 +50,7 @@ class Change(Document):
     before_bytes: int
     after_bytes: int
     before_count: int
-    """Blocks."""
+    """Number of blocks on the first side."""
     after_count: int
 
     @property
@@ -70,7 +70,7 @@ class Change(Document):
 
     @property
     def label(self) -> str:
-        """What orders rows that changed by the same."""
+        """Text by which rows that changed by the same are ordered."""
         return ""
 
 
@@ -93,10 +93,9 @@ class LineChange(Change):
     also_written: ClassVar[tuple[str, ...]] = (*Change.also_written, "moved")
 
     site: Site
-    """The line as the second side knows it; as the first one does, where it is gone. Its module is named where one
-    alone is known."""
+    """The line on the second side; on the first one, where it is gone. Its module is named where only one is known."""
     was: Site | None
-    """The line as the first side knows it, where file, line or function are others."""
+    """The line on the first side, where file, line or function differ."""
     category: str
     presence: Presence
 
@@ -113,7 +112,7 @@ class LineChange(Change):
 
 Row = TypeVar("Row", bound=Change)
 Uses: TypeAlias = Mapping[tuple[str, str], Held]
-"""What a line holds, by module and category."""
+"""Blocks of a line by module and category."""
 
 
 def line_changes(

@@ -44,22 +44,22 @@ class DeviceDifference(Document):
     before: Facts
     after: Facts
     lines: tuple[LineChange, ...]
-    """This table and the next three sum to the difference of the peaks."""
+    """Changes by line. This table and the next three sum to the difference of the peaks."""
     categories: tuple[NamedChange, ...]
     modules: tuple[NamedChange, ...]
-    """The module ``""`` holds what no module is known of."""
+    """Changes by module; ``""`` holds the blocks of no known module."""
     sizes: tuple[NamedChange, ...]
-    """By size of block, in the allocator's classes."""
+    """Changes by size of block, in the allocator's classes."""
     phases: tuple[PhasePeaks, ...]
     timeline: Overlay
     stacks: LiveStacks
     """Both peaks by whole stack, under the names ``A`` and ``B``."""
     rank: int | None = None
-    """Of folders with one file a rank: which rank."""
+    """Rank, for folders with one file a rank."""
 
     @property
     def delta_bytes(self) -> int:
-        """What the peak of requested bytes grew by."""
+        """Growth of the peak of requested bytes."""
         return self.after.peak.requested_bytes - self.before.peak.requested_bytes
 
     @property
@@ -78,13 +78,13 @@ class Difference(Document):
     phase: str = ""
     """The phase inside which the peaks are compared; empty: each side's own peak."""
     only_before: tuple[int, ...] = ()
-    """Devices that the second snapshot lacks; of folders, ranks."""
+    """Devices, or ranks for folders, that the second side lacks."""
     only_after: tuple[int, ...] = ()
-    """Devices that the first snapshot lacks; of folders, ranks."""
+    """Devices, or ranks for folders, that the first side lacks."""
     unread: tuple[Unread, ...] = ()
     """Files of folders that could not be read; their ranks are not compared."""
     left_out: tuple[LeftOut, ...] = ()
-    """Files of folders that stand beside another of their rank, or whose names say none."""
+    """Files of folders besides the one chosen for their rank, or whose names contain no rank."""
     schema_version: int = SCHEMA_VERSION
 
 

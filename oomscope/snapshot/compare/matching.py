@@ -36,23 +36,23 @@ class Place(NamedTuple):
 
 
 Profile: TypeAlias = tuple[Use, ...]
-"""What a line holds, one entry a category, sorted."""
+"""Blocks of a line, one entry a category, sorted."""
 Lines: TypeAlias = Mapping[Place, Profile]
 Pair: TypeAlias = "tuple[Place | None, Place | None]"
 Text: TypeAlias = Callable[[str], "Sequence[str] | None"]
-"""Gives the lines of a file as one side knows it; None where its text is not at hand."""
+"""Returns the lines of a file on one side; None where its text is not at hand."""
 Unchanged: TypeAlias = Callable[[str, str], bool]
-"""Says whether a file of the first side and one of the second are the same, so that lines keep their numbers."""
+"""Returns whether a file of the first side and one of the second are the same, so that lines keep their numbers."""
 SameLine: TypeAlias = Mapping[int, int]
-"""By line number before the number after, of lines that are known to be the same."""
+"""Line number after the change by the number before, for lines that are known to be the same."""
 Scores: TypeAlias = NDArray[np.int64]
-"""How much speaks for each pair of lines: a row for each line before, a column for each line after."""
+"""Score of each pair of lines: a row for each line before, a column for each line after."""
 
 SAME_BLOCKS: Final = 48
-"""Blocks of the same categories: this outweighs equal bytes, for a longer sequence doubles those of every line."""
+"""Score for blocks of the same categories. It outweighs equal bytes: a longer sequence doubles those of every line."""
 SAME_USE: Final = 16
 SAME_DISTANCE: Final = 8
-"""To the line above, and again to the line below."""
+"""Score for the same distance to the line above, and again for that to the line below."""
 LIKE_SIZE: Final = 6
 SAME_NUMBER: Final = 2
 RELATED: Final = 1
@@ -61,10 +61,10 @@ LASTING: Final = frozenset(
     category.label
     for category in (Category.PARAMETER, Category.GRADIENT, Category.MAIN_GRADIENT, Category.OPTIMIZER_STATE)
 )
-"""What outlives a pass; a line seldom changes from these to the others."""
+"""Categories that outlive a pass; a line seldom changes from these to the others."""
 
 LONGEST_END: Final = 32
-"""Components of two paths that are compared at most."""
+"""Most components of two paths that are compared."""
 MOST_FILES: Final = 250_000
 """Pairs of files that are compared; beyond it files are the same only where their paths are."""
 LARGEST_TABLE: Final = 4_000_000

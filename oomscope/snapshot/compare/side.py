@@ -33,16 +33,16 @@ class Facts(Document):
     device: int
     events: int
     event: int
-    """Where the peak stands; -1: before the first event, or there is none."""
+    """The event of the peak; -1: before the first event, or there is none."""
     peak: Bytes
-    """The most requested and the most reserved bytes, which may be two moments."""
+    """The most requested and the most reserved bytes, perhaps at two moments."""
     blocks: int
     reserved_at_peak_bytes: int
     """Bytes of segments at the peak of requested bytes."""
     phase: str
-    """Empty where unknown."""
+    """Phase of the peak; empty where unknown."""
     iteration: int
-    """-1 where unknown; so is the microbatch."""
+    """Iteration of the peak; -1 where unknown, as for the microbatch."""
     microbatch: int
     site: Site | None
     """The line whose allocation made the peak."""
@@ -51,7 +51,7 @@ class Facts(Document):
     failed_bytes: int | None
     """The last request that failed; null where none did."""
     inferred: bool
-    """Phases and categories are inferred, since the recording has none."""
+    """Whether phases and categories are inferred, since the recording has none."""
 
     @property
     def overhead_at_peak_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Side(Inferred):
 
     @cached_property
     def event(self) -> int:
-        """Where requested bytes peak."""
+        """The event at which requested bytes peak."""
         if not self.phase:
             return self.timeline.peak_event()
         trace = self.timeline.trace
@@ -143,7 +143,7 @@ class Stretch(NamedTuple):
 
     name: str
     start: float
-    """0 to 1."""
+    """Start of the part, from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

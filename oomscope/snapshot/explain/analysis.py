@@ -36,7 +36,7 @@ class CutShort:
     segments: tuple[Segment, ...]
     """The recorded segments right before it."""
     failure: FailedRequest
-    """With the segments as they are on that card."""
+    """The failed request, with the segments as they are on that card."""
 
 
 def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> CutShort | None:
@@ -115,12 +115,12 @@ class Analysis(Inferred):
 
     @cached_property
     def recording(self) -> Recording:
-        """By whose rules it was recorded, and how well these repeat it."""
+        """The recording, with the rules of its allocator and how well they repeat it."""
         return recording_of(self.snapshot, self.bare, self.torch_version)
 
     @cached_property
     def budget(self) -> Budget:
-        """What the process could hold."""
+        """The budget: what the process could hold."""
         if self.limit is None:
             return self.recording.budget
         settings = self.recording.rules.settings()
@@ -223,7 +223,7 @@ class Analysis(Inferred):
     def cut_short(self) -> CutShort | None:
         """The recording up to where the card that the user names refuses an allocation.
 
-        None where nothing fails, and where replays do not repeat the recording, so that nobody can tell.
+        None where nothing fails, and where replays do not repeat the recording, so that it is not known.
         """
         if self.limit is None or not self.recording.fidelity.is_trusted:
             return None

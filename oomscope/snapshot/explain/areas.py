@@ -30,7 +30,7 @@ class Area(NamedTuple):
     """The event that gives it back, or the first moment that no longer shows it."""
     stream: int
     segment_type: str
-    """Empty where it is unknown."""
+    """Type of the segment; empty where it is unknown."""
     is_expandable: bool
     is_private: bool
 

@@ -62,12 +62,12 @@ class CategoryBytes:
     category: str
     bytes: int
     count: int
-    """Blocks."""
+    """Number of blocks."""
     confidence: str
-    """``certain``, ``high``, ``medium`` or ``low``; ``none`` for the unknown. More than a tenth of the bytes have this
-    confidence or a lower one."""
+    """Confidence: ``certain``, ``high``, ``medium`` or ``low``; ``none`` for the unknown. More than a tenth of the
+    bytes have this confidence or a lower one."""
     rules: dict[str, int]
-    """Bytes by the rule that told them, largest first."""
+    """Bytes by the rule that gave the category, largest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Composition:
     """The requested bytes at one event; each table sums to ``bytes``."""
 
     event: int
-    """-1: before the first event, or there is none."""
+    """The event; -1: before the first one, or there is none."""
     bytes: int
     categories: tuple[CategoryBytes, ...]
     sites: tuple[SiteBytes, ...]

@@ -35,7 +35,7 @@ ORDER: Final = (
     Category.TEMPORARY,
     Category.UNKNOWN,
 )
-"""How categories are stacked: what stays longest lies at the bottom."""
+"""Order in which categories are stacked: what stays longest lies at the bottom."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +49,15 @@ class Bins:
     event: Indices
     """The event that stands for the bin."""
     time_us: NDArray[np.int64]
-    """Of that event since the first one; -1 where the file has no times."""
+    """Time of that event since the first one; -1 where the file has no times."""
     requested: dict[str, NDArray[np.int64]]
     """Requested bytes right after that event, by category, in the order of the stack; together what was live."""
     reserved: NDArray[np.int64]
     """Most that was reserved in the bin."""
     site: Indices
-    """Index into ``sites``: which line the event is of."""
+    """Index into ``sites`` of the event's line."""
     moment: Indices
-    """Index into ``moments``; an event that does not know its moment goes on with the last one that was known."""
+    """Index into ``moments``; an event without a moment has the last one that was known."""
     sites: tuple[Site | None, ...]
     moments: tuple[Moment, ...]
 
@@ -89,7 +89,7 @@ class Bins:
 
     @property
     def edges(self) -> NDArray[np.int64]:
-        """Where each bin begins, and where the last one ends: in microseconds where the axis is time, else in events.
+        """Start of each bin, and end of the last one: in microseconds where the axis is time, else in events.
 
         The last state lasts as long as the average one, so that it is seen.
         """
@@ -176,7 +176,7 @@ def _largest(curve: Indices, per_bin: int) -> Indices:
 
 
 def _sites(timeline: Timeline, events: Indices) -> tuple[tuple[Site | None, ...], Indices]:
-    """Return the distinct lines that ``events`` are of, and which of them each is of.
+    """Return the distinct lines of ``events``, and the index of each event's line.
 
     What was allocated in backward is of the forward line that caused it, where that is known.
     """

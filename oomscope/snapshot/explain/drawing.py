@@ -49,7 +49,7 @@ def floor_plan(here: SegmentMap, describe: Describe) -> FloorPlan | None:
 
 LABELS: Final = tuple(category.label for category in ORDER)
 MOST_BINS = 131_072
-"""Bins that a reader's computer gets at most; a trace with as many events is there event by event."""
+"""Most bins in a page; a trace with no more events is there event by event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,14 @@ class Drawing:
 
     bins: Bins
     plan: FloorPlan | None
-    """At the failed allocation, else at the peak; None where the segments of then are unknown."""
+    """Segments at the failed allocation, else at the peak; None where they are unknown."""
     live: LiveStacks
-    """At the failed allocation if there is one, at the peak and at the end."""
+    """Live blocks at the failed allocation if there is one, at the peak and at the end."""
     states: States | None = None
     """The segments at other moments; None where they are unknown."""
     incidents: tuple[Incident, ...] = ()
     failed_event: int | None = None
-    """The allocation that failed; None where none did, or where it was not recorded."""
+    """Event of the failed allocation; None where none failed, or it was not recorded."""
 
 
 def draw(analysis: Analysis, most_bins: int = MOST_BINS) -> Drawing:

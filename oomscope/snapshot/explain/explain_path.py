@@ -28,7 +28,7 @@ class Explained(NamedTuple):
 
     found: Explanation | RankSet
     analyses: tuple[Analysis, ...]
-    """Of the devices of the explanation, or of the worst rank's."""
+    """Analyses of the devices of the explanation, or of the worst rank's."""
 
 
 def explain_path(

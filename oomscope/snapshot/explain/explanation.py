@@ -30,18 +30,19 @@ class Instant:
     """The state of the allocator right after one event."""
 
     event: int
-    """-1: before the first event, or there is none."""
+    """The event; -1: before the first one, or there is none."""
     requested_bytes: int
-    """What the program asked for and holds."""
+    """Bytes that the program asked for and holds."""
     allocated_bytes: int | None
-    """The blocks that the program holds, rounded and with ends that were not split off; None where the segments of
+    """Bytes of blocks that the program holds, rounded and with ends that were not split off; None where the segments of
     that moment cannot be recovered."""
     active_bytes: int | None
-    """The same with blocks that are freed, but that a stream may still use."""
+    """Bytes of these blocks, and of freed ones that a stream may still use."""
     reserved_bytes: int
-    """What the allocator holds of the driver."""
+    """Bytes that the allocator holds of the driver."""
     is_exact: bool
-    """Block sizes are the file's own; else those of blocks freed later follow from requests by the rounding rules."""
+    """Whether block sizes are the file's own; else those of blocks freed later follow from requests by the rounding
+    rules."""
 
     @classmethod
     def of(cls, timeline: Timeline, here: SegmentMap) -> Instant:
@@ -92,7 +93,7 @@ class IterationsFound:
     """The iterations that the recording shows."""
 
     count: int
-    """Of which the end is known."""
+    """Number of iterations whose end was recorded."""
     source: str
     confidence: str
 
@@ -121,47 +122,47 @@ class DeviceExplanation(Document):
     index: int
     events: int
     truncated: bool
-    """Blocks were alive before the first event: the recording began later, or its ring wrapped."""
+    """Whether blocks were alive before the first event: the recording began later, or its ring wrapped."""
     torch_version: str
-    """Whose allocator's rules count; where they were found, one that stands for all that share them."""
+    """Torch whose allocator's rules count; if they were found, one version for all that share them."""
     version_source: str
-    """``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
+    """Source of the version: ``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
     conf: str
     """The allocator configuration in force."""
     fidelity: float | None
     """Share of the segment events that recording and replay under that configuration have in common; None where
     neither has any."""
     shows_end_only: bool
-    """Nothing was allocated or freed while it was recorded, so that the peak is what the snapshot found."""
+    """Whether nothing was allocated or freed while recorded, so that the peak is the memory in the snapshot."""
     available_bytes: int | None
-    """D: what the process could hold; None where neither the file nor the user tells."""
+    """D: bytes that the process could hold; None where neither the file nor the user says."""
     available_source: str
     available_is_bound: bool
-    """D is no more than an upper bound, and so is what is to spare."""
+    """Whether D, and with it the margin, is only an upper bound."""
     peak: Bytes
     """The most requested and the most reserved bytes, which may be two moments."""
     at_peak: Instant
-    """At the peak of requested bytes."""
+    """State of the allocator at the peak of requested bytes."""
     place: Place
     end: Instant
     verdict: Verdict
     composition: Composition
-    """At the peak."""
+    """Requested bytes at the peak."""
     failure: Composition | None
-    """At the failed allocation; None where none failed."""
+    """Requested bytes at the failed allocation; None where none failed."""
     failed_at: Place | None
     is_predicted: bool
-    """The failure is that of a replay on the card that the user named; the recorded job did not fail."""
+    """Whether the failure is that of a replay on the card that the user named; the recorded job did not fail."""
     survived_failures: int
     """Allocations that failed in the recorded job, which ran on; 0 where the last one ended it."""
     served: Refused | None
-    """What the recorded card refused at the end, where the card that the user names serves it."""
+    """Request that the recorded card refused at the end and the card that the user names serves."""
     pins: Pins | None
-    """At the failed allocation, else at the peak; None where the segments of then cannot be recovered."""
+    """Pinned segments at the failed allocation, else at the peak; None where the segments cannot be recovered."""
     pending: tuple[PendingBytes, ...]
-    """At the peak."""
+    """Pending blocks at the peak."""
     pools: tuple[PoolBytes, ...]
-    """At the end."""
+    """Memory of the pools at the end."""
     iterations: IterationsFound
     suspects: tuple[Suspect, ...]
     curves: Curves
@@ -171,7 +172,7 @@ class DeviceExplanation(Document):
 
     @property
     def knows_card(self) -> bool:
-        """Whether D is known, and so are the margins of settings tried."""
+        """Whether D is known, and with it the margins of settings tried."""
         return self.available_bytes is not None and not self.available_is_bound
 
     @property

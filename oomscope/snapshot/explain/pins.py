@@ -22,7 +22,7 @@ class Pin:
     site: Site
     category: str
     bytes: int
-    """Requested."""
+    """Requested bytes."""
     count: int
 
 
@@ -33,12 +33,12 @@ class PinnedSegment:
     address: int
     total_bytes: int
     unused_bytes: int
-    """In blocks that nobody uses."""
+    """Bytes in blocks that are not used."""
     stream: int
     segment_type: str
     is_expandable: bool
     pins: tuple[Pin, ...]
-    """Largest first."""
+    """Pinning blocks, largest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class PinningLine:
     category: str
     segments: int
     held_bytes: int
-    """Requested bytes of its blocks in them."""
+    """Requested bytes of its blocks in these segments."""
     unused_bytes: int
     """Unused bytes of these segments."""
 
@@ -62,13 +62,13 @@ class Pins:
     pinned_bytes: int
     """Unused bytes in segments with a live block."""
     idle_bytes: int
-    """Bytes of segments without any: ``torch.cuda.empty_cache`` gives them back."""
+    """Bytes of segments without a live block: ``torch.cuda.empty_cache`` gives them back."""
     rounding_bytes: int
     """Bytes of blocks in use beyond what was requested."""
     segments: tuple[PinnedSegment, ...]
-    """Those with unused bytes, most first."""
+    """Pinned segments with unused bytes, most first."""
     lines: tuple[PinningLine, ...]
-    """Their ``unused_bytes`` sum to ``pinned_bytes``; most first."""
+    """Pinning lines, most first; their ``unused_bytes`` sum to ``pinned_bytes``."""
 
 
 def pins_of(timeline: Timeline, here: SegmentMap, describe: Describe) -> Pins:

@@ -34,19 +34,19 @@ class RankRow:
     failed_bytes: int | None
     """The last request that failed; None where none did."""
     peak: Bytes
-    """The most requested and the most reserved bytes, which may be two moments."""
+    """The most requested and the most reserved bytes, perhaps at two moments."""
     overhead_at_peak_bytes: int
     """Reserved less requested bytes, at the peak of requested bytes."""
     end_requested_bytes: int
     iterations: int
-    """Of which the end is known."""
+    """Number of iterations whose end was recorded."""
     last_time_us: int | None
     categories: dict[str, int]
     """Requested bytes at the peak."""
 
     @property
     def badness(self) -> tuple[bool, int, int]:
-        """By which ranks are ordered, the worst first."""
+        """Sort key of ranks, the worst first."""
         return self.failed_bytes is None, -(self.peak.reserved_bytes or 0), self.rank
 
 
@@ -71,7 +71,7 @@ class RankSet(Document):
     unread: tuple[Unread, ...] = ()
     """Files that are left out, since they could not be read."""
     left_out: tuple[LeftOut, ...] = ()
-    """Files of ranks of which another file is shown, and files of which nothing says the rank."""
+    """Files of ranks that another file is shown for, and files of an unknown rank."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:

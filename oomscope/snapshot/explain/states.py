@@ -27,11 +27,11 @@ from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Category
 
 MOST_ROWS: Final = 400_000
-"""Blocks that a reader's computer gets at most."""
+"""Most blocks in a page."""
 NEAR: Final = 256
 """Bins before the moment of interest, and a quarter as many after it, that are all kept."""
 MOST_EXTRA: Final = 400
-"""Further events that are kept, at most."""
+"""Most further events that are kept."""
 NARROW: Final = 1 / 7000
 """Share of the reserved bytes below which a segment is not drawn by itself."""
 TINY: Final = 1 / 56_000
@@ -42,7 +42,7 @@ POSITION: Final = {category: at for at, category in enumerate(ORDER)}
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """Blocks in columns; one that another like it replaces at its very place is one row."""
+    """Blocks in columns; one that an equal block replaces at the same place is one row."""
 
     area: Indices
     """Index into the areas of the states."""
@@ -51,11 +51,11 @@ class Blocks:
     size: Indices
     requested: Indices
     enter: Indices
-    """The first moment that shows it."""
+    """The first moment that shows the block."""
     pending: Indices
-    """The first moment at which the program has given it up; ``leave`` where none shows it so."""
+    """The first moment at which the program has freed it; ``leave`` where no moment shows it so."""
     leave: Indices
-    """The first moment that no longer shows it."""
+    """The first moment that no longer shows the block."""
     category: Indices
     """Index into :data:`~oomscope.snapshot.explain.curves.ORDER`."""
     site: Indices
@@ -74,19 +74,19 @@ class States:
     """Segments and blocks at m moments."""
 
     event: Indices
-    """After which event each moment is, rising; -1: before the first."""
+    """Event before each moment, rising; -1: before the first."""
     shown: int
-    """The moment of interest."""
+    """Index of the moment of interest."""
     areas: tuple[Area, ...]
-    """Those drawn by themselves."""
+    """Areas that are drawn by themselves."""
     pages: Indices
-    """Of expandable areas: rows of area, bytes from its beginning, size, enter and leave."""
+    """Pages of expandable areas: rows of area, bytes from its beginning, size, enter and leave."""
     blocks: Blocks
     sites: tuple[Site | None, ...]
     narrow: Indices
     """Bytes of all other segments at each moment."""
     in_narrow: dict[str, Indices]
-    """Bytes of the blocks in them by category; those that wait for a stream are :data:`PENDING`."""
+    """Bytes of the blocks in these segments by category; those that wait for a stream are :data:`PENDING`."""
     small: dict[str, Indices]
     """Bytes of blocks too small to be drawn, in segments that are."""
     small_count: Indices
@@ -242,7 +242,7 @@ def _described(blocks: Blocks, site_of: Callable[[int], Site | None]) -> tuple[B
 
 
 def _joined(blocks: Blocks) -> Blocks:
-    """Join blocks of which one follows the other at the same place, like in size, category and line."""
+    """Join blocks that follow each other at the same place, alike in size, category and line."""
     if not len(blocks):
         return blocks
     alike = (blocks.site, blocks.category, blocks.requested, blocks.size, blocks.offset, blocks.area)

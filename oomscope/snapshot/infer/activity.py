@@ -24,7 +24,7 @@ from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
 
 
 class Phase(IntEnum):
-    """A phase of training, as far as a stack shows it."""
+    """A phase of training that a stack shows."""
 
     UNKNOWN = 0
     FORWARD = 1
@@ -44,7 +44,7 @@ class Mark(IntFlag):
     ACCUMULATE_GRAD = 16
     """The node of the autograd graph that stores a parameter's gradient."""
     STATE_INIT = 32
-    """Makes the optimizer's states, such as ``_init_group``."""
+    """A function that makes the optimizer's states, such as ``_init_group``."""
     MODULE_MOVE = 64
     """``Module.to``, ``.cuda()``, ``.half()``: what they allocate are parameters and buffers."""
     CONSTRUCTION = 128
@@ -57,17 +57,18 @@ class Mark(IntFlag):
     GRAD_BUFFER = 4096
     """The contiguous buffers of Megatron-Core: parameters and main gradients."""
     RECOMPUTE = 8192
-    """Of a stack: a forward inside backward."""
+    """A forward inside backward, as the whole stack shows."""
     BUCKETS = 16384
-    """DistributedDataParallel makes the buckets of its gradients."""
+    """A function in which DistributedDataParallel makes the buckets of its gradients."""
     UPDATE = 32768
-    """Computes a step of an optimizer whose states are made elsewhere, or a list of results at once (foreach)."""
+    """A function that computes a step of an optimizer whose states are made elsewhere, or many results at once
+    (foreach)."""
     FUNCTIONAL = 65536
     """A function of layers. Others call these too: optimizers such as Muon, and the user's own backward functions."""
     CALLS_CLOSURE = 131072
     """The step of an optimizer of PyTorch's: what it calls outside PyTorch is its closure."""
     WEIGHTS = 262144
-    """Makes room for weights that are split between ranks."""
+    """A function that makes room for weights that are split between ranks."""
 
 
 PHASES: Final = {
@@ -147,7 +148,7 @@ _ANNOTATED: Final = (
 first match counts."""
 _MODEL_RUNS: Final = (Phase.FORWARD, Phase.BACKWARD)
 _STEPPING: Final = (Phase.OPTIMIZER, Phase.ZERO_GRAD)
-"""What is over with its span."""
+"""Phases that end with their span."""
 
 
 def _phase_of(mark: Mark) -> Phase:

@@ -23,7 +23,7 @@ PROFILER_STEP: Final = "ProfilerStep#"
 OPTIMIZER_STEP: Final = "Optimizer.step#"
 """Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""
 _WRAPPER: Final = "torch/optim/optimizer.py"
-"""The file of the function round every step."""
+"""File of the function around every step."""
 
 
 class AnnotatedEnds(NamedTuple):
@@ -31,23 +31,23 @@ class AnnotatedEnds(NamedTuple):
 
     ends: Indices
     is_sure: bool = True
-    """Whether no two optimizers may have been taken for one."""
+    """Whether it is certain that no two optimizers count as one."""
 
 
 class _Step(NamedTuple):
     """One step of an optimizer."""
 
     optimizer: str
-    """Its class."""
+    """Class of the optimizer."""
     caller: Site | None
-    """The line that called the step, where something that it allocated tells."""
+    """The line that called the step, if an allocation of the step shows it."""
     makes_states: bool
     runs_model: bool
-    """Whether a closure that it calls runs forward or backward."""
+    """Whether a closure that the step calls runs forward or backward."""
     first: int
-    """Its first event, or the one that follows where it has none."""
+    """First event of the step, or the one that follows where it has none."""
     past: int
-    """The event after its last one."""
+    """The event after the last one of the step."""
 
     @property
     def key(self) -> tuple[str, Site | None]:

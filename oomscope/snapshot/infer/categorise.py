@@ -2,7 +2,7 @@
 
 Where the recording itself gives a category, that counts. Else the first rule that holds (``category_rules``), else a
 count of sizes (``census``); the rule's name and how sure it is are kept, and what nothing tells stays unknown. A
-recording that was told of no model calls temporary or input what it cannot tell apart: there these two count last.
+recording without a reported model calls temporary or input what it cannot distinguish: there these two count last.
 
 Tell parameters and optimizer states that were there before the recording by counting sizes. A parameter, its gradient
 and its optimizer states are of the same shape. Where n gradients of a size are alive at a time and n, 2n or 3n
@@ -47,7 +47,7 @@ _NAMES: Final = (
 )
 _OF_A_MODEL: Final = (Category.PARAMETER, Category.GRADIENT, Category.MAIN_GRADIENT, Category.OPTIMIZER_STATE)
 _LEFT_OVER: Final = (Category.TEMPORARY, Category.INPUT)
-"""What a probe calls blocks of which nobody told it: all, where the target names neither model nor optimizer."""
+"""Categories in a probe of blocks that were not reported: all, if the target names neither model nor optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,10 +29,10 @@ class Iterations:
     """The iterations that a recording shows."""
 
     ends: Indices
-    """Last event of each iteration that is known to have ended, in order; the first may have begun before the
+    """Last events of the iterations that are known to have ended, in order; the first may have begun before the
     recording."""
     source: str = "unknown"
-    """``recorded``, ``annotations``, ``optimizer steps`` or ``unknown``."""
+    """Source of the iterations: ``recorded``, ``annotations``, ``optimizer steps`` or ``unknown``."""
     confidence: Confidence = Confidence.NONE
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Inferred:
 
 
 def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
-    """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
+    """Return ``trace`` with the phase and iteration of each event, where they are known.
 
     Numbers that are recorded without phases, as by ``oomscope record``, are kept. Else iterations count from the
     beginning of the recording; without a known end none has a number.

@@ -23,7 +23,7 @@ class Life(NamedTuple):
     """What is known of each block."""
 
     size: Indices
-    """Requested bytes."""
+    """Requested bytes of the block."""
     own: NDArray[np.int8]
     """:class:`Phase` by its own stack or metadata."""
     born_in: NDArray[np.int8]
@@ -34,33 +34,33 @@ class Life(NamedTuple):
     marks: NDArray[np.int32]
     """:class:`Mark` of its stack."""
     older: Mask
-    """Alive before the recording."""
+    """Whether the block was alive before the recording."""
     lasting: Mask
-    """Alive when the recording ended."""
+    """Whether it was alive when the recording ended."""
     same_span: Mask
-    """Given up in the run of events, all of one phase, in which it was born."""
+    """Whether it was freed in the run of events of one phase in which it was allocated."""
     at_setup: Mask
-    """Made before any event showed what the program does."""
+    """Whether it was allocated before any event showed a phase."""
     brief: Mask
-    """Given up before anything else was allocated."""
+    """Whether it was freed before anything else was allocated."""
     follows: Mask
-    """Made right after another block by the same stack, as the workspace of a product after its result."""
+    """Whether the same stack made the allocation right before, as for the workspace of a product after its result."""
     cut_off: Mask
-    """Alive when the recording ended, or when the request failed that ended the run, in the run of events in which it
-    was born."""
+    """Whether the end of the recording, or the request that ended the run, fell into its run of events while it was
+    alive."""
     steps_outlived: Indices
-    """Optimizer steps that began and ended during its life."""
+    """Number of optimizer steps that began and ended during its life."""
     alone: Mask
-    """No other block that lasts to the end was made on the same stream, in the same phase, in the same size."""
+    """Whether no other block that lasts to the end was made on the same stream, in the same phase, in the same size."""
     like_temporaries: Mask
-    """At least half of the blocks of its stack and size, of those whose end is known, were freed in their run of
-    known phase, and one of these was as old then as it is."""
+    """Whether at least half of the blocks of its stack and size whose end is known were freed in their run of known
+    phase, one of them at this age or later."""
     like_gone: Mask
-    """All blocks of its stack whose end is known were freed in their run, and there are some."""
+    """Whether its stack has blocks whose end is known, and all of them were freed in their run."""
     like_kept: Mask
-    """Most blocks of its stack whose end is known outlived their run."""
+    """Whether most blocks of its stack whose end is known outlived their run."""
     first_of_buffers: Mask
-    """Of the lines that make contiguous buffers in one function, its is the first."""
+    """Allocated by the first of the lines that make contiguous buffers in one function."""
 
     def marked(self, mark: Mark) -> Mask:
         """Return which blocks have a frame with ``mark``."""

@@ -15,9 +15,9 @@ class Span(NamedTuple):
 
     name: str
     first: int
-    """Its first event, or the one that follows where it has none."""
+    """First event of the span, or the one that follows where it has none."""
     past: int
-    """The event after its last one."""
+    """The event after the last one of the span."""
 
 
 def spans_of(trace: Trace, annotations: Iterable[Annotation]) -> list[Span]:

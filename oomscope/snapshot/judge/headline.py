@@ -156,9 +156,9 @@ class Refused(NamedTuple):
     live_bytes: int
     """Requested bytes then."""
     available_bytes: int | None
-    """What the process could hold on the recorded card; None where that is unknown."""
+    """Bytes that the process could hold on the recorded card; None where that is unknown."""
     card_bytes: int | None = None
-    """The recorded card in all; None where the recording does not say it."""
+    """Bytes of the recorded card in all; None where the recording does not say it."""
 
 
 def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:

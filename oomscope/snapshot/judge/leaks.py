@@ -207,13 +207,13 @@ class Suspect:
 
     site: Site | None
     bytes: int
-    """Alive at the end of the last iteration."""
+    """Bytes alive at the end of the last iteration."""
     count: int
     iterations: int
-    """Different iterations that these blocks are from."""
+    """Number of iterations that these blocks are from."""
     bytes_per_iteration: int
-    """What was left on average, from after the first iteration that left anything, which may leave more since it also
-    creates what stays."""
+    """Bytes left on average, after the first iteration that left anything: it may leave more, since it also creates
+    what stays."""
 
 
 def suspects_of(timeline: Timeline, ends: Indices) -> tuple[Suspect, ...]:

@@ -19,11 +19,11 @@ from oomscope.snapshot.trace import Category
 from oomscope.snapshot.verdict_types import RestOfIteration
 
 STAYING: Final = (Category.PARAMETER, Category.OPTIMIZER_STATE)
-"""What is made once and kept for good."""
+"""Categories that are made once and kept for good."""
 LEAST_ALIKE: Final = 3
-"""Allocations of the iteration that failed, the one that failed among them."""
+"""Least allocations of the iteration that failed, the failed one included."""
 MOST_STARTS: Final = 1000
-"""Places in the first iteration at which its loop may begin that are looked at."""
+"""Most places in the first iteration that are tried as the beginning of its loop."""
 
 
 def rest_of_iteration(

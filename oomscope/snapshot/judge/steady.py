@@ -20,12 +20,12 @@ from oomscope.snapshot.infer.life import Mask, numbered
 from oomscope.snapshot.trace import Category
 
 MIN_LEAVING: Final = 5
-"""Iterations that must have left something."""
+"""Least iterations that must have left something."""
 QUARTERS: Final = 4
 MIN_ITERATIONS: Final = 2 * QUARTERS
-"""Iterations after the first that it takes to see a rate."""
+"""Least iterations after the first from which a rate is seen."""
 MIN_SHARE: Final = 0.5
-"""Of the average quarter, which each must have left at least."""
+"""Share of the average quarter's bytes that each quarter must have left at least."""
 
 Key = tuple[int, int, int]
 """Stack, forward stack and module of an allocation."""

@@ -28,7 +28,7 @@ from oomscope.snapshot.trace import DEFAULT_POOL, NEUTRAL, Action, Segment, Trac
 from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, RestOfIteration, Tag, Verdict, VerdictKind
 
 EXPANDABLE: Final = ("expandable_segments:True",)
-"""What is tried where nothing failed: the setting that comes nearest to no overhead."""
+"""Settings tried where nothing failed: the one that comes nearest to no overhead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class FailedRequest:
     """The allocation that the caching allocator refused, as it was seen."""
 
     requested_bytes: int
-    """R."""
+    """R, in bytes."""
     event: int | None = None
     """Index of the ``oom`` event; None where the trace has none: then the failure is where the trace ends."""
     stream: int | None = None
@@ -44,9 +44,9 @@ class FailedRequest:
     segments: tuple[Segment, ...] = ()
     """Segments as they stood at the failure; empty where nobody copied them."""
     by_fraction: bool = False
-    """A memory fraction refused it although the device had enough free."""
+    """Whether a memory fraction refused it although the device had enough free."""
     available_is_bound: bool = False
-    """The size of that fraction is not known, so D is an upper bound."""
+    """Whether D is an upper bound, since the size of that fraction is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class FailedElsewhere:
     message: str = ""
     """The text of the error, in one line."""
     requested_bytes: int | None = None
-    """R; None where the error does not say."""
+    """R, in bytes; None where the error does not say."""
 
 
 def judge(

@@ -35,7 +35,7 @@ _MALFORMED: Final = (
     TypeError,
     ValueError,
 )
-"""What the standard unpickler and JSON reader raise on damaged input."""
+"""Errors of the standard unpickler and JSON reader on damaged input."""
 _JSON: Final = re.compile(rb"\s*[{[]")
 _DUMPED: Final = "give a file made by torch.cuda.memory._dump_snapshot"
 _DATA_OF: Final = frozenset({"collections", "datetime", "decimal", "numpy", "pandas", "pathlib", "torch", "uuid"})

@@ -22,10 +22,10 @@ _RANK: Final = re.compile(r"(?:(?<![a-z])rank[^0-9a-z]?|^snap-(?=\d+\.))(\d+)", 
 _ENDING: Final = re.compile(r"\.(?:pickle|pkl|json)(?:\.\w+)?$")
 _TAG: Final = re.compile(r"\.(?:oom|step\d+)(?:\.\d+)?$")
 _WORD: Final = re.compile(r"\.[A-Za-z]+$")
-"""A tag where a file without it is there."""
+"""Suffix that is a tag if there is a file without it."""
 _STEP: Final = re.compile(r"[._-]step[_-]?(\d+)", re.IGNORECASE)
 _DEFAULT: Final = re.compile(r"snap-p?\d+(?=\.)")
-"""What ``oomscope record`` calls a file unless it is told; any tag may follow."""
+"""Default name of a file of ``oomscope record``; any tag may follow."""
 _FAILED: Final = re.compile(r"(?:^|[^A-Za-z])oom(?:[^A-Za-z]|$)")
 
 
@@ -43,7 +43,7 @@ class LeftOut:
 
     file: str
     rank: int | None
-    """Of which another file is; None where nothing says the rank."""
+    """Rank of the file, which has another file; None where the rank is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class RankFile:
 
     path: Path
     rank: int | None
-    """By its name; None where that does not tell."""
+    """Rank in the name; None where the name has none."""
     stem: str
-    """Alike for the files of one process."""
+    """Part of the name that the files of one process share."""
 
 
 def snapshot_files(directory: Path) -> list[Path]:
@@ -91,7 +91,7 @@ def rank_files(folder: Path) -> list[RankFile]:
 
 
 def _process(file: RankFile) -> tuple[int, str]:
-    """By which files are put together: ranks, then those whose names show no rank."""
+    """Sort key of files: by rank, then those without a rank in their names."""
     return (1 << 63, file.stem) if file.rank is None else (file.rank, "")
 
 
@@ -130,7 +130,7 @@ def _stem(name: str, names: frozenset[str]) -> str:
 
 
 def _precedence(file: Path, stem: str) -> tuple[int, int, float, str]:
-    """By which the files of one process are ordered: that of the failure, the last one, of steps the latest, others."""
+    """Sort key of the files of one process: that of the failure, the last one, of steps the latest, others."""
     bare = _ENDING.sub("", file.name)
     tags = bare.removeprefix(stem)
     step = _STEP.search(bare)

@@ -18,7 +18,7 @@ REMEDY: Final = "give a file made by torch.cuda.memory._dump_snapshot"
 REMEMBERED: Final = 1 << 20
 """Frames, and stacks, known by identity at a time: a file that shares none must not fill the memory with them."""
 UNSIGNED_MINUS_ONE: Final = 2**64 - 1
-"""How torch writes the line of a frame that has none (``torch/csrc/profiler/python/combined_traceback.cpp``)."""
+"""Line in torch's snapshots of a frame that has none (``torch/csrc/profiler/python/combined_traceback.cpp``)."""
 ADDRESS_SPACE: Final = 2**64 - 1
 """The highest end of memory that a column of addresses can hold."""
 _KINDS: Final = {int: "integer", str: "text", list: "list", dict: "mapping"}

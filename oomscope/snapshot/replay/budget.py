@@ -30,11 +30,11 @@ class Budget:
     device: Device
     """The card of replays. Where only bounds of D are known it has the least that the recording proves."""
     source: str
-    """Where it is known from, for people; empty where it is not."""
+    """Source of the budget, for people; empty where it is not known."""
     by_fraction: bool = False
-    """A memory fraction refused a request although the device had enough free."""
+    """Whether a memory fraction refused a request although the device had enough free."""
     most_bytes: int | None = None
-    """An upper bound of D, where no more is known of it than that."""
+    """An upper bound of D, if only that is known."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -45,7 +45,7 @@ class Budget:
 
     @property
     def available_is_bound(self) -> bool:
-        """Whether D is no more than an upper bound."""
+        """Whether D is only an upper bound."""
         return self.most_bytes is not None
 
 

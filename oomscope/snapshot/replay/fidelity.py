@@ -44,7 +44,7 @@ class Mismatch:
     """A segment event that only one side has."""
 
     recorded: bool
-    """Only the recording has it; else only the replay."""
+    """Whether only the recording has it; else only the replay."""
     event: int
     """The request at which it happens: an index into the trace."""
     action: str
@@ -62,9 +62,9 @@ class Fidelity(Document):
     recorded: int
     """Segment events of the trace: ``segment_alloc``, ``segment_free``, ``segment_map``, ``segment_unmap``."""
     emulated: int
-    """Those of the replay."""
+    """Segment events of the replay."""
     matched: int
-    """Those of both: at the same request, in the same order, with the same action, size and stream."""
+    """Segment events of both: at the same request, in the same order, with the same action, size and stream."""
     allocations: int
     """Allocations of the trace."""
     placed: int
@@ -206,7 +206,7 @@ def switches_expandable(timeline: Timeline) -> bool:
 
 
 class _Reasons:
-    """Why the replay differs, as far as the file shows."""
+    """Reasons in the file for which the replay differs."""
 
     def __init__(
         self, timeline: Timeline, requests: Requests, settings: AllocatorSettings, first_divergence: int | None

@@ -23,12 +23,12 @@ CANDIDATES: Final = (
     "roundup_power2_divisions:8",
     "max_split_size_mb:256,roundup_power2_divisions:8",
 )
-"""Tried in this order, which is the order of ``cured_by``."""
+"""Settings in the order in which they are tried, which is that of ``cured_by``."""
 WITHOUT_ROUNDING: Final = ("roundup_power2_divisions:1",)
-"""Tried, after expandable segments, only where the recorded settings round: what that wastes may be all that is
+"""Setting tried, after expandable segments, only where the recorded settings round: the waste may be all that is
 lacking. One division is no rounding (``round_size``, PyTorch CUDACachingAllocator.cpp)."""
 WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
-"""Tried only under a memory fraction; without one the allocator ignores it (PyTorch CUDACachingAllocator.cpp)."""
+"""Setting tried only under a memory fraction; without one the allocator ignores it (CUDACachingAllocator.cpp)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Whose allocator it is: its settings and its version."""
+    """Settings and version of an allocator."""
 
     conf: str = ""
     """The PYTORCH_ALLOC_CONF in force."""

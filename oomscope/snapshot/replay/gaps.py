@@ -32,7 +32,7 @@ TEXTS: Final = {
 }
 ORDER: Final = tuple(TEXTS)
 WHOLE: Final = ("split_remainder", "cached_other_pool", "cached_other_stream")
-"""Reasons that speak of pieces, and mean nothing of a segment that is free as a whole."""
+"""Reasons for pieces of a segment, without meaning for one that is free as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Request:
     """Rounded bytes."""
     stream: int
     taken_from_driver: int
-    """Bytes that the allocator asks of the driver for it."""
+    """Bytes that the allocator asks of the driver for the request."""
     pool_id: PoolId | None = DEFAULT_POOL
     """The pool that it was made in; None where that is unknown and there are several."""
 

@@ -64,11 +64,11 @@ class AddressRanges:
 
 
 SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
-"""What the allocator takes from the driver and gives back to it."""
+"""Actions that take memory from the driver or give it back."""
 
 
 class Owner(NamedTuple):
-    """Whose memory a range is; no two owners share a segment or a reservation."""
+    """Owner of a range of memory; no two owners share a segment or a reservation."""
 
     stream: int
     segment_type: str
@@ -86,9 +86,9 @@ class InitialMemory:
         self.mapped: dict[Owner, AddressRanges] = {}
         """Pages of expandable segments."""
         self.bases: dict[Owner, int] = {}
-        """Where the reservations of these pages begin, as far as is known: the lowest address seen mapped in each."""
+        """Lowest address seen mapped in each reservation of these pages: its start, unless lower pages were never mapped."""
         self.reserved: list[tuple[int, Owner]] = []
-        """Where those made during the trace begin, in order; one is given back once nothing in it is mapped."""
+        """Starts of reservations made during the trace, in order; one is given back once nothing in it is mapped."""
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
         self._trace = timeline.trace

@@ -29,7 +29,7 @@ class Reservation(NamedTuple):
 
     base: int
     segment_type: str
-    """``small`` or ``large``, which decides the size of its pages."""
+    """Type of the segment, ``small`` or ``large``, which decides the size of its pages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class InitialState:
 
 
 HIGHEST_ADDRESS: Final = 1 << 62
-"""What the emulator can count to; devices have far fewer bits of virtual addresses (Pascal 49, by its white paper)."""
+"""Highest address that the emulator can count to; devices have far fewer bits (Pascal 49, by its white paper)."""
 
 
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:

@@ -27,12 +27,12 @@ class Pools:
     """The pools of a recording, as numbers: positions in ``ids``, where the default pool is the first."""
 
     of_block: Indices
-    """Of each row of the lifetimes."""
+    """Pool number of each row of the lifetimes."""
     of_event: Indices
-    """Of each event that allocates, fails, or deals with the driver."""
+    """Pool number of each event that allocates, fails, or deals with the driver."""
     ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
     are_named: bool = False
-    """The events name their pools; else those of failed requests are unknown, and so is when a pool was freed."""
+    """Whether the events name their pools; else pools of failed requests, and ends of pools, are unknown."""
 
     @property
     def has_private(self) -> bool:

@@ -36,7 +36,7 @@ REPORTED_AS: Final = {
     "max_non_split_rounding_mb": None,
     "per_process_memory_fraction": None,
 }
-"""Keys of the text that change what is allocated, and under which name the allocator reports them itself, if at all."""
+"""Keys of the text that change what is allocated, and the allocator's own names for them in its report, if any."""
 
 
 def recorded_conf(snapshot: Snapshot, device: int) -> str:
@@ -102,10 +102,10 @@ class Recording:
     rules: Rules
     """The recorded settings, and the version whose rules count."""
     version_source: str
-    """``given``, ``recorded`` in the file, or ``found`` as the one that repeats the trace best."""
+    """Source of the version: ``given``, ``recorded`` in the file, or ``found`` by what repeats the trace best."""
     requests: Requests
     budget: Budget
-    """The recorded card, as far as the file shows it."""
+    """The recorded card, with what the file shows of it."""
     fidelity: Fidelity
     baseline: Replay
     """The replay on the recorded card."""

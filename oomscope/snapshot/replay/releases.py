@@ -21,11 +21,11 @@ class Release:
     """Segments or pages given back one right after the other."""
 
     event: int
-    """The first of its events."""
+    """First event of the release."""
     end: int
-    """The event that follows the last of them, which is the trace's length where none does."""
+    """Event after the last one of the release, or the trace's length."""
     refused: bool
-    """The driver had refused a request before; else the program called ``empty_cache``."""
+    """Whether the driver had refused a request before; else the program called ``empty_cache``."""
 
 
 @once
@@ -92,7 +92,7 @@ class Incident(NamedTuple):
     """``retry``: the driver refused memory, and cached segments were given back for it; ``flush``: the program gave
     them back."""
     bytes: int
-    """Asked for, or given back."""
+    """Bytes that were asked for, or given back."""
 
 
 def incidents_of(timeline: Timeline) -> tuple[Incident, ...]:

@@ -26,7 +26,7 @@ from oomscope.units import MiB
 _SPAN: Final = 32 * MiB
 """Bytes of the spans in which a driver for Linux gives addresses."""
 SIGN: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-"""What the allocator's dealings with the driver do to reserved bytes."""
+"""Sign of the change of reserved bytes, by the action towards the driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class Device:
     """The card under a replay, in bytes."""
 
     total_bytes: int
-    """What the driver calls the total; with ``--limit`` the limit."""
+    """Total bytes as the driver reports them; with ``--limit`` the limit."""
     non_torch_bytes: int = 0
-    """Held by this process outside the caching allocator."""
+    """Bytes held by this process outside the caching allocator."""
     other_process_bytes: int = 0
-    """Held by other processes."""
+    """Bytes held by other processes."""
     fraction: float | None = None
-    """``set_per_process_memory_fraction``, where it was set."""
+    """Fraction of ``set_per_process_memory_fraction``, where it was set."""
 
     @property
     def taken_bytes(self) -> int:
@@ -71,11 +71,11 @@ class Replay:
     """Device bytes left at that peak; after a failure, what was free less the piece that the allocator takes from the
     device for the request, and thus negative."""
     retries: int
-    """How often cached blocks were released to serve a request."""
+    """Number of times that cached blocks were released to serve a request."""
     failed_event: int | None = None
     """The event whose request failed; None where all passed."""
     repeated: bool = False
-    """The failed request succeeded when it was repeated at once."""
+    """Whether the failed request succeeded when it was repeated at once."""
     segments: tuple[Segment, ...] = ()
     """The allocator's segments at the failure, or at the end."""
     reserved: Curve = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False, repr=False)

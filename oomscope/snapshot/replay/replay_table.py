@@ -29,7 +29,7 @@ from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 3
 REPACKED: Final = "repacked"
-"""Name of the row that settings with older blocks repacked compare with."""
+"""Name of the row with which settings that repack older blocks are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class SettingReplayed:
     """The recording under one setting."""
 
     name: str
-    """What was added to the recorded settings; ``as recorded`` for the first row."""
+    """Setting added to the recorded ones; ``as recorded`` for the first row."""
     conf: str
     """The whole PYTORCH_ALLOC_CONF."""
     survives: bool
@@ -59,11 +59,11 @@ class SettingReplayed:
     margin_bytes: int | None
     """Bytes left of the device at the peak of reserved bytes; negative after a failure, None without a limit."""
     retries: int
-    """How often cached memory was released to serve a request."""
+    """Number of times that cached memory was released to serve a request."""
     segments: int
     """Segments, or runs of mapped pages, held at the end."""
     begun_afresh: bool
-    """It begins with the blocks from before the recording repacked, not where they were recorded."""
+    """Whether the replay begins with older blocks repacked, not where they were recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +75,16 @@ class ReplayTable(Document):
     conf: str
     """The recorded settings."""
     torch_version: str
-    """Whose rules count; where they were found, one that stands for all that share them."""
+    """Torch whose rules count; if they were found, one version for all that share them."""
     version_source: str
-    """``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
+    """Source of the version: ``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
     available_bytes: int | None
-    """What the allocator may hold, or its upper bound; None where the card is unknown: then nothing fails."""
+    """Bytes that the allocator may hold, or their upper bound; None where the card is unknown: then nothing fails."""
     available_source: str
-    """Where that is known from."""
+    """Source of the available bytes."""
     fidelity: Fidelity
     rows: tuple[SettingReplayed, ...]
-    """The recorded settings first; then, where a setting repacks older blocks, these again so; then the others."""
+    """Rows: the recorded settings; the same with older blocks repacked, if another setting repacks them; the others."""
     peak_requested_bytes: int
     """The packing lower bound: no allocator can reserve less."""
     peak_event: int
@@ -92,9 +92,9 @@ class ReplayTable(Document):
     """All devices of the file with a trace."""
     caveats: tuple[Caveat, ...]
     available_is_bound: bool = False
-    """No more than an upper bound of that is known."""
+    """Whether ``available_bytes`` is only an upper bound."""
     replayed_bytes: int | None = None
-    """What it may hold in the replays: the least that the recording proves, where no more than bounds are known."""
+    """Bytes that the allocator may hold in the replays; if only bounds are known, the least that is proven."""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -29,7 +29,7 @@ class Kind(IntEnum):
     """What is asked. The order is that within one event: what frees comes before what allocates."""
 
     COMPLETE = 0
-    """Everything recorded on the stream is done."""
+    """All work recorded on the stream is done."""
     USE = 1
     """The block is used on another stream too: its free waits for that stream (``record_stream``)."""
     FREE = 2
@@ -57,7 +57,7 @@ OPERATION: Final = {
     Kind.EMPTY_CACHE: ReplayOp.EMPTY_CACHE,
     Kind.EMPTY_POOL: ReplayOp.EMPTY_POOL,
 }
-"""What each kind is to the allocator."""
+"""The allocator's operation for each kind."""
 
 
 MAX_HANDLE: Final = 2**62
@@ -72,9 +72,9 @@ class Requests:
     block: Indices
     """Number of the block: its row among the lifetimes, or one beyond them for requests that failed."""
     size: NDArray[np.int64]
-    """Requested bytes, of ``MALLOC`` and ``TRY``."""
+    """Requested bytes of ``MALLOC`` and ``TRY``."""
     stream: NDArray[np.int64]
-    """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
+    """The block's stream; for ``USE`` and ``COMPLETE`` the stream waited for."""
     event: Indices
     """The event of the trace that the request comes from; -1 for blocks that were there before."""
     pool: Indices
@@ -88,7 +88,7 @@ class Requests:
     initial: InitialState | None = None
     """What the allocator holds before the first request; None: nothing."""
     afresh: Requests | None = None
-    """The same where ``initial`` holds nothing."""
+    """These requests without an initial state."""
     addresses: tuple[tuple[int, int], ...] = ()
     """Address and size of each segment that the driver gave during the recording, in order."""
 
@@ -117,7 +117,7 @@ class Requests:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """In what a replay of these requests differs from the recorded run, for people."""
+        """Differences between a replay of these requests and the recorded run, for people."""
         doubts = self.initial.doubts if self.initial else ()
         afresh = ("blocks from before the recording are repacked",) if self.packed_before else ()
         return (*doubts, *afresh, *self.pool_doubts)
@@ -137,7 +137,7 @@ class Last(NamedTuple):
     """The allocation with which a list of requests ends."""
 
     event: int
-    """Its place in the trace: the index of the ``oom`` event, or the trace's length."""
+    """Index in the trace: that of the ``oom`` event, or the trace's length."""
     size: int
     """Requested bytes."""
     stream: int = 0

@@ -24,15 +24,15 @@ class SegmentMap:
 
     event: int
     segments: tuple[Segment, ...]
-    """Empty where they cannot be known."""
+    """The segments; empty where they cannot be known."""
     row_at: dict[int, int]
     """The row of the lifetimes behind each active block, by its address."""
     is_known: bool
-    """Else ``doubts`` says why not."""
+    """Whether the segments are known; else ``doubts`` says why not."""
     is_exact: bool
-    """The file has these very segments; else block sizes are recovered."""
+    """Whether the file has exactly these segments; else block sizes are recovered."""
     doubts: tuple[str, ...] = ()
-    """What is assumed, for people."""
+    """Assumptions, for people."""
 
     @property
     def knows_all_blocks(self) -> bool:
