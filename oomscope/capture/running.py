@@ -196,7 +196,7 @@ class Termination:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._waiting = True  # before the question, so that nobody becomes ready unheard
+        self._waiting = True  # before the question, so that no signal of readiness is missed
         if not self._is_ready():
             return
         self._waiting = False

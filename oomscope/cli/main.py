@@ -127,7 +127,7 @@ def _dispatch(arguments: list[str]) -> int:
         return _report(error, as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
         return _report(InterruptedByUserError("interrupted"), as_json=as_json)
-    except SystemExit as leave:  # a signal that asks to end, by way of whatever it has to clean up
+    except SystemExit as leave:  # a signal that asks to end; the clean-up has run
         return leave.code if isinstance(leave.code, int) else ExitCode.INTERNAL
     except (ReaderGoneError, BrokenPipeError):
         raise

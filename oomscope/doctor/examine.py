@@ -240,7 +240,7 @@ def place_checks(environment: Mapping[str, str]) -> Iterator[Check]:
     """Yield the checks of all directories that oomscope writes to."""
     try:
         state_dirs = StateDirs.default(environment)
-    except RuntimeError:  # of pathlib, without HOME and an account
+    except RuntimeError:  # raised by pathlib, without HOME and an account
         disables = "bisect and gate, unless --state and --ledger are given"
         remedy = "set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME"
         yield Check("cache", State.MISSING, "there is no home directory", disables, remedy)

@@ -178,7 +178,7 @@ def _words(request: CommitRequest, case: Case, settings: SearchSettings) -> tupl
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
     if case.own_kind is not None:
-        target = own_target(case, case.own_kind).at("")  # which is no commit's
+        target = own_target(case, case.own_kind).at("")  # a target in no commit
         return own_code_of(target, harness_settings(case.overrides), case.overrides)
     return ConfigInRepo(path=path_inside(case.path), dialect=case.extras.get("from"), overrides=case.overrides)
 

@@ -163,7 +163,7 @@ class _Runs:
         asks_demand = self.backend == "virtual" and self.job.measure_demand
         self._kept(replace(result, demand_cut=asks_demand))
         if asks_demand:
-            without_limit = {"unlimited": True, "rank": measurement.rank}  # where none fails, each rank tells of itself
+            without_limit = {"unlimited": True, "rank": measurement.rank}  # without a failure, no rank stands out
             whole = self._whole_run(without_limit)
             doubt = self._rerun_mismatch(whole, **without_limit) if isinstance(whole, Measurement) else None
             if doubt is not None:
@@ -258,7 +258,7 @@ class _Runs:
 
     def _whole_run(self, without_limit: Mapping[str, Any]) -> Measurement | str:
         """Return the measurement of the run on a card without a limit, or why there is none."""
-        gc.collect()  # what the first run left in cycles, before as much is made again
+        gc.collect()  # what the first run left in cycles, before the second allocates as much
         ending, status = self._again("demand", **without_limit)
         if ending is None:
             return f"its process ended with status {status}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oomscope.snapshot.accounting.timeline import Timeline
 
 
-__all__ = ["Site", "SiteBytes"]  # beside what is defined here
+__all__ = ["Site", "SiteBytes"]  # re-exported, besides the definitions here
 SCHEMA_VERSION = 3
 Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["virtual", "cuda", "command"]

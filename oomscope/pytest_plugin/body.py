@@ -74,7 +74,7 @@ class Recording:
         except UntestableError:
             if not has_passed:
                 raise
-            return  # nothing was put on the device, which the limits say in a test's terms
+            return  # nothing was put on the device: the limits say that in a test's terms
         finally:
             self.close()
         self._measurement = session.measurement()
@@ -127,7 +127,7 @@ def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
     Fixtures are told by what they left, not by their names, which those of a project or of another plugin may have too.
     """
     recording = item.stash.get(_RECORDING, None)
-    if recording is None or not recording.is_open:  # one that has ended is of this test's run before
+    if recording is None or not recording.is_open:  # an ended one belongs to this test's previous run
         if not wanted or probing.is_asked(item) or not _has_cuda(item):
             yield
             return
@@ -195,9 +195,9 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
         raise MachineUnfitError(
             "the allocator's history is being recorded already", remedy="record nothing in a test that is measured"
         )
-    if backend == "cuda":  # the card that there is
+    if backend == "cuda":  # the real card of the machine
         job = replace(job, gpu=None)
-    # What earlier tests left is none of this one's memory: in a failure, in cycles and in the allocator's cache.
+    # Frees what earlier tests left in a failure, in cycles and in the allocator's cache: it is not this test's memory.
     for name in _LAST_FAILURE:
         vars(sys).pop(name, None)
     gc.collect()

@@ -164,7 +164,7 @@ def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
     if metric == "requested":
         return requested_bytes(result)
     held = result.reserved_peak
-    if held is None:  # a command that prints a number tells of requested bytes alone
+    if held is None:  # a command that prints a number has requested bytes alone
         return None
     if metric == "reserved":
         return reserved_bytes(result)

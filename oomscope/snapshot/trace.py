@@ -15,10 +15,10 @@ from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.sites import Frame, Stack
 
 if TYPE_CHECKING:
-    import numpy as np  # a program's process, which tells categories, may have no numpy
+    import numpy as np  # a program's process, which reports categories, may lack numpy
     from numpy.typing import NDArray
 
-__all__ = ["Frame", "Stack"]  # beside what is defined here
+__all__ = ["Frame", "Stack"]  # re-exported, besides the definitions here
 
 
 class Action(IntEnum):

@@ -32,7 +32,7 @@ CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
 _WHERE = "virtual card"
 _NAMED_AT_MOST = 5
 _TOLD = {
-    # Torch keeps on disk what NVRTC compiled, by the card's capability: a real card would load the virtual one's text.
+    # Torch caches on disk what NVRTC compiled, by the card's capability: a real card would load the virtual card's.
     "USE_PYTORCH_KERNEL_CACHE": "0",
     # Triton links its helpers with the driver, and looks for it with ldconfig.
     "TRITON_LIBCUDA_PATH": str(LIBRARIES),

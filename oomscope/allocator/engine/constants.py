@@ -57,7 +57,7 @@ BLOCK_ROW = 16
     AGE,  # calls of the pool when the block became free
     USES,  # first of the chained notes of record_stream, or NONE; only while allocated
     BASE,  # address of the segment or reservation
-    RANGE,  # its number in order of creation
+    RANGE,  # number in order of creation
 ) = range(BLOCK_ROW)
 
 # ---- an event of the log ---------------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ CHUNK = 64
     BELOW,  # ABOVE and BELOW chain the streams of the default pool, or of one private pool, by handle
     QUEUE_HEAD,
     QUEUE_TAIL,  # a stream has one queue, whatever the pools of its blocks: that of its row in the default pool
-    DEFAULT_ROW,  # that row
+    DEFAULT_ROW,  # row of the stream in the default pool
     OWNER,  # the private pool, or NONE
 ) = range(7)
-FREE_SETS = 7  # one for each pool: free blocks by (size, tie, address)
-UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one for each pool: unmapped parts of reservations by address
+FREE_SETS = 7  # one set for each pool: free blocks by (size, tie, address)
+UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one set for each pool: unmapped parts of reservations by address
 STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
 DEFAULT_STREAM = 0
 """The handle of CUDA's default stream, which is always there."""
@@ -99,8 +99,8 @@ DEFAULT_STREAM = 0
 POOL_ROW = 4
 (
     POOL_NUMBER,
-    NEXT_POOL,  # chains all of them, in order of creation
-    POOL_IN_USE,  # by a graph, a MemPool or a thread that allocates in it: its cached blocks stay
+    NEXT_POOL,  # chains all private pools, in order of creation
+    POOL_IN_USE,  # users: graphs, MemPools and threads that allocate in it; its cached blocks stay while it has any
     LOWEST_OF_POOL,  # the first of its streams by handle
 ) = range(POOL_ROW)
 

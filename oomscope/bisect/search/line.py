@@ -140,7 +140,7 @@ def _choose(search: Search) -> int:
     """
     candidates = len(search.open) + 1
     middle = candidates // 2 - 1
-    # Positions beyond the range that was given up tell nothing of the thickets inside it.
+    # Positions beyond the range that was given up show nothing of the untestable runs inside it.
     near = [position for position in search.untestable if search.good < position < search.bad]
     if not near:
         return search.open[middle]

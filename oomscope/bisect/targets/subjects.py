@@ -274,7 +274,7 @@ class OwnCodeSubject(Subject):
         if root is not None and isinstance(target, HarnessTarget):
             target = replace(target, harness=seen_from(root, Path(target.harness)))
         probe = ["oomscope", "probe", *target.words(), "--repo", str(target.place), *self.choice.overrides]
-        once = clone if root is None else f"test -d {place} || {clone}"  # of several cases that one commit is behind
+        once = clone if root is None else f"test -d {place} || {clone}"  # several cases may share one commit at fault
         return once, shlex.join(checkout), *self._submodules(commit, place, root), shlex.join(probe)
 
     def _submodules(self, commit: Commit, place: str, root: Path | None) -> list[str]:

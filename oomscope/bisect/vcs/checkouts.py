@@ -194,7 +194,7 @@ def _lay_out_large_file(file: Path, common: Path) -> bool:
     content = common / "lfs" / "objects" / name[:2] / name[2:4] / name
     if not content.is_file() or content.stat().st_size != int(pointer[2]):
         return False
-    shutil.copyfile(content, file)  # a copy: a probe may write to it
+    shutil.copyfile(content, file)  # copied, since a probe may write to it
     return True
 
 

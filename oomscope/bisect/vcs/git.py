@@ -198,7 +198,7 @@ def reading(directory: Path) -> Iterator[git.Repo]:
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
     """Give the process the environment ``wanted`` and restore what differed."""
-    with ON_LOAN:  # also since two readings in two threads would restore each other's
+    with ON_LOAN:  # two readings in two threads would restore each other's, too
         before = dict(os.environ)
         changed = {name for name in before.keys() | wanted.keys() if before.get(name) != wanted.get(name)}
         try:

@@ -201,7 +201,7 @@ class Repository:
         commits = walked[bisect_left(walked, True, key=lambda commit: self.contains(commit, good)) :]
         note = f"{good.short} lies on a merged branch; {commits[0].short} brought it into the line, which begins there"
         if touching is not None:
-            touching |= {commits[0].hash}  # what came before it on the line came with it
+            touching |= {commits[0].hash}  # earlier commits of the line came with it
         return CommitLine(base=good, commits=tuple(commits), touching=touching, notes=(note,))
 
     def merged_line(self, merge: Commit, parent: int, good: Commit, paths: Sequence[str] = ()) -> CommitLine | None:

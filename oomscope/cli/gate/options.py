@@ -47,7 +47,7 @@ def ledger_path(given: Path | None) -> Path:
 
     try:
         return given or default_ledger()
-    except RuntimeError:  # of pathlib
+    except RuntimeError:  # raised by pathlib
         raise UsageError("no home directory to keep a ledger in", remedy="give --ledger FILE") from None
 
 

@@ -102,7 +102,7 @@ def run_command(
             from oomscope.cli.terminal.progress import live_progress_of
             from oomscope.gate.culprit import SearchSettings, with_culprits
 
-            # a job whose time is over may be killed while it searches
+            # a job may be killed during the search, when its time is over
             write_files(night, options, open_ledger, is_announced=False)
             reporter = partial(live_progress_of, verbosity, answers_here=False)
             found = with_culprits(

@@ -152,7 +152,7 @@ def written(*files: Callable[[], object]) -> list[ExitCode]:
 def _attempt(write: Callable[[], object]) -> ExitCode:
     try:
         write()
-    except (OutputError, ReaderGoneError, BrokenPipeError):  # of standard error: there is nobody to tell
+    except (OutputError, ReaderGoneError, BrokenPipeError):  # a failure of standard error cannot be reported
         raise
     except OomscopeError as error:
         remark(f"oomscope: {error}")

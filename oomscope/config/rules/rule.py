@@ -73,7 +73,7 @@ unmodelled = partial(Rule, severity="not_modelled")
 
 
 # Rules of two settings -------------------------------------------------------------------------------------------
-# A setting is a dotted key, which holds where its value is not the default, or ``key=value`` with a word.
+# A setting is a dotted key, true if its value is not the default, or ``key=value`` with a word.
 
 
 def needs(id_: str, setting: str, other: str, source: str, *, why: str = "", remedy: str = "") -> Rule:

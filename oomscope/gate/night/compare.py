@@ -119,7 +119,7 @@ def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, 
         status, reason = Status.WORSE, f"out of memory{kind}, where it fitted"
         rows = tuple(row for row in rows if row.measured is not None)
     else:
-        if Status.WORSE in statuses:  # whatever is missing of the other metrics
+        if Status.WORSE in statuses:  # even if other metrics are missing
             status = Status.WORSE
         if outcome == "fits" and entry.outcome == "oom":
             reason = "it fits, where it ran out of memory"

@@ -258,7 +258,7 @@ def read(kind: type[Instance], document: object) -> Instance:
         ValueError: it is not one; in one line.
     """
     adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
-    text = json.dumps(document, ensure_ascii=False).encode(errors="replace")  # of half characters in names
+    text = json.dumps(document, ensure_ascii=False).encode(errors="replace")  # for half characters in names
     try:
         made: Instance = adapter.validate_json(text, strict=True)
     except ValidationError as error:

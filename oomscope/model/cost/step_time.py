@@ -134,7 +134,7 @@ class _Estimate:
             passes.matmul += 3 * work.flops / self._matmul
             passes.elementwise += 3 * work.moved / self._memory
             passes.collectives += 2 * self._communication(work)
-            if config.parallel.sequence_parallel:  # backward gathers again what only its shards were kept of
+            if config.parallel.sequence_parallel:  # backward gathers again inputs of which shards were kept
                 passes.collectives += work.sent["tp"] / 2 / self._link("tp")
             passes.recompute += again.flops / self._matmul + again.moved / self._memory + self._communication(again)
         head, heads = head_work(config), heads_of_stage(config, self._stage)

@@ -48,7 +48,7 @@ class MegatronShardedParameters(ParameterStore):
         self._logs_norm = optimizer.log_params_norm
         self._is_sharded = self._strategy != "no_shard"
         units = list(stage.layers) if self._is_sharded else []
-        # of a bucket outside of units (Megatron-LM training/training.py)
+        # elements of a bucket outside of units (Megatron-LM training/training.py)
         bucket_size = max(40_000_000, 1_000_000 * state.dp_cp.size) if optimizer.overlap_grad_reduce else None
         self._groups = parameter_groups(_with_units(stage, units), bucket_size=bucket_size)
         self.params = tuple(chain(*(group.params for group in self._groups)))

@@ -171,7 +171,7 @@ def unfused_attention(
     if groups != heads:
         q = q.contiguous()
         k, v = (x.repeat_interleave(heads // groups, dim=2) for x in (k, v))
-    scores = None  # kept, as upstream, until the context is there, but by the kernel
+    scores = None  # kept until the context is there, as upstream, unless by the kernel
     if softmax != "kernel":
         scores = _Scores.apply(q, k, buffer).unflatten(0, q.shape[1:3])
     context: torch.Tensor = _WeightedSum.apply(

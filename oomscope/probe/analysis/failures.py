@@ -25,7 +25,7 @@ from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
 from oomscope.virtual.extensions import own_runtimes, unmet_by, unshared_by
 
-# c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
+# c10/cuda/CUDACachingAllocator.cpp: words of the caching allocator alone.
 _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
 _TORCH_SAID = re.compile(rf"{_ALLOCATOR.pattern}|\btorch\.(?:cuda\.)?OutOfMemoryError\b")
 _LONGEST_MESSAGE = 500
@@ -45,7 +45,7 @@ _HOST = re.compile(
     r"|Cannot allocate memory"
 )
 
-# The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
+# Words of the caching allocator, of alloc_cpu.cpp and of numpy/_core/_exceptions.py.
 _TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 
 remarks: Final[list[str]] = []

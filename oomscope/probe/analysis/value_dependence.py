@@ -96,7 +96,7 @@ def checked_run(job: ProbeJob, first: Ending, repeat: Repeat) -> CheckedRun | Fa
     is_like_zeros = _difference(job, measurement, largest) is None
     if not (is_like_zeros or _difference(job, larger.measurement, largest) is None):
         return failure
-    other, worse = sorted((larger, first), key=_weight)  # of equals the first run is reported
+    other, worse = sorted((larger, first), key=_weight)  # the first of equal runs is reported
     same = _end(worse) == _end(other)
     ways = f"{_end(worse)} either way" if same else f"{_end(worse)}, or {_end(other)}; the worse is reported"
     note = f"{read}, and decide what the program does: with the values that were tried, it {ways} ({difference})"

@@ -47,7 +47,7 @@ _REMOVED = {
     # Python's own start-up
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE"),
     *("PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONBREAKPOINT"),
-    "OOMSCOPE_STARTUP",  # what a surrounding probe or test arms
+    "OOMSCOPE_STARTUP",  # set by a surrounding probe or test
 }
 _PLACE = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),

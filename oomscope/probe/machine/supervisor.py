@@ -118,7 +118,7 @@ def _children() -> list[int]:
             try:
                 with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123 - pathlib takes its time
                     parent = file.read().rpartition(b")")[2].split()[1]
-            except OSError:  # it is gone
+            except OSError:  # the process is gone
                 continue
             if parent.decode() == own:
                 found.append(int(entry.name))
@@ -141,7 +141,7 @@ def _leave_descriptors_to_the_child(kept: set[int]) -> None:
         if int(entry.name) > 2 and int(entry.name) not in kept:
             try:
                 os.close(int(entry.name))
-            except OSError:  # the one that listed them
+            except OSError:  # the process that listed them
                 continue
     os.chdir("/")
 

@@ -123,7 +123,7 @@ def run(
         AllocatorConfError: the allocator's variable in the environment is in force, and ill-formed.
         MachineUnfitError: there is no torch, or no place for the probe's temporary files.
     """
-    if not isinstance(job.target, StartedTarget) and PYTHON_PATH not in job.environment:  # which bring their own torch
+    if not isinstance(job.target, StartedTarget) and PYTHON_PATH not in job.environment:  # they have their own torch
         required_torch()
     check_environment(job, environment_of(job, own_environment()))
     if not isinstance(job.target, CommandTarget):  # where that runs is its own business

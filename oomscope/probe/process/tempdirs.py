@@ -47,10 +47,10 @@ def sweep(directory: Path, prefix: str) -> None:
         with contextlib.suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_same(file.fileno(), lock) or os.fstat(file.fileno()).st_uid != os.getuid():
-                continue  # another sweep came first, and the name may be a living owner's by now
+                continue  # another sweep came first: the name may belong to a living owner by now
             path = lock.with_name(lock.name.removesuffix(_LOCK_SUFFIX))
             remove_tree(path)
-            if not path.exists():  # else a process of the dead owner's still writes there: the next sweep sees to it
+            if not path.exists():  # else a process of the dead owner still writes there: the next sweep removes it
                 lock.unlink(missing_ok=True)
 
 
@@ -77,7 +77,7 @@ def _locked(lock: Path) -> Iterator[None]:
             if _is_same(file.fileno(), lock):
                 yield
                 return
-        # A sweep came between open and flock and took the new file for a dead owner's: make another.
+        # A sweep between open and flock mistook the new file for a dead owner's: make another.
 
 
 def _is_same(descriptor: int, path: Path) -> bool:

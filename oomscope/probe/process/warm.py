@@ -212,7 +212,7 @@ class WarmParents:
     def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> ProcessTree:
         """Have a worker forked; start a fresh one where the parent's imports would be noticed, or there is none."""
         with self._lock:
-            if stop is not None and stop.is_set():  # which it may be only since another thread came before
+            if stop is not None and stop.is_set():  # only because another thread came before
                 raise launch.StoppedError
             try:
                 if self._has_lost_one:

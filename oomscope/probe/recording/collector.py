@@ -29,7 +29,7 @@ def gc_paused() -> Iterator[None]:
     Training that collects by hand or seldom (``gc.set_threshold(...)``) holds more memory for it.
     """
     before = gc.get_threshold()
-    gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
+    gc.set_threshold(0, *before[1:])  # Python takes 0 as never, and isenabled() does not show that
     try:
         yield
     finally:

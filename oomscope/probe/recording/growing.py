@@ -54,7 +54,7 @@ class GrowingContainers:
         if self._bytes - before < MIN_GROWTH:
             self._lengths, self._grew = {}, {}
             return
-        filled = [each for each in gc.get_objects() if type(each) in _CONTAINERS and each]  # a few of very many
+        filled = [each for each in gc.get_objects() if type(each) in _CONTAINERS and each]  # few of very many objects
         found = {id(each): each for each in filled if _holds_tensors(each)}
         lengths = {key: len(each) for key, each in found.items()}
         grew = {key: self._grew.get(key, 0) + 1 for key in found if lengths[key] > self._lengths.get(key, 0)}
@@ -86,7 +86,7 @@ def _name_of(container: Container) -> str | None:
                 return f"{name} in {frame.f_code.co_filename.rsplit('/', 1)[-1]} {size}"
     holders = [each for each in gc.get_referrers(container) if type(each) is not FrameType]
     for owner in _owners(holders):
-        with contextlib.suppress(AttributeError):  # it has none
+        with contextlib.suppress(AttributeError):  # it has no such attribute
             if name := _key_of(container, object.__getattribute__(owner, "__dict__")):
                 return f"{owner.__name__ if isinstance(owner, ModuleType) else type(owner).__name__}.{name} {size}"
     return None

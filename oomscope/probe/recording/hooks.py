@@ -76,8 +76,8 @@ class Follower:
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._roots_are_given = False
         self._parameters_run = WeakTensorKeyDictionary()
-        self._leaves = WeakTensorKeyDictionary()  # whose gradients are followed: whether they are weights, not inputs
-        self._reached = WeakTensorKeyDictionary()  # those of them that backward came to
+        self._leaves = WeakTensorKeyDictionary()  # followed tensors: whether they are weights, not inputs
+        self._reached = WeakTensorKeyDictionary()  # those of them that backward reached
         self._optimizers = WeakIdKeyDictionary()
         self._microbatch = 0
         self._backward_depth = 0
@@ -127,7 +127,7 @@ class Follower:
         engine, make = Variable._execution_engine.run_backward, optim.Optimizer.__init__
 
         def followed(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph
+            if torch.compiler.is_compiling():  # backward is being traced into a joint graph
                 return engine(*args, **kwargs)
             # torch.func asks for a graph of every gradient.
             is_inner = creates_graph(args) and not torch._C._are_functorch_transforms_active()
@@ -211,7 +211,7 @@ class Follower:
 
     def _label_parameters(self, weights: list[torch.nn.Parameter]) -> None:
         self._blocks.label(Category.PARAMETER, weights)
-        parts = (getattr(each, "ds_tensor", None) for each in weights)  # a rank's, of DeepSpeed's ZeRO-3
+        parts = (getattr(each, "ds_tensor", None) for each in weights)  # a rank's part, in DeepSpeed's ZeRO-3
         self._blocks.label(Category.PARAMETER, parts)
 
     def _label_unseen(self, module: torch.nn.Module) -> None:

@@ -157,7 +157,7 @@ class PositionLog:
             texts, text = iter([*((each[card], said) for each, said in self._texts), (sys.maxsize, "")]), ""
             begins, following = next(texts)
             for event in trace:
-                while begins <= done and event["action"] != "free_completed":  # which follows what asked for it
+                while begins <= done and event["action"] != "free_completed":  # a completed free follows its request
                     text = following
                     begins, following = next(texts)
                 event["user_metadata"] = text

@@ -149,7 +149,7 @@ class Recorder:
         if self._log is None:
             document = history.document()
         else:
-            with gc_paused():  # which frees blocks while torch makes the objects of the document
+            with gc_paused():  # a collection would free blocks while torch makes the document
                 counts = self._moved_on_each()
                 document = history.document()
             self._log.mark(document["device_traces"], counts)

@@ -79,7 +79,7 @@ def imported() -> Imported:
         else:
             notes.append(f"{name} was imported from your checkout ({file}), and the commit does not have it")
     for folder, name in checkout.modules():
-        file = files.get(name, "") if name != "oomscope" else ""  # what measures is never taken from a checkout
+        file = files.get(name, "") if name != "oomscope" else ""  # oomscope itself is never imported from a checkout
         if file and not checkout.has(file) and not _is_of_python(file) and checkout.moved(file) is None:
             remedy = f"if you mean the checkout's own {name}, begin the command with env PYTHONPATH={folder}"
             notes.append(f"{name} was imported from {file}, not from the checkout: {remedy}")

@@ -140,7 +140,7 @@ def _bundled(job: ProbeJob, target: BundledTarget) -> Recipe:
     def build(session: Session) -> Target:
         trainer = Trainer(config, state, device=session.device, observer=session)
         trainer.setup()
-        session.watch(list(trainer.model), None)  # names its modules; phases and roles it tells itself
+        session.watch(list(trainer.model), None)  # for module names; phases and roles it reports itself
         iterations = count()
         return Target(lambda: trainer.step(next(iterations)))
 

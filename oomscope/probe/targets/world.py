@@ -50,7 +50,7 @@ def play_one_rank(world_size: int) -> None:
             if hasattr(module, name):
                 setattr(module, name, Played)
     c10d.ProcessGroupGloo = _PlayedHostGroup  # type: ignore[misc]
-    # DDP's logger takes a group by the name "gloo" for one of Gloo's, and reads its devices from elsewhere.
+    # DDP's logger treats a group named "gloo" as Gloo's, and reads its devices from elsewhere.
     dist.Logger.set_construction_data_and_log = _nothing  # type: ignore[attr-defined,method-assign]
     for name in _SOURCE_OF:
         _wrap(name, functools.partial(_own_source_only, name))
@@ -175,7 +175,7 @@ class _PlayedHostGroup:
 
     def __new__(cls, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
         options = FakeProcessGroup.Options()
-        if hasattr(options, "simulate_uniform_ranks"):  # since torch 2.15: sums are those of equal ranks
+        if hasattr(options, "simulate_uniform_ranks"):  # since torch 2.15: sums as of equal ranks
             options.simulate_uniform_ranks = True
         return FakeProcessGroup._create_internal(rank, size, options)
 

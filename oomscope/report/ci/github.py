@@ -41,7 +41,7 @@ def comment(night: GateResult) -> str:
 def comment_marker(night: GateResult) -> str:
     """Return the first line of the comment of this suite, which is not displayed."""
     plain = "".join(char if char.isalnum() or char in "/._" else "-" for char in suite_path(night))
-    while "--" in plain:  # would end what is hidden
+    while "--" in plain:  # would end the hidden comment
         plain = plain.replace("--", "-")
     return f"<!-- oomscope gate: {plain[:_LONGEST_MESSAGE]} -->"
 

@@ -118,7 +118,7 @@ def _culprit_parts(result: BisectResult) -> Iterator[parts.Part]:
         yield key_table(f"Keys of {result.square.path} that contribute", result.also.keys)
     if result.culprit and result.culprit.keys:
         keys, changed = result.culprit.keys, result.candidates
-        if isinstance(result.culprit, CommitCulprit):  # whose keys are all that it changed, until they are narrowed
+        if isinstance(result.culprit, CommitCulprit):  # its keys are all that it changed, until they are narrowed
             changed = result.culprit.narrowed.candidates if result.culprit.narrowed else len(keys)
         yield key_table(bisect_sentences.keys_title(keys), keys, is_whole=changed == len(keys) == 1)
     if isinstance(result.culprit, CommitCulprit) and (narrowed := result.culprit.narrowed):

@@ -91,7 +91,7 @@ def explain_report(
         found = found.worst
     if not found.devices:
         yield line(f"{one_line(found.file)}: nothing was allocated; was CUDA used in this process?")
-    devices = sorted(found.devices, key=lambda each: each.verdict.kind == "headroom")  # those that failed first
+    devices = sorted(found.devices, key=lambda each: each.verdict.kind == "headroom")  # failed devices first
     if len(devices) > 1:
         has_failed = devices[0].verdict.kind != "headroom"
         yield parts.status(devices_status_text(devices), "bad" if has_failed else "good")

@@ -398,7 +398,7 @@ def retries_text(result: ProbeResult) -> str | None:
     text = f"the allocator emptied its cache {count(result.num_alloc_retries, 'time')}"
     whole = result.demand_peak
     if result.outcome != "fits" or result.survived or whole is None or whole.reserved_bytes is None:
-        return text  # where nothing fails, a program that tries what fits makes another run
+        return text  # without the failure, a program that tries what fits runs differently
     return f"{text}; without a limit it would hold {format_size(whole.reserved_bytes)}"
 
 

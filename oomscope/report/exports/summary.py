@@ -193,7 +193,7 @@ def _(result: Difference) -> Summary:
 def _(result: BisectResult) -> Summary:
     found = Summary(command="bisect", outcome=result.outcome, answer=bisect_sentences.heading(result))
     first_bad = found if result.first_bad is None else _summary(result.first_bad.result)
-    whole = bytes_of(result.first_bad.result) if result.first_bad else None  # as the differences are taken
+    whole = bytes_of(result.first_bad.result) if result.first_bad else None  # the run that the differences compare
     if whole is not None:
         first_bad = replace(
             first_bad, peak_requested_bytes=whole.requested_bytes, peak_reserved_bytes=whole.reserved_bytes

@@ -69,7 +69,7 @@ def _explain_ranks(folder: Path, asked: dict[str, Any], limits: Limits | None, a
     refusals: list[SnapshotError] = []
     unread: list[Unread] = []
     left_out: list[LeftOut] = []
-    ranks: dict[str, int] = {}  # by stem
+    ranks: dict[str, int] = {}  # files by stem
     worst: Analysis | None = None
     for done, named in enumerate(files):
         announce("file", done, len(files))

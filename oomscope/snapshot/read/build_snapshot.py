@@ -147,7 +147,7 @@ class _File:
         modules: Interned[str] = Interned("")
         stack_id = numbered("stack", lambda number: stacks.id_of(self._stacks[number]))
         metadata = {number: from_text(self._texts[number]) for number in counted(column("user_metadata", np.int32))[0]}
-        # What an event's metadata says counts before its ``forward_frames``.
+        # An event's metadata takes precedence over its ``forward_frames``.
         metadata_module = numbered("user_metadata", lambda number: modules.id_of(metadata[number].module))
         metadata_stack = numbered("user_metadata", lambda number: stacks.id_of(metadata[number].forward_stack))
         module_behind = numbered("forward_module", lambda number: modules.id_of(self._texts[number]))

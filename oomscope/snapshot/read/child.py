@@ -45,7 +45,7 @@ def answer(file: BinaryIO, out: BinaryIO, limits: dict[str, int]) -> None:
     except MemoryError:
         message = f"reading it needs more memory than the {format_size(budget.memory)} allowed for its length"
         tables = Tables({}, {"error": message, "remedy": "record or copy the snapshot again, or allow more"})
-    _set_soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)  # what is left to do is to hand back what is there
+    _set_soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)  # all that is left is to hand over the result
     tables.write(out)
 
 

@@ -122,7 +122,7 @@ def _batch(
 ) -> dict[str, Column]:
     values = _values(reader.mappings(batch, place))
     texts = values["user_metadata"]
-    if set(map(type, texts)) != {str}:  # somebody else's; ours is text
+    if set(map(type, texts)) != {str}:  # not oomscope's, which is text
         texts = [text if type(text) is str else "" for text in texts]
     forward_stack, forward_module = forward.columns(values["forward_frames"])
     return {
@@ -169,7 +169,7 @@ def _pool_numbers(reader: Reader, values: Sequence[Any], pools: dict[tuple[int, 
     if values.count(None) == len(values):
         return array("i", bytes(4 * len(values)))
     numbers = array("i")
-    previous, number = None, pools[DEFAULT_POOL]  # of one pool come most events in a row
+    previous, number = None, pools[DEFAULT_POOL]  # most events in a row are of one pool
     for value in values:
         if value is not previous and (value != previous or type(value) is not type(previous)):
             pool = DEFAULT_POOL if value is None else reader.pool(value, place)

@@ -63,12 +63,12 @@ def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:
         except EOFError:
             complaint = cast("BinaryIO", reader.stderr).read().decode(errors="replace")
             raise _end(reader.wait(), where, complaint) from None
-        except BaseException:  # an interrupt, say: do not wait for it
+        except BaseException:  # such as an interrupt: do not wait for the reader
             reader.kill()
             raise
         if message := tables.values.get("error"):
             raise SnapshotError(message, where=where, remedy=tables.values["remedy"])
-        return snapshot_from(tables)  # meanwhile the reader gives back its memory
+        return snapshot_from(tables)  # meanwhile the reader frees its memory
 
 
 def _end(code: int, where: str, complaint: str) -> OomscopeError:

@@ -117,7 +117,7 @@ def try_settings(
             continue
         try:
             settings = replace(rules, conf=conf).settings()
-        except AllocatorConfError:  # that torch has no such setting
+        except AllocatorConfError:  # that version of torch has no such setting
             continue
         announce(addition)
         keeps_segments = settings.expandable_segments == recorded.expandable_segments

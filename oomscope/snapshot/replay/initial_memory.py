@@ -86,7 +86,7 @@ class InitialMemory:
         self.mapped: dict[Owner, AddressRanges] = {}
         """Pages of expandable segments."""
         self.bases: dict[Owner, int] = {}
-        """Lowest address seen mapped in each reservation of these pages: its start, unless lower pages were never mapped."""
+        """Lowest address mapped in each reservation of these pages: its start, unless lower pages were never mapped."""
         self.reserved: list[tuple[int, Owner]] = []
         """Starts of reservations made during the trace, in order; one is given back once nothing in it is mapped."""
         self.contradictions = 0

@@ -268,7 +268,7 @@ def _frees(table: Lifetimes, action: NDArray[np.int8], end: int, *, pending_at: 
     at_once, later = rows[~deferred], rows[deferred]
     waited = _waiting_streams(table, serial, later)
     done = np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred])
-    # Nothing looks at a stream between two allocations, so that its last completion before one stands for all of them.
+    # Streams matter at allocations only, so that the last completion before one stands for all since the one before.
     done = done[np.lexsort((completed[deferred][done], serial[completed[deferred][done]], waited[done]))]
     keys = np.stack([waited[done], serial[completed[deferred][done]]])
     done = done[np.append((np.diff(keys) != 0).any(axis=0), np.ones(min(1, len(done)), dtype=bool))]

@@ -346,7 +346,7 @@ class Call:
                 hold(one)
             elif value is one or value.shape != one.shape or not _is_alike(value.dtype, one.dtype):
                 unhold(one)
-                self.is_refused |= self._operation.name not in ("_unique2", "unique_dim")  # make more than was asked
+                self.is_refused |= self._operation.name not in ("_unique2", "unique_dim")  # they make more than asked
             else:
                 write(one, value)
 

@@ -59,7 +59,7 @@ def _with_kernel(function: Function, kernel: Any, *, is_torchs: bool) -> Functio
         try:
             return function(functools.partial(kernel.call_boxed, keys), *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised again
-            del args, kwargs  # who catches the error must not keep the operands, as our frames would
+            del args, kwargs  # a caught error must not keep the operands, as our frames would
             raise error.with_traceback(None if is_torchs else error.__traceback__)  # noqa: B904 - the same error
         finally:
             set_eval_frame(compiling)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from oomscope.probe.targets.program.receipt import ProgramSettings
 
-_VARIABLE: Final = "OOMSCOPE_PROGRAM"  # as in receipt, which is imported with torch
+_VARIABLE: Final = "OOMSCOPE_PROGRAM"  # same name as in receipt, which is imported with torch
 _LOCAL_WORLD: Final = "LOCAL_WORLD_SIZE"
 _LAUNCHED: Final = "TORCHELASTIC_RUN_ID"
 """Variable that torchrun sets in each process that it starts."""
@@ -40,9 +40,9 @@ def _kept_startup(environment: Mapping[str, str]) -> dict[str, str]:
     from oomscope.virtual.sonames import KEEPER
 
     keeper = LIBRARIES / KEEPER
-    if not keeper.is_file() or any(mark in str(keeper) for mark in " :"):  # built without the card; marks separate
+    if not keeper.is_file() or any(mark in str(keeper) for mark in " :"):  # no card built, or a separator
         return {}
-    preloaded = environment.get("LD_PRELOAD", "").split()  # the user's first: a sanitizer insists on that
+    preloaded = environment.get("LD_PRELOAD", "").split()  # the user's first: a sanitizer requires it
     preloaded += [str(keeper)] if str(keeper) not in preloaded else []
     return {"LD_PRELOAD": " ".join(preloaded), "OOMSCOPE_STARTUP_FOLDER": STARTUP}
 
@@ -58,7 +58,7 @@ def arm_from_environment() -> None:
         return
     import random
 
-    random.seed(_seed())  # before the program can: what it seeds itself, counts
+    random.seed(_seed())  # before the program does: its own seed wins
     AroundImport("numpy.random", then=_seed_numpy).install()
     import_compiler_late()
     AroundImport("torch", before=_before_torch, within=_gc_paused_import, then=_after_torch).install()

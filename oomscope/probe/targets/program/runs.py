@@ -140,7 +140,7 @@ class ProgramRuns:
             environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
             environment |= compile_cache_variables(folder, environment)
         environment |= place_in_world(job.rank, job.world_size) if in_world else {}
-        if environment.get("WORLD_SIZE") == "1":  # each run opens one; another of the user's jobs may have theirs
+        if environment.get("WORLD_SIZE") == "1":  # each run opens a port; other jobs may hold the default one
             environment["MASTER_PORT"] = str(_free_port())
         return environment
 
