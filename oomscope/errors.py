@@ -24,7 +24,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process returns; the single source for code, ``--help`` and docs."""
+    """Exit codes of the process; the single source for code, ``--help`` and docs."""
 
     OK = 0
     """The command answered: the probe fits, the bisect found a culprit or showed that there is none."""

@@ -43,7 +43,7 @@ def user_folder(kind: Literal["cache", "state"], environment: Mapping[str, str] 
 
 
 def real_path(path: Path) -> Path:
-    """Return ``path`` without links; of a circle of links as far as it leads, where ``Path.resolve`` fails."""
+    """Return ``path`` without links; of a circle of links up to where it closes, where ``Path.resolve`` fails."""
     return Path(os.path.realpath(path))
 
 

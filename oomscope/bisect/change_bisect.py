@@ -49,7 +49,7 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
     Raises:
         ConfigError: a file or an override is wrong.
         GitError: a file that is named by a commit is not there.
-        UsageError: the sides do not differ, and are not two commits, of which that may be the answer.
+        UsageError: the sides do not differ, and are not two commits, where that may be the answer.
         InputError: results cannot be kept there.
         MachineUnfitError: this machine cannot probe.
     """

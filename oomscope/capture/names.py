@@ -23,7 +23,7 @@ from oomscope.errors import InputError
 
 FIELDS: Final = ("rank", "time", "host", "pid")
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
-"""Where launchers say the rank: torchrun, srun, mpirun (Open MPI, MPICH), and what else sets only a local one."""
+"""Variables with the rank: of torchrun, srun, mpirun (Open MPI, MPICH), then the local one of any launcher."""
 WORLD_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 PACKED: Final = (".gz", ".zst")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")

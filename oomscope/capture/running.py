@@ -29,7 +29,7 @@ from oomscope.snapshot.provenance import Reason, Refused
 from oomscope.units import format_size
 
 LONGEST_S: Final = 120.0
-"""What explaining a failure may take; a snapshot of some million events takes half a minute."""
+"""Seconds that explaining a failure may take; a snapshot of some million events takes half a minute."""
 
 
 class Running:

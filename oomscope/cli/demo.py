@@ -18,7 +18,7 @@ from oomscope.errors import ExitCode, InputError, MachineUnfitError
 SCHEMA_VERSION = 1
 _MEASURED = "--harness harness.py --repo tinytrain --backend virtual --limit 6.75GiB --iterations 4"
 _MADE = ("tinytrain", "harness.py", "state", "v0.2.pickle", "explain.html", "bisect.html")
-"""What the walk leaves in its folder."""
+"""Files that the walk leaves in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

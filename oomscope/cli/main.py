@@ -36,7 +36,7 @@ COMMANDS = {
     "demo": ("oomscope.cli.demo:demo", "Walk through probe, explain and bisect on a small git history."),
     "completion": ("oomscope.cli.completion:completion", "Print the completion script of a shell."),
 }
-"""Where each command is, and its line in the help of the group, which imports none of them."""
+"""Module of each command, and its line in the help of the group, which imports none of them."""
 
 
 @click.group(

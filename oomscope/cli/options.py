@@ -252,9 +252,9 @@ def _how_to_measure(rank: str) -> Callable[[Command], Command]:
 
 
 measurement_options = _how_to_measure("first")
-"""How to measure; :func:`settings_overrides` takes the values."""
+"""Options for how to measure; :func:`settings_overrides` takes the values."""
 variant_options = _how_to_measure("one of every pipeline stage")
-"""The same for commands that compare configurations."""
+"""Options for how to measure, for commands that compare configurations."""
 _KEYS = {
     "backend": "probe.backend",
     "rank": "probe.rank",

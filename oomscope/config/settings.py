@@ -31,7 +31,7 @@ class Setting:
     value: Any
     where: str
     item_wheres: tuple[str, ...] = ()
-    """Where each item of a list was written."""
+    """Places of the items of a list."""
 
 
 Key = tuple[str, str]
@@ -45,7 +45,7 @@ class Layer:
     settings: dict[Key, Setting] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     sections: dict[str, str] = field(default_factory=dict)
-    """Where each section that is present begins."""
+    """Place where each section that is present begins."""
     preset: Setting | None = None
     """The preset that this layer is laid upon."""
 

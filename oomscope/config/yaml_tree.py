@@ -48,7 +48,7 @@ class Scalar:
 
     value: Any
     text: str
-    """As written, without quotes."""
+    """Text as written, without quotes."""
     line: int
 
 

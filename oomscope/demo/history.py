@@ -1,6 +1,6 @@
 """Builds the git history of tinytrain, the small training program of the demo.
 
-The history lies beside this file as mail, so that it can be read as it is. Names and dates are fixed, hence so are the
+The history lies beside this file as mail, so that it can be read as it is. Names and dates are fixed, and with them the
 hashes. To change it, build it, edit the history, and export it again::
 
     git format-patch --stdout --zero-commit --no-signature --no-stat --root v0.2

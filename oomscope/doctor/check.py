@@ -18,7 +18,7 @@ class State(StrEnum):
     FAILS = "fails"
     """Nothing can be measured on this machine."""
     MISSING = "missing"
-    """What needs this part does not work; the rest does."""
+    """The features that need this part do not work; the rest does."""
     NOTE = "note"
     """It works, with a remark."""
     OK = "ok"

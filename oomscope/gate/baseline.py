@@ -35,7 +35,7 @@ class Key:
     """What two measurements of a case have in common if they can be compared."""
 
     config: str
-    """What the suite asks for (:attr:`oomscope.gate.suite.suite.Case.digest`)."""
+    """Digest of what the suite asks for (:attr:`oomscope.gate.suite.suite.Case.digest`)."""
     backend: str
     gpu: str
     """The card's model."""

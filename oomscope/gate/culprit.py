@@ -59,7 +59,7 @@ class SearchSettings:
     jobs: int = 1
     """Probes side by side."""
     state: Path | None = None
-    """Where results, clones and journals are kept; None for where ``oomscope bisect`` keeps them."""
+    """Directory of results, clones and journals; None for that of ``oomscope bisect``."""
 
 
 def with_culprits(night: GateResult, suite: Suite, settings: SearchSettings) -> GateResult:
@@ -103,7 +103,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, settings: Search
     """Return the commit that the search begins with: that of the last green night before what was measured.
 
     Raises:
-        InconclusiveError: there is none, or no search could tell.
+        InconclusiveError: there is none, or no search could find it.
         GitError: the history cannot be read.
     """
     if measured.kind == "preset":

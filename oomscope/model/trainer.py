@@ -70,7 +70,7 @@ class Trainer:
     model: list[GPTStage]
     """The model chunks that this rank holds; one without the interleaved schedule."""
     stores: list[list[ParameterStore]]
-    """Where the parameters and gradients of each chunk are kept."""
+    """Stores of the parameters and gradients of each chunk."""
 
     def __init__(
         self,

@@ -240,20 +240,21 @@ class ProbeJob:
     address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
     compute_values: bool = False
-    """Have the host compute what a virtual card's kernels would."""
+    """Whether the host computes what a virtual card's kernels would."""
     measure_demand: bool = True
-    """On a virtual card run once more without a limit after an OOM, so that the demand of the whole run is known, and
-    after a run for which the allocator emptied its cache, so that the bytes that it would hold otherwise are known."""
+    """Whether to run once more without a limit after an OOM, on a virtual card, so that the demand of the whole run is
+    known, and after a run for which the allocator emptied its cache, so that the bytes that it would hold otherwise are
+    known."""
     confirm: bool | None = False
-    """After a failure by fragmentation run the whole target again under the settings that may cure it; null means on a
-    virtual card, where a run costs little, and not on a real one."""
+    """Whether to run the whole target again, after a failure by fragmentation, under the settings that may cure it;
+    null means on a virtual card, where a run costs little, and not on a real one."""
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
     max_frames: int = 100
     environment: dict[str, str | None] = field(default_factory=dict)
     """Variables that this job sets on top of the user's; null takes one away."""
     snapshot_path: str | None = None
-    """Where to write the snapshot; null means none is kept."""
+    """Path of the snapshot to write; null means none is kept."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

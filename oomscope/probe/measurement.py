@@ -165,7 +165,7 @@ class Measurement:
     other_peaks: tuple[int, ...] = ()
     """The most that each further process of the target allocated on the card; bytes, the most first."""
     versions: dict[str, str] = field(default_factory=dict)
-    """What the backend adds to ``machine.fingerprint.versions``: driver, CUDA, allocator rules."""
+    """Versions besides ``machine.fingerprint.versions``: driver, CUDA, allocator rules."""
     notes: tuple[str, ...] = ()
     """Sentences for the report: what was assumed, substituted or could not be recorded."""
 

@@ -1,7 +1,7 @@
 """Which ranks of a world are probed for ``--rank``, and which of several results is reported.
 
 Ranks of one pipeline stage hold and do the same, so ``worst`` probes one rank a stage. (Shards whose optimizer states
-leave the device in part are the exception, which rule O17 tells.)
+leave the device in part are the exception, see rule O17.)
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Probing:
         Args:
             words: a configuration file, and overrides such as ``"data.micro_batch_size=2"``.
             preset: a preset in place of the file.
-            harness: your own code through this file; likewise ``entry`` and ``command``.
+            harness: your own code through this file; the same goes for ``entry`` and ``command``.
             entry: ``pkg.module:function``.
             command: any program, read by ``metric_regex`` or ``snapshot_glob``.
             metric_regex: finds the bytes in what the command prints, by its one group.

@@ -50,7 +50,7 @@ def redacted(value: Value, level: Level) -> Value:
 
 
 class _Names:
-    """Gives each name of one kind another, always the same: the numbers follow the order of appearance."""
+    """Replaces each name of one kind by another, always the same: the numbers follow the order of appearance."""
 
     def __init__(self, form: str) -> None:
         self._form = form

@@ -133,7 +133,7 @@ def failed_when(event: int | None) -> str:
 def advice_text(
     verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE, less: str | None = None
 ) -> str | None:
-    """Return what to do: about what grows, then about the failure as far as something was tried.
+    """Return what to do: about what grows, then about the failure if something was tried.
 
     Args:
         verdict: what is known of the failure.

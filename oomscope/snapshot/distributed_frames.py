@@ -37,13 +37,13 @@ WEIGHTS: Final = (
 quantised."""
 
 BUCKETS: Final = Place(r"(^|/)torch/nn/parallel/distributed\.py$", r"^(_ddp_init_helper|_pre_forward)$")
-"""Where DistributedDataParallel makes the buckets of its gradients, and again in the order of use."""
+"""Places where DistributedDataParallel makes the buckets of its gradients, and again in the order of use."""
 
 _ZERO: Final = r"(^|/)deepspeed/runtime/zero/stage(_1_and_2|3)\.py$"
 ZERO_BUCKETS: Final = Place(_ZERO, r"^(setup_buckets|reduce_gradients|_setup_for_real_optimizer)$")
 ZERO_GRADIENTS: Final = Place(_ZERO, r"^(copy_grads_in_partition|_setup_for_real_optimizer)$")
-"""Where DeepSpeed's ZeRO allocates buckets, through which gradients pass, and a rank's reduced gradients. ZeRO-3 has
-one function for both; its gradients are known only from its bucket."""
+"""Places where DeepSpeed's ZeRO allocates buckets, through which gradients pass, and a rank's reduced gradients. ZeRO-3
+has one function for both; its gradients are known only from its bucket."""
 
 COLLECTIVES: Final = Place(
     r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives|fsdp/_fully_shard/_fsdp_collectives)\.py$", r"."

@@ -64,7 +64,7 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    """Return a count that fits the columns of everybody who reads it, or -1."""
+    """Return a count that fits the columns of all readers, or -1."""
     return value if type(value) is int and 0 <= value < 2**31 else -1
 
 

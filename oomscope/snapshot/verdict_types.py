@@ -13,10 +13,10 @@ FailedIn = Literal["outside", "host", "program"]
 """Source of a refusal that is not the caching allocator's: a library that allocates device memory by itself, the host,
 or the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
 Tag = Literal["foreign", "fraction", "leak", "spurious", "undecided", "later: capacity"]
-"""What can accompany any kind (docs/verdict.md): other processes' memory, a memory fraction, live bytes that grow from
-iteration to iteration, a request that would pass if repeated, no setting's replay decided, a later allocation that does
-not fit even so. Set in ``judge/verdict.py``, kept or dropped for whole runs in ``judge/confirmed.py``; worded in
-``judge/headline.py`` and ``report/verdict_text.py``."""
+"""Remarks that can accompany any kind (docs/verdict.md): other processes' memory, a memory fraction, live bytes that
+grow from iteration to iteration, a request that would pass if repeated, no setting's replay decided, a later allocation
+that does not fit even so. Set in ``judge/verdict.py``, kept or dropped for whole runs in ``judge/confirmed.py``; worded
+in ``judge/headline.py`` and ``report/verdict_text.py``."""
 How = Literal["replayed", "run"]
 """``replayed``: the recorded allocations were put to the emulated allocator. ``run``: the whole program ran again."""
 
@@ -42,7 +42,7 @@ class FixTried:
     failed_event: int | None = None
     """Index of the first event that failed in the replay."""
     failed_in: str = ""
-    """Where the run failed: ``backward of iteration 1``."""
+    """Place of the run's failure: ``backward of iteration 1``."""
     saved_bytes: int = 0
     """Bytes by which the most reserved is below that under the recorded settings, both begun the same way: with what
     was held when the recording began, or with those blocks repacked."""
@@ -106,7 +106,7 @@ class Verdict:
     """Whether D is an upper bound: a memory fraction of unknown size refused the request, or the card is known only by
     what the driver refused and the program survived."""
     reserved_bytes: int
-    """What the allocator held at that event."""
+    """Bytes that the allocator held at that event."""
     event: int | None = None
     """The failure, or the peak for headroom; None where it is no event of the trace."""
     cured_by: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ def load_where_needed() -> None:
     """Load the virtual card where torch's CUDA build cannot be imported otherwise, for work that needs no GPU.
 
     That is where NVIDIA's libraries are not installed. Where there is a GPU, or torch needs none of them, nothing is
-    loaded, and nothing that is wrong with torch is said: importing it will tell.
+    loaded, and nothing that is wrong with torch is said: importing it will show that.
 
     Raises:
         MachineUnfitError: as for :func:`load`.

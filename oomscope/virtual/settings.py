@@ -24,7 +24,7 @@ Peers = Literal["alike", "processes"]
 
 @dataclass(frozen=True, kw_only=True)
 class CardSettings:
-    """One process's view of the card. Unset fields make an H100 of its real size, of which others hold nothing."""
+    """One process's view of the card. Unset fields make an H100 of its real size, with nothing held by others."""
 
     card: Card = field(default_factory=lambda: CARDS[DEFAULT_CARD])
     total_bytes: int = 0

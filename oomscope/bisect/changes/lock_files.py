@@ -21,7 +21,7 @@ _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _TABLES = re.compile(r"^\[\[packages?\]\]\s*$", re.MULTILINE)
 _ELSEWHERE: Final = ("vcs", "git", "directory", "path", "editable", "virtual", "archive", "url")
-"""Where a package comes from that no index has by its version."""
+"""Sources of packages that no index has by their version."""
 _READ = re.compile(r"(^|[^/]*[._-])(uv\.lock|poetry\.lock|pdm\.lock|pylock(\.[^./]+)?\.toml|requirements[^/]*)$")
 """Names of files that can be read; a folder called ``requirements`` has such files, too."""
 _EXTRAS: Final = re.compile(r"""extra\s*[!=]=\s*['"]([^'"]+)""")

@@ -34,7 +34,7 @@ _SUFFIX = ".jsonl"
 _SHOWN = 5
 """Numbers of searches that an error names."""
 _PATIENCE_S = 1.0
-"""How long a lock is waited for: a process may hold it briefly to see whether it is held."""
+"""Seconds to wait for a lock: a process may hold it briefly to see whether it is held."""
 _ANOTHER = "see that it is a file of yours, or give --state another directory"
 MOST: Final = 200
 """The newest searches are kept, whatever their age, up to ``LONGEST_S``."""

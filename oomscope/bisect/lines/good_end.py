@@ -19,7 +19,7 @@ from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.repository import Commit, Repository
 
 DAYS = (1, 3, 7, 14, 30, 60)
-"""How many days before the bad end, one after the other."""
+"""Days before the bad end that are tried, one after the other."""
 
 
 @dataclass(kw_only=True)

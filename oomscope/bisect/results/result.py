@@ -18,7 +18,7 @@ from oomscope.units import Bytes
 SCHEMA_VERSION = 3
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 OUT_OF_TIME: Final = "the deadline passed"
-"""What the message holds on a search that was ended by its deadline."""
+"""Text in the message of a search that was ended by its deadline."""
 Side = Literal["good", "bad"]
 Axis = Literal["commits", "config", "environment", "both"]
 Role = Literal[
@@ -55,7 +55,7 @@ class ProbeRecord(Document):
     reason: str
     """One line: what was seen, or why nothing could be."""
     outcome: Outcome | None = None
-    """None where nothing was run: no such file, an invalid configuration."""
+    """Outcome of the probe; None where nothing was run: no such file, an invalid configuration."""
     peak: Bytes | None = None
     is_lower_bound: bool = False
     """Whether the requested bytes are only those up to a failure."""
@@ -124,9 +124,9 @@ class KeysCulprit(Document):
 
     keys: tuple[KeyChange, ...]
     delta: Bytes
-    """From the good file to the good file with these keys changed."""
+    """Difference between the good file and the good file with these keys changed."""
     interaction: Bytes | None
-    """What is left of ``delta`` when the bytes of each key alone are taken off; None where one is untestable."""
+    """Part of ``delta`` beyond the bytes of each key alone; None where one is untestable."""
     sites: tuple[SiteGrowth, ...]
     """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
 
@@ -230,8 +230,8 @@ class BisectResult(Document):
     last_good: ProbeEvidence | None = None
     first_bad: ProbeEvidence | None = None
     remedy: str | None = None
-    """What to do about an end that lacks a file, or whose configuration file is wrong, or how to go on after the
-    deadline; None elsewhere."""
+    """Remedy for an end without a file or with a wrong configuration, or for a passed deadline; None elsewhere.
+    """
     notes: tuple[str, ...] = ()
     search: int | None = None
     """Number of the search, for ``oomscope bisect log`` and the like; None where no journal was kept."""

@@ -67,11 +67,11 @@ class Narrowed(Document):
     hunks: tuple[HunkChange, ...] = ()
     """The hunks at fault, in the order of the patch, then others that touch lines whose bytes differ."""
     lumped: int = 0
-    """How many of the guilty hunks stand in groups of which no part could be tested: one hunk of a group may do."""
+    """Number of guilty hunks in groups whose parts could not be tested: one hunk of a group may be enough."""
     delta: Bytes
     """Difference between the commit before and that commit with the guilty hunks or keys alone."""
     interaction: Bytes
-    """What is left of ``delta`` when the bytes of each guilty one that was measured by itself are taken off."""
+    """Part of ``delta`` beyond the bytes of the guilty hunks or keys that were measured alone."""
     rest: Bytes
     """Difference that all other hunks or keys add."""
 
@@ -140,8 +140,9 @@ class StepsWanted:
     """Which steps are searched for."""
 
     threshold: Threshold | None = None
-    """What a range's ends differ by at most to be left alone. None for the default: on a real card whose measurements
-    are repeated nothing beside their spread, elsewhere any change of requested bytes and a segment of overhead."""
+    """Largest difference between the ends of a range that is left alone. None for the default: on a real card whose
+    measurements are repeated nothing beside their spread, elsewhere any change of requested bytes and a segment of
+    overhead."""
     looks: int = 0
     """Commits to measure inside ranges whose ends do not differ."""
 

@@ -28,7 +28,7 @@ _LOOK_S = 0.1
 _TAIL_BYTES = 65_536
 
 _SIGNALLED = 128
-"""What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
+"""Number that ``sh`` adds to that of a signal that ended a command, for the exit status."""
 
 
 class OutOfTimeError(Exception):
@@ -67,13 +67,13 @@ class Workplace:
     """One checkout that is being made ready for a probe."""
 
     directory: Path
-    """Its root."""
+    """Root of the checkout."""
     environment: Mapping[str, str]
     """The variables that the probe will see."""
     deadline: Deadline
     """When the search ends."""
     stop: threading.Event
-    """Set once the result is not needed any more."""
+    """Event that is set once the result is not needed any more."""
 
     def check(self) -> None:
         """Check that there is time left and the result is still needed.

@@ -51,7 +51,7 @@ _LENT = "CUDA_VISIBLE_DEVICES"
 """Names the cards of its node that a job was given."""
 _LOOK_S = 0.25
 _CANCEL_S = 15.0
-"""How long a cancelled job is waited for: its node may still write into the checkout."""
+"""Seconds to wait for a cancelled job: its node may still write into the checkout."""
 _START_MIN = 3
 """Minutes that a job may run beside its probe: to start Python, and to read torch from a network file system."""
 _DETAIL = 4000

@@ -213,7 +213,7 @@ class ProbeSpread:
 
     requested_bytes: float
     overhead_bytes: float
-    """0 where reserved bytes are not known."""
+    """Overhead; 0 where reserved bytes are not known."""
     freedom: int
     """Degrees of freedom: probes less positions. With none nothing is known of the spread."""
 

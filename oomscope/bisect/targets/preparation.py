@@ -232,7 +232,7 @@ class Preparation:
     links: tuple[str, ...] = ()
     """Paths of the user's checkout that every checkout links to."""
     timeout_s: float = TIMEOUT_S
-    """How long a command may take, in seconds."""
+    """Seconds that a command may take."""
 
     def of(self, subject: Subject, repository: Repository) -> Subject:
         """Return ``subject``, whose commits are checkouts, with each prepared in this way.

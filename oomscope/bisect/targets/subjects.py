@@ -44,9 +44,9 @@ class OwnCode:
     """Code that is laid out commit by commit."""
 
     target: CheckoutTarget
-    """What drives it; which checkout it names does not matter."""
+    """Target that drives the code; the checkout that it names does not matter."""
     settings: Config
-    """Its sections allocator, device and probe say how to measure."""
+    """Configuration whose sections allocator, device and probe say how to measure."""
     overrides: tuple[str, ...] = ()
     """The settings as ``section.key=value``, for the commands that repeat a probe."""
 

@@ -233,7 +233,7 @@ def _add_assigned(arguments: Arguments, lines: list[str], wanted: str | None) ->
         None: [],
         **{begun[1]: [] for line in lines if (begun := _FUNCTION.match(line))},
     }
-    """What each function sets, and the functions that it calls."""
+    """Settings of each function, and the functions that it calls."""
     within: str | None = None
     for number, line in enumerate(lines, start=1):
         if begun := _FUNCTION.match(line):

@@ -47,7 +47,7 @@ class Draft:
             self.set(key, value, because=because)
 
     def drop(self, key: str, value: Any) -> None:
-        """Take ``key`` back where it has ``value``, which says nothing: logs have all defaults."""
+        """Remove ``key`` if it has ``value``, the default: logs have all defaults."""
         if self.value(key) == value:
             self.settings.pop(key, None)
 

@@ -9,11 +9,11 @@ from pydantic import Field
 from oomscope.config.schema.section import Count, Section
 
 FlashKernels = Literal["auto", "flash", "fused"]
-"""Whose attention: as Transformer Engine chooses by the card, flash-attn's, cuDNN's."""
+"""Kernels of flash attention: as Transformer Engine chooses by the card, flash-attn's, cuDNN's."""
 
 
 Softmax = Literal["kernel", "fp32", "as scores"]
-"""How probabilities come of scores: by the fused kernel, or by torch in fp32 or in the scores' format."""
+"""How probabilities are computed from scores: by the fused kernel, or by torch in fp32 or in the scores' format."""
 
 
 class ModelConfig(Section):
@@ -38,7 +38,7 @@ class ModelConfig(Section):
     max_position_embeddings: Count | None = None
     """Rows of the learned position table; null means data.seq_length."""
     position_embedding_type: Literal["learned_absolute", "rope", "none"] = "learned_absolute"
-    """How positions enter."""
+    """How positions enter the model."""
     rotary_base: Count = 10000
     """Base of the rotary frequencies."""
     normalization: Literal["LayerNorm", "RMSNorm"] = "LayerNorm"
@@ -87,7 +87,7 @@ class ModelConfig(Section):
     mtp_num_layers: Count | None = None
     """Depths of multi-token prediction (MTP, DeepSeek-V3), each with a layer and logits of its own; null means none."""
     mtp_loss_scaling_factor: float = Field(default=0.1, ge=0)
-    """What the mean of the depths' losses weighs beside the model's own."""
+    """Weight of the mean of the depths' losses, beside the model's own loss."""
     mtp_use_repeated_layer: bool = False
     """Run the same MTP layer at every depth."""
     multi_latent_attention: bool = False
@@ -138,7 +138,7 @@ class ModelConfig(Section):
     moe_router_pre_softmax: bool = False
     """Take the softmax over all experts, before the top k are picked, and keep it."""
     moe_router_score_function: Literal["softmax", "sigmoid"] = "softmax"
-    """What makes scores of logits; sigmoid keeps those of all experts in fp32 (DeepSeek-V3)."""
+    """Function from logits to scores; sigmoid keeps the scores of all experts in fp32 (DeepSeek-V3)."""
     moe_router_topk_scaling_factor: float | None = Field(default=None, gt=0)
     """Multiply the weights of the chosen experts by this; null means 1."""
     moe_router_num_groups: Count | None = None

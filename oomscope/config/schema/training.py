@@ -39,7 +39,7 @@ class OptimizerConfig(Section):
     muon_num_ns_steps: Count = 5
     """Newton-Schulz iterations a step; no byte depends on it."""
     muon_tp_mode: Literal["blockwise", "duplicated", "distributed"] = "duplicated"
-    """Of matrices that TP ranks share: each its own part (blockwise), or every rank the whole, gathered before."""
+    """How TP ranks step a matrix that they share: each its part (blockwise), or each the whole, gathered before."""
     muon_extra_scale_factor: float = Field(default=1.0, gt=0)
     """Multiply Muon's updates by this."""
     clip_grad: float = Field(default=1.0, ge=0)
@@ -57,7 +57,7 @@ class OptimizerConfig(Section):
     use_precision_aware_optimizer: bool = False
     """Let the optimizer keep master weights and moments in the dtypes below, and read gradients as they are."""
     store_param_remainders: bool = True
-    """With it, keep of the fp32 master of a bf16 parameter the lower 16 bits alone: 2 bytes a parameter less."""
+    """With use_precision_aware_optimizer, keep of a bf16 parameter's fp32 master the lower 16 bits: 2 bytes less."""
     main_grads_dtype: Literal["fp32", "bf16"] = "fp32"
     """Dtype of main gradients; bf16 needs use_precision_aware_optimizer and grad_reduce_in_fp32 off."""
     main_params_dtype: Literal["fp32", "fp16"] = "fp32"
@@ -108,9 +108,9 @@ class PrecisionConfig(Section):
     first_last_layers_bf16: bool = False
     """Leave some layers at both ends of the model in 16 bits."""
     num_layers_at_start_in_bf16: int = Field(default=1, ge=0)
-    """How many of the first, with first_last_layers_bf16."""
+    """First layers in 16 bits, with first_last_layers_bf16."""
     num_layers_at_end_in_bf16: int = Field(default=1, ge=0)
-    """How many of the last."""
+    """Last layers in 16 bits, with first_last_layers_bf16."""
     disable_parameter_transpose_cache: bool = False
     """Quantise weights in every microbatch and keep no copy of them from one to the next."""
     gradient_accumulation_fusion: bool = False

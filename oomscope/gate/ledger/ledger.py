@@ -24,7 +24,7 @@ APPLICATION_ID = 0x6F6F6D73
 """``ooms``: tells the file from other people's (``PRAGMA application_id``)."""
 SCHEMA_VERSION = 5
 BUSY_S = 30.0
-"""How long a writer waits for others."""
+"""Seconds that a writer waits for others."""
 _REBUILD = "move it away, and make it again with oomscope gate import RESULT.json..."
 _TABLES = f"""
 CREATE TABLE nights (

@@ -36,9 +36,9 @@ class MetricRow(Document):
     expected: int | None
     measured: int | None
     warn: int | None = None
-    """How much worse it may be before it is reported, in the metric's unit; None without a baseline."""
+    """Difference beyond which it is reported as worse, in the metric's unit; None without a baseline."""
     fail: int | None = None
-    """How much worse it may be before the gate fails."""
+    """Difference beyond which the gate fails."""
 
     @property
     def difference(self) -> int | None:

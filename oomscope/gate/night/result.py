@@ -86,9 +86,9 @@ class Culprit:
     site: str = ""
     """The line whose requested bytes grew most."""
     brought: int | None = None
-    """By how much the metric that is worse grew with the commit; None where the search did not measure it."""
+    """Growth with the commit of the metric that is worse; None where the search did not measure it."""
     beyond: int | None = None
-    """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew too."""
+    """Distance of that metric from the baseline: more than ``brought`` where earlier commits grew too."""
     grown: tuple[GrownLine, ...] = ()
     """The lines whose requested bytes grew, most first."""
     commands: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class CaseResult(Document):
     reason: str = ""
     rows: Annotated[tuple[MetricRow, ...], Field(validation_alias="metrics")] = ()
     key: Key | None = None
-    """What the measurement can be compared under; None where there is none."""
+    """Key under which the measurement is compared; None where there is none."""
     outcome: Outcome | None = None
     """``fits``, ``oom`` or ``error``; None where nothing was probed."""
     expected_outcome: Outcome | None = None
@@ -178,7 +178,7 @@ class GateResult(Document):
     also_written: ClassVar[tuple[str, ...]] = ("exit_code",)
 
     night: str
-    """Its id, the same in every copy."""
+    """Id of the night, the same in every copy."""
     started: Moment
     suite: PathText
     """The suite's file, by its absolute path."""

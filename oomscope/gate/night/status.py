@@ -22,17 +22,17 @@ class Status(StrEnum):
     UNFIT = "unfit"
     """The machine cannot measure it."""
     UNMEASURED = "nothing measured"
-    """It ran, and a number that counts is missing."""
+    """The case ran, and a number that counts is missing."""
     NO_BASELINE = "no baseline"
     """Nothing was accepted to compare with."""
     INCOMPATIBLE = "incompatible baseline"
     """What was accepted was measured under other conditions."""
     WORSE = "worse"
-    """Beyond the band that fails, in two measurements."""
+    """Worse than the failing band, in two measurements."""
     UNTESTABLE = "untestable"
     """The code under measurement failed: neither red nor green."""
     UNCONFIRMED = "unconfirmed"
-    """Beyond the band that fails, or on a card better, in the first measurement but not in the second."""
+    """Worse than the failing band, or on a card better, in the first measurement but not in the second."""
     WARN = "warn"
     """Worse, inside the band."""
     BETTER = "better"
@@ -63,9 +63,9 @@ class Tone(StrEnum):
 
     GOOD = "good"
     WARN = "warn"
-    """It passes, with a remark."""
+    """The status passes, with a remark."""
     BAD = "bad"
-    """It does not pass."""
+    """The status does not pass."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,7 +191,7 @@ _ALL: Final = (
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})
 """All metrics by name, in the order of reports."""
 REQUESTED: Final = "peak_requested"
-"""Without it, nothing says how much memory a case takes."""
+"""Metric without which nothing says how much memory a case takes."""
 
 
 def values_of(result: ProbeResult) -> dict[str, int]:

@@ -151,7 +151,7 @@ class CaseDocument(_Shared):
     """One of ``cases:``."""
 
     name: Name
-    """Its name in reports and in the baseline."""
+    """Name of the case in reports and in the baseline."""
     preset: str | None = None
     """The bundled transformer under a preset."""
     config: Place | None = None

@@ -18,7 +18,7 @@ from oomscope.model.parallel.parallel_state import Axis, group_of, stage_of
 from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 _HOST_ADAM_BYTES = 28
-"""What Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32 a parameter."""
+"""Bytes a parameter that Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32."""
 _FP32 = 4
 _GIGA = 1e9
 _TERA = 1e12

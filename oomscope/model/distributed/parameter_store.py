@@ -23,7 +23,7 @@ class ParameterStore:
 
     params: tuple[nn.Parameter, ...]
     is_last_microbatch = False
-    """Set by the schedule: gradients that arrive now complete the step."""
+    """Whether gradients that arrive now complete the step; set by the schedule."""
 
     def report_roles(self, observer: Observer) -> None:
         """Report the roles of permanent tensors to ``observer``."""

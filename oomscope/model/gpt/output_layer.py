@@ -32,7 +32,7 @@ class OutputLayer(nn.Module):
         self._inputs: deque[torch.Tensor] = deque()
         self._grads: deque[torch.Tensor] = deque()
         self._gathered = (MemoryBuffer(rank.observer), MemoryBuffer(rank.observer))
-        """Where inputs are gathered again under sequence parallelism."""
+        """Memory in which inputs are gathered again under sequence parallelism."""
         self._tp = replace(rank.tp, keep_grad=partial(_keep, self._grads, self._limit)) if self._defers else rank.tp
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -61,8 +61,8 @@ class GPTStage(nn.Module):
         self.is_first = pre_process
         self.is_last = post_process
         self.input_tensor: torch.Tensor | None = None
-        """What the stage before sent last. It and its gradient, two hidden states a model chunk, stay until the next
-        arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
+        """Input that the stage before sent last. It and its gradient, two hidden states a model chunk, stay until the
+        next arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
         rank = self.rank = RankContext(
             config,
             state,

@@ -88,7 +88,7 @@ class TensorParallel:
     """Takes the gradient of a column-parallel layer's output, and returns whether the weight's gradient is computed
     from it later."""
     buffer: MemoryBuffer | None = None
-    """Where inputs are gathered; None gathers them into fresh memory."""
+    """Memory in which inputs are gathered; None gathers them into fresh memory."""
 
 
 # Collectives on plain tensors ------------------------------------------------------------------------------------

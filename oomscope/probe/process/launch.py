@@ -208,7 +208,7 @@ def _run_worker(
 def _text_of(ended: Ended, during: str, oom_killed: bool) -> str:
     """Return how the worker ended, in one line.
 
-    ``oom_killed``: the kernel killed for want of memory while it ran.
+    ``oom_killed``: the kernel killed for lack of memory while it ran.
     """
     if ended.status == ExitCode.INTERNAL:
         return f"a defect of oomscope itself ended the probe{during}; please report it with the log"

@@ -51,7 +51,7 @@ _LOOK_S = 0.25
 class Parent:
     """One warm parent, which lives until it is closed or this process ends, however that ends.
 
-    Its workers do not depend on it: each has a supervisor, which knows who wants the worker.
+    Its workers do not depend on it: each has a supervisor, which knows the process that wants the worker.
 
     Args:
         environment: what its workers see, but for :data:`OF_THE_JOB`.

@@ -1,8 +1,8 @@
 """Labels storages on the card with what they are for, by address and by the number of allocations made until then.
 
-An address is used again and again, and times of events are not exact to the microsecond; how many blocks were
-allocated before a label was recorded tells which of an address's blocks it means. Collectives are followed here: what
-a rank receives is communication for as long as it only passes through.
+An address is used again and again, and times of events are not exact to the microsecond; the number of blocks allocated
+before a label identifies which of an address's blocks it means. Collectives are followed here: what a rank receives is
+communication for as long as it only passes through.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensors_in(value: object, *, objects: int = 0) -> Iterator[torch.Tensor]:
-    """Yield the tensors of lists, tuples and dictionaries, of each of which once.
+    """Yield the tensors of lists, tuples and dictionaries, each of these once.
 
     Args:
         value: where to begin.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oomscope.probe.recording.session import Session
 
 UNLIMITED_BYTES: Final = 2**42
-"""What the card gives in a run without a limit; programs, which choose sizes by it, are told the limit. With expandable
+"""Bytes of the card in a run without a limit; programs, which choose sizes by it, see the limit. With expandable
 segments torch reserves addresses for each pool of a stream: 9/8 of the card (c10/cuda/CUDACachingAllocator.cpp); a
 process has 2^47 bytes of them."""
 
@@ -36,7 +36,7 @@ class SessionSettings:
     limit_bytes: int | None = None
     """A card with this many bytes in all; None means the card's own total."""
     values: ValueRule = "zeros"
-    """What a virtual card answers where it holds nothing."""
+    """Rule for values that a virtual card does not hold."""
     is_bounded: bool = False
     """Whether a program ends after as many backward passes as in earlier runs: with other values it might not step."""
     device: int | None = None
@@ -52,7 +52,7 @@ class SessionSettings:
     address_policy: AddressPolicy = "spans"
     """The order of a virtual card's addresses."""
     compute_values: bool = False
-    """Have the host compute what a virtual card's kernels would."""
+    """Whether the host computes what a virtual card's kernels would."""
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True

@@ -2,7 +2,7 @@
 
 An editable installation (``pip install -e .``) and an absolute folder on ``PYTHONPATH`` name the user's checkout,
 whatever commit a search has laid out. So each Python process of the program replaces such folders by those of the
-clone, before anything is imported. What was imported from elsewhere all the same is told at the end.
+clone, before anything is imported. What was still imported from elsewhere is reported at the end.
 
 A clone is one of ``git clone --shared``: git notes in it where the objects of the user's repository lie.
 Every Python process of the program pays for what is imported here, hence no pathlib.

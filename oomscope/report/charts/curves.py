@@ -55,8 +55,8 @@ def curves(
 ) -> Markup:
     """Return the curves, from zero.
 
-    ``stretches`` are names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events. What
-    lies between the two ``compared`` is filled, by which of them is higher. ``name`` is the id of the element with
+    ``stretches`` are names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events. The
+    area between the two ``compared`` is filled, by which of them is higher. ``name`` is the id of the element with
     :func:`curves_data`.
     """
     top = max((max(each.values, default=0) for each in series), default=0)

@@ -153,7 +153,7 @@ def _controls(chart: ET.Element, graph: FlameGraph) -> None:
 def _laid_out(tree: Sequence[Node], widths: Sequence[int]) -> Iterator[tuple[Node, float, float]]:
     """Yield the nodes that have a width, with left edge and width from 0 to 1."""
     whole, ends = max(1, widths[0]), [0]
-    """Where the next node of each depth begins."""
+    """Starts of the next node of each depth."""
     for node, width in zip(tree, widths, strict=True):
         left = ends[node.depth]
         ends[node.depth :] = [left + width, left]

@@ -45,7 +45,7 @@ PANELS: Final = 40
 
 
 def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> bytes:
-    """Return a PNG file: for each device its timeline and its segments, as far as there are any.
+    """Return a PNG file: for each device its timeline and its segments, if there are any.
 
     Raises:
         UsageError: there is nothing to draw.

@@ -119,7 +119,7 @@ def guilty_commit(result: BisectResult) -> str | None:
 
 
 def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
-    """Return requested and reserved bytes of the last good and the first bad probe, and of which rank they are."""
+    """Return requested and reserved bytes of the last good and the first bad probe, and their rank."""
     if result.last_good is None or result.first_bad is None:
         return []
     probes = (result.last_good.result, result.first_bad.result)

@@ -169,7 +169,7 @@ def unused_text(device: DeviceExplanation) -> str | None:
 
 
 def growing_text(device: DeviceExplanation) -> str | None:
-    """Return the line that holds most of what grows, where the verdict knows no leak and it is much of what is live."""
+    """Return the line with most growing bytes, where these are much of what is live and the verdict knows no leak."""
     verdict, largest = device.verdict, next((suspect for suspect in device.suspects if suspect.site), None)
     if (
         verdict.leak is not None
@@ -270,6 +270,6 @@ def differing_categories(rows: Sequence[RankRow]) -> list[str]:
 
 
 def conf_variable(device: DeviceExplanation) -> str:
-    """Return the name that the torch of a recording reads, whichever of those that it may be it was."""
+    """Return the variable that the torch of a recording reads, as do all others that it may have been."""
     is_old = device.version_source == "found" and device.torch_version == _FOUND_BEFORE_2_12
     return OLD_VARIABLE if is_old or parse_version(device.torch_version) < _NEW_SINCE else NEW_VARIABLE

@@ -304,7 +304,7 @@ def less_text(result: ProbeResult) -> str | None:
 def _with_step(result: ProbeResult, whole: Peak, at_peak: str | None) -> str | None:
     """Return what to reduce ``at_peak`` of the ``whole`` run and in its optimizer's step, when all gradients are made.
 
-    Sharding and offloading, which a configuration is told of, help at both.
+    Sharding and offloading, advised for a configuration, help at both.
     """
     step, is_configured, available = result.demand_step, result.pipeline_stages is not None, result.available_bytes or 0
     if step is None or whole.phase == "optimizer":

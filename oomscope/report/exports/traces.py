@@ -77,7 +77,7 @@ def _device_events(file: str, device: DeviceExplanation, drawing: Drawing) -> It
 
 
 def _marks(device: DeviceExplanation, drawing: Drawing) -> Iterator[tuple[int, str, int, Place | None]]:
-    """Yield what happened at an event: its name, its bytes, and where the program was, as far as that is known."""
+    """Yield what happened at an event: its name, its bytes, and where the program was, if known."""
     if device.at_peak.event >= 0:
         yield device.at_peak.event, "peak", device.peak.requested_bytes, device.place
     for event, kind, size in drawing.incidents:

@@ -108,7 +108,7 @@ def _cell(cell: Cell, width: int) -> Text:
 def span_text(span: Span, width: int) -> str:
     """Return a bar of at most ``width`` characters: solid, or light for a step down.
 
-    A step that is too small for a character has one all the same; a share of nothing has none.
+    A step that is too small for a character still has one; a share of nothing has none.
     """
     low, high = round(width * span.start), round(width * span.end)
     if span.end <= span.start:

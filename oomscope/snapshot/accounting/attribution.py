@@ -135,7 +135,7 @@ AT_PEAK: Final = "at the peak"
 
 
 def moments_shown(timeline: Timeline, *, failed_event: int | None = None) -> dict[str, Indices]:
-    """Return the blocks that are live at a failed allocation, at the peak and at the end, as far as these differ."""
+    """Return the blocks that are live at a failed allocation, at the peak and at the end, where these differ."""
     last = len(timeline.trace) - 1
     peak = timeline.peak_event()
     moments = {}

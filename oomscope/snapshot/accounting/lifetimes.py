@@ -40,7 +40,7 @@ class Lifetimes:
     """Requested bytes."""
     stream: NDArray[np.int64]
     segment_block: Indices
-    """For a block that the final segments hold: its position in :func:`active_blocks`; else -1."""
+    """Position in :func:`active_blocks` of a block that the final segments hold; else -1."""
     inconsistent_events: Indices
     """Events that contradict the others: a free of what is not allocated, an alloc of what is."""
     later: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

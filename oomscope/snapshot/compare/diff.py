@@ -1,7 +1,7 @@
 """What grew from one snapshot to another, at each side's own peak: by code line, category, module and size of block.
 
-Every table holds all of both peaks, so it sums exactly to their difference. Blocks of which something is not known (no
-stack, alive before the recording, no category) are rows like any other.
+Every table holds all of both peaks, so it sums exactly to their difference. Blocks with unknown properties (no stack,
+alive before the recording, no category) are rows like any other.
 """
 
 from __future__ import annotations

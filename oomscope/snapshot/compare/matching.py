@@ -1,4 +1,4 @@
-"""Which line of one program is which line of another, though files were moved and lines have other numbers.
+"""Matches the lines of two programs, though files were moved and lines have other numbers.
 
 Files are matched by the longest common end of their paths, since machines differ in where a program lies. Where the
 text of both files is at hand, lines with the same text are the same line. All others are matched inside functions of
@@ -166,7 +166,7 @@ def _common_end(one: str, other: str) -> int:
 
 
 def same_lines(before: Sequence[str] | None, after: Sequence[str] | None) -> SameLine | None:
-    """Return which line number of ``before`` is which of ``after``, by text without indentation; None without texts."""
+    """Return the line numbers of ``after`` by those of ``before``, by text without indentation; None without texts."""
     if before is None or after is None or max(len(before), len(after)) > LONGEST_TEXT:
         return None
     old, new = ([line.strip() for line in lines] for lines in (before, after))

@@ -3,7 +3,7 @@
 A frame tells by its function and path (PyTorch's own names first, conventions of user code second); the innermost
 telling frame of a stack counts, so a forward inside backward is a recomputation, and one inside an optimizer's step is
 its closure. Events in between go on doing what the last telling allocation did, but not past the end of an annotated
-step: what follows is unknown until something tells.
+step: what follows is unknown until something shows it.
 """
 
 from __future__ import annotations

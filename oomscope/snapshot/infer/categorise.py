@@ -126,9 +126,9 @@ def census(size: Indices, freed: Indices, persistent: Mask, gradients: Mask) -> 
     """Return which of ``persistent`` are taken for parameters, and which for optimizer states.
 
     States may be in twice the precision of the gradient; then they count from two a parameter on. Those freed last
-    are taken for the parameters, since an optimizer may make its states anew in each step. ``persistent`` blocks, of
-    which nothing tells, were alive before the recording and at its end, or in a step; ``gradients`` were alive at one
-    moment.
+    are taken for the parameters, since an optimizer may make its states anew in each step. ``persistent`` blocks,
+    without other evidence, were alive before the recording and at its end, or in a step; ``gradients`` were alive at
+    one moment.
     """
     longest = np.argsort(-freed, kind="stable")
     parameters, states = np.zeros_like(persistent), np.zeros_like(persistent)

@@ -1,6 +1,6 @@
 """The table of rules by which the category of a block is inferred: who made it, and how long it lived.
 
-Each row is a condition, the category that it tells and how sure it is. The first row that holds counts, so a rule may
+Each row is a condition, the category that it gives and how sure that is. The first row that holds counts, so a rule may
 take for granted that those above it do not hold.
 """
 
@@ -172,5 +172,5 @@ RULES: Final = (
         lambda b: b.older & (b.freed_in == BACKWARD),
     ),
 )
-"""In order; the first that holds counts. Lifetimes are those of PyTorch's autograd: what forward saves, backward gives
-up (torch/csrc/autograd/saved_variable.h), gradients live from backward to the step or to ``zero_grad``."""
+"""Rules in order; the first that holds counts. Lifetimes are those of PyTorch's autograd: what forward saves, backward
+gives up (torch/csrc/autograd/saved_variable.h), gradients live from backward to the step or to ``zero_grad``."""

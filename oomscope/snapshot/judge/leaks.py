@@ -153,7 +153,7 @@ def _grown_in_each_iteration(timeline: Timeline, ends: Indices) -> dict[Key, int
     A stack counts if its blocks that are alive at the end of an iteration, and younger than the end before, have grown
     by the same bytes each time, while all else that an iteration allocates stays as large: with growing batches it does
     not. Where it makes nothing in the first iteration, whose tensor may come from elsewhere, the second one is that
-    growth, or twice it. To a hundredth; of a long recording the last iterations tell.
+    growth, or twice it. To a hundredth; for a long recording the last iterations decide.
     """
     table, trace = timeline.lifetimes, timeline.trace
     last = ends[-_LOOKED_AT:]

@@ -286,7 +286,7 @@ class _Case:
         return tried.baseline.segments if tried.baseline.failed_event == event else ()
 
     def _fits_alone(self, requests: Requests, demand_after: int) -> bool:
-        """Return whether the requests pass on the same device with no other process on it, as far as is known.
+        """Return whether the requests pass on the same device with no other process on it.
 
         Not where the whole run is known to need more than that device has.
         """

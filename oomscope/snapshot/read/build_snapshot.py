@@ -61,7 +61,7 @@ def snapshot_from(tables: Tables) -> Snapshot:
 
 
 def empty_trace(device: int) -> Trace:
-    """Return the trace of a device of which nothing is recorded."""
+    """Return the trace of a device without a recording."""
     return _File(flatten({"segments": []}, where="")).trace(device, None, [])
 
 
@@ -129,7 +129,7 @@ class _File:
             )
 
     def trace(self, device: int, key: str | None, pools: list[Any]) -> Trace:
-        """Return the trace of one device, of which the columns begin with ``key``; None: there are none."""
+        """Return the trace of one device, whose columns begin with ``key``; None: there are none."""
 
         def column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
             return np.array(self._columns[f"{key}.{name}"] if key else (), dtype=dtype)

@@ -1,4 +1,4 @@
-"""The snapshot files of a folder: which rank each is of by its name, and which of a rank's to look at first.
+"""The snapshot files of a folder: the rank of each by its name, and the order of a rank's files.
 
 The number after "rank" counts, or that of ``snap-0``; else the last number in which all names differ, without the tags
 that a recording gives to further files of one process (``.oom``, ``.step100``).

@@ -39,7 +39,7 @@ class InitialState:
     held: Held | None
     """Segments and blocks, whose ids are rows of the lifetimes; None where they cannot be known."""
     doubts: tuple[str, ...] = ()
-    """What is assumed in it, or why it is unknown, for people."""
+    """Assumptions in the state, or why it is unknown, for people."""
     reservations: tuple[Reservation, ...] = ()
     """Address ranges of expandable segments that were reserved during the trace, in order."""
     pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)

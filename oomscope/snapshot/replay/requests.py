@@ -81,12 +81,12 @@ class Requests:
     """Number of the pool that it is made in: a position in ``pool_ids``."""
     pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
     pool_doubts: tuple[str, ...] = ()
-    """What is assumed of private pools, for people."""
+    """Assumptions on private pools, for people."""
     packed_before: int = 0
     """Requests for the blocks that were alive before the recording; they come first, in the order of addresses, and
     pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
     initial: InitialState | None = None
-    """What the allocator holds before the first request; None: nothing."""
+    """State of the allocator before the first request; None for nothing."""
     afresh: Requests | None = None
     """These requests without an initial state."""
     addresses: tuple[tuple[int, int], ...] = ()
@@ -319,8 +319,8 @@ def _failed_tries(timeline: Timeline, end: int, fatal: int | None, pools: Pools)
 def _releases(timeline: Timeline, releases: tuple[Release, ...], pools: Pools) -> list[Columns]:
     """Return what the program gave back; what a failed request released is the allocator's own doing.
 
-    A private pool of which something was given back was in use no more, unless for a request of its own. Where nothing
-    but memory of private pools was given back at once, these died; else ``empty_cache`` was called.
+    A private pool that gave something back was no longer in use, unless for a request of its own. Where nothing but
+    memory of private pools was given back at once, these died; else ``empty_cache`` was called.
     """
     found: list[tuple[Kind, int, int]] = []
     for release in releases:

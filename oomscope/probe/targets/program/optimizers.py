@@ -63,8 +63,8 @@ class Optimizers:
     def step(self, optimizer: Optimizer, backwards: int) -> bool:
         """Count a step; return whether it is one more iteration. ``backwards`` passes were begun before it.
 
-        How many parts an iteration has, the one before it tells. In the first one, an optimizer that steps fewer
-        parameters than it was made with may step others.
+        An iteration has as many parts as the one before it. In the first one, an optimizer that steps fewer parameters
+        than it was made with may step others.
         """
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if self._first.optimizer is None:

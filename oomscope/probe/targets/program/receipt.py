@@ -41,7 +41,7 @@ class ProgramSettings:
     limit_bytes: int | None = None
     """On a real card: a smaller card to play, in all; None plays none. A virtual card is of that size itself."""
     world_size: int | None = None
-    """On a virtual card: the ranks of the world of which one is played; None leaves worlds to the program."""
+    """On a virtual card: the ranks of the world, one of which is played; None leaves worlds to the program."""
     is_recorded: bool = True
     """Whether each allocation is recorded; else only the allocator's counters are known."""
     most_backwards: int | None = None

@@ -177,7 +177,7 @@ def _versions(receipt: Receipt) -> dict[str, str]:
 
 
 def _unanswered(receipts: Sequence[Receipt]) -> Unanswered:
-    """Return what the card could not answer all processes: what one of them reads may decide what another asks for."""
+    """Return what the card could not answer all processes: a value that one reads may decide what another asks for."""
     documents = [receipt.unanswered for receipt in receipts if receipt.unanswered]
 
     def all_of(name: str) -> tuple[Any, ...]:
