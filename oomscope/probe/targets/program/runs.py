@@ -38,10 +38,10 @@ _LONGER = 10.0
 """How many times as long as the first run a further one may take, but for the seconds that any may take."""
 _LEAST_LIMIT_S = 60.0
 _CARDS_OF_A_MACHINE: Final = 8
+"""Ranks that share a machine in a played world: the number of cards that the process sees."""
 _ALONE: Final = (
     "a rank that is played alone receives nothing from the others: if another rank directs it, play that one"
 )
-"""Ranks that share a machine in a played world: the number of cards that the process sees."""
 
 
 class ProgramRuns:
