@@ -72,8 +72,6 @@ class Card:
     """PCI Express bandwidth in one direction: 16 lanes of the generation that the data sheet names."""
     source: str
     """Where name, total, capability and multiprocessor count were read."""
-    cache_source: str
-    """Where level-2 cache and bus width were read."""
 
     @property
     def sm_limits(self) -> SmLimits:
@@ -96,7 +94,6 @@ def _card(row: dict[str, str]) -> Card:
         nvlink_gbps=float(row["nvlink_gbps"]) if row["nvlink_gbps"] else None,
         pcie_gbps=float(row["pcie_gbps"]),
         source=row["source"],
-        cache_source=row["cache_source"],
     )
 
 
