@@ -66,11 +66,12 @@ def version_line(document: dict[str, Any]) -> str:
 def available_backends(torch: str | None, devices: Path = Path("/dev")) -> list[str]:
     """Return the backends that a probe could use here, ``auto``'s choice first.
 
-    ``cuda`` needs a CUDA build of torch and the driver's device file; a probe finds out whether the card works.
+    ``cuda`` needs a CUDA build of torch and the driver's device files; a probe finds out whether the card works.
     """
     from oomscope.probe.machine.backends import has_virtual_card
+    from oomscope.virtual.loading import has_gpu
 
     if torch is None:
         return []
-    has_cuda = "+cpu" not in torch and (devices / "nvidiactl").exists()
+    has_cuda = "+cpu" not in torch and has_gpu(devices)
     return [*(["cuda"] if has_cuda else []), *(["virtual"] if has_virtual_card() else [])]
