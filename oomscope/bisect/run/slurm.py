@@ -26,13 +26,13 @@ from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
 from oomscope.errors import MachineUnfitError, UsageError
 from oomscope.printable import quoted
-from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
 from oomscope.probe.process import launch
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.process.tempdirs import tempdir
-from oomscope.probe.result import Failure, ProbeResult
+from oomscope.probe.result import Failure, ProbeResult, without_measurement
 
 if TYPE_CHECKING:
     from submitit import Executor, Job
@@ -205,8 +205,8 @@ def _as_submitted() -> Iterator[None]:
 
 
 def _failed(job: ProbeJob, failure: Failure) -> ProbeResult:
-    backend = "virtual" if job.backend == "auto" else job.backend
-    return ProbeResult(backend=backend, outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)
+    backend: RunsOn = "virtual" if job.backend == "auto" else job.backend
+    return without_measurement(job, "command" if isinstance(job.target, CommandTarget) else backend, failure)
 
 
 def sbatch_options(words: Iterable[str]) -> SbatchOptions:
