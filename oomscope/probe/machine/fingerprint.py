@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -54,11 +54,19 @@ def sources_hash() -> str:
 
 
 def hash_of(root: Path) -> str:
-    """Return the SHA-256, in hex, of the names and bytes of all files under ``root``."""
+    """Return :func:`hash_of_files` of all files under ``root`` but bytecode."""
+    return hash_of_files(root, (path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()))
+
+
+def hash_of_files(root: Path, paths: Iterable[Path]) -> str:
+    """Return the SHA-256, in hex, of the names below ``root`` and bytes of ``paths``, without what cannot be read."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+    for path in sorted(paths):
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue  # a dangling link: nothing can import it
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
     return digest.hexdigest()
 
