@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,9 @@ def doctor(*, as_json: bool) -> ExitCode:
 
 def version_document() -> dict[str, Any]:
     """Return the versions of oomscope, Python and torch, and the backends at hand; torch is not imported."""
-    try:
-        torch: str | None = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        torch = None
+    from oomscope.probe.machine.fingerprint import version_of
+
+    torch = version_of("torch")
     return {
         "schema_version": SCHEMA_VERSION,
         "oomscope": oomscope.__version__,

@@ -22,6 +22,7 @@ from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.torch_checks import VIRTUAL_CARD, TorchImport, torch_checks, virtual_card_check
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
+from oomscope.probe.machine.fingerprint import version_of
 from oomscope.probe.machine.nvml import Card, list_cards
 from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import GiB, KiB, MiB, format_size
@@ -48,7 +49,7 @@ def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) 
         rest = [
             *_checked(VIRTUAL_CARD, lambda: [virtual_card_check()]),
             *_checked("NVIDIA driver", lambda: gpu_checks(environment)),
-            *_checked("allocator settings", lambda: allocator_checks(environment, _version("torch"))),
+            *_checked("allocator settings", lambda: allocator_checks(environment, version_of("torch"))),
             *_checked("git", lambda: git_checks(folder)),
             *_checked("cache", lambda: place_checks(environment)),
             *_checked("host", lambda: [host_check()]),
@@ -70,13 +71,6 @@ def _checked(part: str, checks: Callable[[], Iterable[Check]], unknown: State = 
     return found
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def package_check() -> Check:
     """Return the check of oomscope and of the packages that its metadata requires, but for NVML's."""
     found = f"oomscope {oomscope.__version__}, Python {platform.python_version()}"
@@ -85,7 +79,7 @@ def package_check() -> Check:
     except metadata.PackageNotFoundError:  # run from a source tree
         stated = []
     names = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in stated if "extra ==" not in line}
-    absent = sorted(name for name in names - {"nvidia-ml-py"} if _version(name) is None)
+    absent = sorted(name for name in names - {"nvidia-ml-py"} if version_of(name) is None)
     if not absent:
         return Check("oomscope", State.OK, found)
     missing = f"{found}; not installed: {', '.join(absent)}"
@@ -95,7 +89,7 @@ def package_check() -> Check:
 def extra_checks() -> Iterator[Check]:
     """Yield the checks of optional packages."""
     for package, extra, purpose in EXTRAS:
-        if (version := _version(package)) is not None:
+        if (version := version_of(package)) is not None:
             yield Check(package, State.OK, f"{package} {version}")
         else:
             yield Check(package, State.MISSING, "not installed", purpose, f"pip install 'oomscope[{extra}]'")
@@ -127,7 +121,7 @@ def gpu_checks(environment: Mapping[str, str], driver: Path = Path("/proc/driver
 
 def _nvml(cards: int, failure: str, *, has_driver: bool) -> Check:
     package = "pynvml" if is_deprecated_module() else "nvidia-ml-py"
-    name = f"{package} {_version(package) or ''}".strip()
+    name = f"{package} {version_of(package) or ''}".strip()
     if package == "pynvml":
         remedy = "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py"
     else:

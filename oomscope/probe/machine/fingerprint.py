@@ -37,14 +37,14 @@ def fingerprint(environment: Mapping[str, str]) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, oomscope and :data:`PACKAGES`; ``none`` where one is not installed."""
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: version_of(name) or _NONE for name in PACKAGES}
     return {"python": platform.python_version(), "oomscope": oomscope.__version__, **packages}
 
 
 def installed_torch() -> str:
     """Return the installed torch's version, such as ``2.13``; without one, that whose rules the allocator assumes."""
-    version = _version("torch")
-    return DEFAULT_RULES if version == _NONE else ".".join(version.split(".")[:2])
+    version = version_of("torch")
+    return DEFAULT_RULES if version is None else ".".join(version.split(".")[:2])
 
 
 @cache
@@ -72,9 +72,12 @@ def hash_of_files(root: Path, paths: Iterable[Path]) -> str:
 
 
 @cache
-def _version(name: str) -> str:
-    """Return the version that is installed, read once: it takes a millisecond, and probes ask for four each."""
+def version_of(name: str) -> str | None:
+    """Return the version that is installed of a distribution, None where there is none.
+
+    It is read once: that takes a millisecond, and probes ask for four each.
+    """
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return _NONE
+        return None
