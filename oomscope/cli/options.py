@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import wraps
@@ -123,16 +122,13 @@ class Jobs(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
         if value == "auto":
+            from oomscope.probe.machine.processes import cores
+
             return min(MOST_JOBS, cores())
         try:
             return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
         except click.BadParameter:
             self.fail(f"{quoted(value)} is neither a whole number from 1 to {MOST_JOBS} nor auto", param, ctx)
-
-
-def cores() -> int:
-    """Return the cores that this process may run on, where the system says; else those of the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -24,6 +24,7 @@ from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
 from oomscope.probe.machine.fingerprint import version_of
 from oomscope.probe.machine.nvml import Card, list_cards
+from oomscope.probe.machine.processes import cores
 from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import GiB, KiB, MiB, format_size
 
@@ -273,7 +274,7 @@ def host_check(
     used: Path = Path("/sys/fs/cgroup/memory.current"),
 ) -> Check:
     """Return the check of cores and of memory, within the limits of a container (its control group's files)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = cores()
     available = []
     with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
@@ -282,8 +283,8 @@ def host_check(
         available.append(max(0, int(limit.read_text()) - int(used.read_text())))
     free = min(available, default=None)
     memory = "free memory unknown" if free is None else f"{format_size(free)} of memory free"
-    found = f"{'1 core' if cores == 1 else f'{cores} cores'}, {memory}"
-    values: dict[str, int | str | None] = {"cores": cores, "free_bytes": free}
+    found = f"{'1 core' if count == 1 else f'{count} cores'}, {memory}"
+    values: dict[str, int | str | None] = {"cores": count, "free_bytes": free}
     if free is None or free >= LITTLE_MEMORY:
         return Check("host", State.OK, found, values=values)
     effect, remedy = "the kernel may kill probes of large models", "run fewer at once (--jobs 1), or free some"
