@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from oomscope.errors import OomscopeError, TargetError
+from oomscope.files import tail_of
 from oomscope.probe.analysis.failures import not_run
 from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, RunsOn
 from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
@@ -26,7 +27,7 @@ from oomscope.probe.measurement import Ending
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import checkout_imports
-from oomscope.probe.targets.command import argv_of, tail_of, variables_of
+from oomscope.probe.targets.command import argv_of, variables_of
 from oomscope.probe.targets.program import arming
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
