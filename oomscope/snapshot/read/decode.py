@@ -78,7 +78,7 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     except _MALFORMED as error:
         if not _JSON.match(head) and _is_text(head):
             raise SnapshotError("text, neither a pickle nor JSON", remedy=_NOT_TEXT) from error
-        reason = printable(str(error)) or type(error).__name__
+        reason = _brief(str(error)) or type(error).__name__
         raise SnapshotError(
             f"not a readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
         ) from error
@@ -106,7 +106,7 @@ def _is_text(head: bytes) -> bool:
     return len(text.encode()) > len(head) - 4 and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
-def printable(text: str) -> str:
+def _brief(text: str) -> str:
     """Return ``text`` for a message: one line, no control characters, not long."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text[: MAX_NAME + 1])
     return f"{shown[:MAX_NAME]}…" if len(text) > MAX_NAME else shown
@@ -134,7 +134,7 @@ class _Metered(io.RawIOBase):
             raise
         except Exception as error:  # gzip, zlib, zstd and xz each have errors of their own for damage
             raise SnapshotError(
-                f"damaged gzip, zstd or xz ({printable(str(error))})", remedy="copy the file again"
+                f"damaged gzip, zstd or xz ({_brief(str(error))})", remedy="copy the file again"
             ) from error
         self.total += count
         if self.total > self._limit:
@@ -150,7 +150,7 @@ class _PlainValues(pickle.Unpickler):
     """An unpickler that builds builtin containers, strings and numbers, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        asked_for = f"{printable(module)}.{printable(name)}"
+        asked_for = f"{_brief(module)}.{_brief(name)}"
         if module.partition(".")[0] in _DATA_OF:
             raise SnapshotError(
                 f"the pickle holds {asked_for}, and only plain lists, mappings, strings and numbers are allowed",
