@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.report import parts
-from oomscope.report.sentences import count, in_module, site_text
+from oomscope.report.sentences import category_text, count, in_module, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.sites import Site, SiteBytes, brief_name, over_layers
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
@@ -342,7 +342,7 @@ def holders(sites: Iterable[SiteBytes]) -> list[tuple[str, str, str]]:
     return [
         (
             format_size(each.bytes),
-            each.category.replace("_", " "),
+            category_text(each.category),
             site_text(each.site) + in_module(each.module),
         )
         for each in code_lines(sites)[:3]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from oomscope.allocator.settings import parse_version
-from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, site_text
+from oomscope.printable import one_line
+from oomscope.report.sentences import category_text, count, moment_text, percent, site_text
 from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
 from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
