@@ -10,6 +10,7 @@ from oomscope.printable import one_line
 from oomscope.report.sentences import category_text, count, moment_text, percent, site_text
 from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
 from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
+from oomscope.snapshot.accounting.attribution import AT_END, AT_FAILURE, AT_PEAK
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
@@ -113,7 +114,7 @@ def devices_status_text(devices: Sequence[DeviceExplanation]) -> str:
 
 def when_text(device: DeviceExplanation) -> str:
     """Return the moment that the tables are of, in words."""
-    return {"failure": "at the failed allocation", "end": "at the end", "peak": "at the peak"}[moment(device)]
+    return {"failure": AT_FAILURE, "end": AT_END, "peak": AT_PEAK}[moment(device)]
 
 
 def moment(device: DeviceExplanation) -> Literal["failure", "end", "peak"]:
