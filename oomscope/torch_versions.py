@@ -20,6 +20,10 @@ OLDEST_RULES: Final = (2, 0)
 """The first whose allocator can be replayed: the first that writes snapshots with a trace."""
 DEFAULT_RULES: Final = "2.13"
 """Whose allocator's rules count where nothing tells the version."""
+CONF_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
+"""Where torch reads its allocator's settings since 2.10."""
+OLD_CONF_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
+"""The same before, and a second name since."""
 
 
 def text_of(version: tuple[int, int]) -> str:

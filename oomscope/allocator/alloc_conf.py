@@ -15,9 +15,9 @@ from typing import NamedTuple
 from oomscope.allocator.engine.constants import DIVISION_INTERVALS, LARGE_SEGMENT_DEFAULT
 from oomscope.errors import AllocatorConfError
 from oomscope.printable import quoted
+from oomscope.torch_versions import CONF_VARIABLE
 from oomscope.units import MiB
 
-VARIABLE = "PYTORCH_ALLOC_CONF"
 EXPANDABLE = "expandable_segments:True"
 Version = tuple[int, int]
 Value = int | float | bool | tuple[int, ...]
@@ -295,7 +295,7 @@ class _Parser:
             raise self._error(f"expected {quoted(text)} but got {quoted(token.text)}", token)
 
     def _error(self, message: str, token: Token, remedy: str | None = None) -> AllocatorConfError:
-        return AllocatorConfError(message, where=f"{VARIABLE}, column {token.column}", remedy=remedy)
+        return AllocatorConfError(message, where=f"{CONF_VARIABLE}, column {token.column}", remedy=remedy)
 
 
 def _is_power_of_two(value: int) -> bool:

@@ -21,7 +21,7 @@ from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.torch_checks import VIRTUAL_CARD, TorchImport, torch_checks, virtual_card_check
 from oomscope.errors import AllocatorConfError, MachineUnfitError
-from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, VISIBLE_CARDS, allocator_variable
 from oomscope.probe.machine.fingerprint import version_of
 from oomscope.probe.machine.nvml import Card, list_cards
 from oomscope.probe.machine.processes import cores
@@ -117,7 +117,7 @@ def gpu_checks(environment: Mapping[str, str], driver: Path = Path("/proc/driver
         yield Check("NVIDIA driver", State.MISSING, "no kernel module is loaded", "--backend cuda", remedy)
     yield _nvml(len(cards), failure, has_driver=bool(version))
     for card in cards:
-        yield _card(card, environment.get("CUDA_VISIBLE_DEVICES"))
+        yield _card(card, environment.get(VISIBLE_CARDS))
 
 
 def _nvml(cards: int, failure: str, *, has_driver: bool) -> Check:
@@ -152,7 +152,7 @@ def _card(card: Card, visible: str | None) -> Check:
         "total_bytes": memory.total_bytes,
         "used_bytes": memory.used_bytes,
         "processes": len(card.processes),
-        "CUDA_VISIBLE_DEVICES": visible,
+        VISIBLE_CARDS: visible,
     }
     if memory.used_bytes <= SMALL_USE:
         return Check(part, State.OK, found, values=values)

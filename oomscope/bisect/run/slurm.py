@@ -28,7 +28,7 @@ from oomscope.errors import MachineUnfitError, UsageError
 from oomscope.printable import quoted
 from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.checks import check_environment
-from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
+from oomscope.probe.machine.environment import ON_LOAN, VISIBLE_CARDS, environment_of, own_environment
 from oomscope.probe.process import launch
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.process.tempdirs import tempdir
@@ -47,8 +47,6 @@ OURS = frozenset(
 """Options of sbatch that say how a job is run and how its result comes back, which this module decides."""
 _OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
 """Prefixes of variables that a launcher sets: a target that saw them would take itself for a rank of a larger job."""
-_LENT = "CUDA_VISIBLE_DEVICES"
-"""Says which cards of its node a job was given."""
 _LOOK_S = 0.25
 _CANCEL_S = 15.0
 """How long a cancelled job is waited for: its node may still write into the checkout."""
@@ -105,7 +103,7 @@ class ClusterRunner:
 
     def machine(self, environment: Mapping[str, str]) -> Machine:
         """Return this machine's versions and packages, which the nodes share, with the options that choose nodes."""
-        variables = {name: value for name, value in environment.items() if name != _LENT}
+        variables = {name: value for name, value in environment.items() if name != VISIBLE_CARDS}  # the cluster sets it
         options = ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return replace(Machine.here(variables), gpus=(f"slurm {options}",))
 

@@ -8,12 +8,13 @@ from typing import Final, Literal
 from oomscope.allocator.settings import parse_version
 from oomscope.printable import one_line
 from oomscope.report.sentences import category_text, count, moment_text, percent, site_text
-from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
+from oomscope.report.verdict_text import advice_text
 from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
 from oomscope.snapshot.accounting.attribution import AT_END, AT_FAILURE, AT_PEAK
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
+from oomscope.torch_versions import CONF_VARIABLE, OLD_CONF_VARIABLE
 from oomscope.units import MiB, format_size
 
 WORTH_A_SETTING: Final = 0.05
@@ -26,7 +27,6 @@ GROWN_PART: Final = 10
 """A line that grows is mentioned where it holds this part of what is live."""
 _UNSURE: Final = ("none", "low")
 """Confidences of a category on which no advice is based."""
-OLD_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _NEW_SINCE: Final = (2, 10)
 _FOUND_BEFORE_2_12: Final = "2.11"
 """Stands for every torch up to 2.11, wherever rules were found by what repeats the recording best."""
@@ -274,4 +274,4 @@ def differing_categories(rows: Sequence[RankRow]) -> list[str]:
 def conf_variable(device: DeviceExplanation) -> str:
     """Return the name that the torch of a recording reads, whichever of those that it may be it was."""
     is_old = device.version_source == "found" and device.torch_version == _FOUND_BEFORE_2_12
-    return OLD_VARIABLE if is_old or parse_version(device.torch_version) < _NEW_SINCE else NEW_VARIABLE
+    return OLD_CONF_VARIABLE if is_old or parse_version(device.torch_version) < _NEW_SINCE else CONF_VARIABLE

@@ -26,9 +26,10 @@ from oomscope.snapshot.replay.releases import capacity_of
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay, result_of, serve
 from oomscope.snapshot.replay.requests import Requests, fatal_event, requests_of
 from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.torch_versions import CONF_VARIABLE, OLD_CONF_VARIABLE
 from oomscope.units import MiB
 
-CONF_KEYS: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+CONF_KEYS: Final = (CONF_VARIABLE, OLD_CONF_VARIABLE)
 REPORTED_AS: Final = {
     "max_split_size_mb": "max_split_size",
     "garbage_collection_threshold": "garbage_collection_threshold",
